@@ -105,7 +105,7 @@ class HostAccess:
     def input_ranges(self) -> list[tuple[int, int]]:
         ranges = []
         try:
-            maps = Path(f"/proc/{self.worker.pid}/maps").read_text()
+            maps = Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape")
         except OSError:
             raise self.worker.ended() from None
         for line in maps.splitlines():
