@@ -108,7 +108,7 @@ class HostAccess:
             maps = Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape")
         except OSError:
             raise self.worker.ended() from None
-        for line in maps.splitlines():
+        for line in maps.split("\n"):
             if "/memfd:inputs" in line:
                 low, high = line.split(" ", 1)[0].split("-")
                 ranges.append((int(low, 16), int(high, 16)))
