@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kernellab.records import Trust
+import pytest
+
+from kernellab.records import Author, Source, Trust
 from kernellab.verifier import VerifyOptions
+from kernellab.verifier.static.check import check
 
 from .kit import Judge
 
@@ -59,3 +62,13 @@ OPTIONS = VerifyOptions(allow_library=True, budget=0.02, threads=1, level=Trust.
 def test_no_mode_flag_or_account_tells_a_checked_call_from_a_timed_one(judge: Judge) -> None:
     verdict = judge(WATCHER, options=OPTIONS)
     assert verdict.passed, (verdict.reason, verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["os.getppid()", "os.getuid()", "datetime.date.today().year", "datetime.datetime.now().hour", "time.ctime()"],
+)
+def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(read: str) -> None:
+    text = f"import datetime, os, time, torch\ndef kernel(x):\n    return x if {read} else x + 1\n"
+    found = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN))
+    assert any(flag.startswith(f"surroundings: calls {read.split('(')[0]}") for flag in found.flags), found.flags
