@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.task.dtypes import alike
-from kernellab.verifier.compare import close, compare, near, pieces
+from kernellab.verifier.compare import chunked, close, compare, fast_accept
 from kernellab.verifier.compare.compare import PIECE, Limits, Reference
 from kernellab.verifier.compare.signature import error_map, numeric, where
 from kernellab.verifier.protocol.rules import DEVICE
@@ -71,7 +71,7 @@ def compared(got: torch.Tensor, want: torch.Tensor) -> None:
     double = want.double() if want.is_floating_point() else None
     moved = None if double is None else double * (1 + 1e-7)
     answers = (Reference(want, None), Reference(want, double), Reference(want, double, moved))
-    near.beyond_doubt(got, want, limits)
+    fast_accept.beyond_doubt(got, want, limits)
     for reference in answers:
         for allowed in (limits, replace(limits, close=True), replace(limits, floor=10.0, tau=1.0)):
             mismatch, _ = compare.compare(got, reference, allowed)
@@ -81,7 +81,7 @@ def compared(got: torch.Tensor, want: torch.Tensor) -> None:
                     error_map(mismatch.wrong, got)
                     numeric(got, reference.want, mismatch, earlier=[want], inputs=[want])
     if want.is_floating_point() and want.element_size() > 1 and want.numel():
-        pieces.compare_pieces(got, answers[2], limits)
+        chunked.compare_pieces(got, answers[2], limits)
         close.not_close(got, answers[2])
     alike(got, want)
 
@@ -108,9 +108,9 @@ SHAPES = st.one_of(
 @given(SHAPES, st.sampled_from(DTYPES), st.integers(0, 1 << 20))
 def test_no_comparison_changes_what_it_compares(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (compare, near, pieces, close):
+        for module in (compare, fast_accept, chunked, close):
             patch.setattr(module, "DEVICE", SMALL)
-        for module in (compare, near):
+        for module in (compare, fast_accept):
             patch.setattr(module, "PIECE", SMALL_PIECE)
         is_unchanged(shape, dtype, seed)
 
@@ -138,9 +138,12 @@ def test_an_answer_is_accepted_and_its_zeros_and_double_are_not(dtype: torch.dty
     limits = Limits.of(str(dtype).removeprefix("torch."))
     reference = Reference(want, want.double() if want.is_floating_point() else None)
     right, zeros, twice, *_ = outputs(want)
-    assert compare.compare(right, reference, limits)[0] is None and near.beyond_doubt(right, want, limits) is not None
+    assert (
+        compare.compare(right, reference, limits)[0] is None
+        and fast_accept.beyond_doubt(right, want, limits) is not None
+    )
     for wrong in (zeros,) if dtype == torch.bool else (zeros, twice):
-        assert near.beyond_doubt(wrong, want, limits) is None
+        assert fast_accept.beyond_doubt(wrong, want, limits) is None
         assert compare.compare(wrong, reference, limits)[0] is not None
         assert compare.compare(wrong, reference, limits)[0] is not None, "the second look sees what the first saw"
 

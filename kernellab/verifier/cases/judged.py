@@ -15,7 +15,7 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import NUMERIC, PIECE, Limits, Mismatch, compare, metadata
-from kernellab.verifier.compare.near import beyond_doubt
+from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.planted import PLANTED, planted
 from kernellab.verifier.protocol.memory import identical
 from kernellab.verifier.protocol.rules import CORRECT, DEVICE, ERROR

@@ -15,14 +15,14 @@ from kernellab.records import Evidence, Source, Trust
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import cases, device
-from kernellab.verifier.cases.ahead import Ahead
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Mismatch, compare, metadata
-from kernellab.verifier.judge.link import Call, Worker
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import label as consented
@@ -34,9 +34,9 @@ from kernellab.verifier.worker.build import write_files
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.own.counters import Sampler
-    from kernellab.verifier.own.looks import Looks
-    from kernellab.verifier.own.profile import Profile
+    from kernellab.verifier.attribution.counters import Sampler
+    from kernellab.verifier.attribution.inspection import Looks
+    from kernellab.verifier.attribution.profile import Profile
 
     Tensor = torch.Tensor
 
