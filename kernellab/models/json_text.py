@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(\w*)")
 #: a string, which stays as it is, or a comma before a closing bracket
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])', re.S)
 #: places where an object may begin that are tried at most
@@ -32,9 +33,8 @@ def read_object(text: str) -> dict[str, Any]:
     whole = text.strip().removeprefix("\ufeff")
     if (found := _object(whole)) is not None:
         return found
-    blocks = sorted(_FENCE.findall(whole), key=lambda block: block[1].lower() != "json")
-    for _, _, block in blocks:
-        if (found := _object(block.strip())) is not None:
+    for _, block in sorted(_blocks(whole), key=lambda block: block[0].lower() != "json"):
+        if "{" in block and (found := _object(block.strip())) is not None:
             return found
     inside = max(_objects(whole), key=lambda pair: pair[0], default=None)
     if inside is not None:
@@ -64,6 +64,26 @@ def fault_of(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     place = ".".join(str(step) for step in worst.absolute_path)
     message = worst.message if len(worst.message) <= 300 else worst.message[:300] + " ..."
     return f"at {place!r}: {message}" if place else message
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and text of each fenced block that is closed by a line of the same ticks; each line is read once."""
+    lines = text.split("\n")
+    closing: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        bare = line.strip(" \t")
+        if len(bare) > 2 and bare in ("`" * len(bare), "~" * len(bare)):
+            closing.setdefault(bare, []).append(number)
+    at = 0
+    while at < len(lines):
+        opening = _FENCE.match(lines[at])
+        ends = closing.get(opening[1], []) if opening else []
+        place = bisect_right(ends, at)
+        if opening is None or place == len(ends):
+            at += 1
+            continue
+        yield opening[2], "\n".join(lines[at + 1 : ends[place]])
+        at = ends[place] + 1
 
 
 def _object(text: str) -> dict[str, Any] | None:

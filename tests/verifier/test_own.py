@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import mmap
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.verifier.attribution.counters import Unseen, executable, rounding_modes
-from kernellab.verifier.attribution.objects import Kind, kind_of, makes_code, symbol_at
+from kernellab.verifier.attribution.objects import Kind, kind_of, library_of, makes_code, symbol_at
 from kernellab.verifier.attribution.share import Counted
 from kernellab.verifier.protocol.rules import HONEST
 
@@ -140,3 +141,16 @@ def inputs():
     honest = next(s for s in verdict.stages if s.name.value == "honest")
     assert "program counters" in honest.note, honest.note
     assert verdict.own_share is not None and verdict.own_share > 0.9
+
+
+def test_a_mapped_file_may_have_any_name(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8, and characters at which Python would end a line."""
+    name = os.fsencode(tmp_path) + b"/lib\xff\x0c\xe2\x80\xa8.so"
+    Path(os.fsdecode(name)).write_bytes(bytes(mmap.PAGESIZE))
+    rights = mmap.PROT_READ | mmap.PROT_EXEC
+    with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, rights) as held:
+        assert len(held) == mmap.PAGESIZE
+        paths = [m.path for m in executable(os.getpid())]
+    assert os.fsdecode(name) in paths
+    # what is told of it can be sent
+    assert library_of(os.fsdecode(name)).encode()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +31,7 @@ from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents
 from kernellab.verifier.timing.sides import Side, enough, less_handshake, mark_disturbed
+from kernellab.verifier.timing.timed import _Machine
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
@@ -108,6 +110,43 @@ def test_threads_that_wait_for_each_other_do_not_make_a_machine_busy() -> None:
     mark_disturbed(alone)
     mark_disturbed(beside)
     assert not any(alone[0].disturbed) and all(beside[0].disturbed) and all(beside[1].disturbed)
+
+
+def test_calls_that_wait_longer_than_others_had_the_cores_wait_for_themselves() -> None:
+    """A kernel waits for its own thread in half of its calls, so that those are left out and the quick ones told."""
+
+    def sides() -> list[Side]:
+        nobody: Any = None
+        waits = [5e-3 if i % 2 else 0.0 for i in range(20)]
+        calls = [6e-3 if i % 2 else 1e-3 for i in range(20)]
+        return [Side("candidate", nobody, calls, waited=waits), Side("eager", nobody, [1e-3] * 20, waited=[0.0] * 20)]
+
+    alone, explained, unknown = sides(), sides(), sides()
+    mark_disturbed(alone, 1e-3)
+    mark_disturbed(explained, 0.06)
+    mark_disturbed(unknown)
+    assert not any(alone[0].disturbed)
+    assert sum(explained[0].disturbed) == sum(unknown[0].disturbed) == 10
+
+
+def test_what_other_processes_used_of_the_cores_is_told_from_what_is_ours() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    worker: Any = SimpleNamespace(used=lambda: 0.0)
+    machine = _Machine([worker], cores)
+    if machine.others() is None:
+        pytest.skip("this system counts no processor time")
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    ours = machine.others()
+    with subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.6: pass"]) as other:
+        other.wait()
+    theirs = machine.others()
+    assert ours is not None and theirs is not None and theirs - ours > 0.5
+    # a worker's time is none of theirs
+    worker.used = lambda: 0.5
+    after = machine.others()
+    assert after is not None and after < theirs - 0.3
 
 
 def test_a_halted_fork_server_goes_on_with_the_next_request() -> None:

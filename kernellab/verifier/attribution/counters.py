@@ -192,7 +192,9 @@ def executable(pid: int) -> list[Mapped]:
     """The executable pieces of a process's memory by address; none where it has gone."""
     found = []
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").split("\n"):
+            if not line:
+                continue
             span, rights, offset, _, _, *name = line.split(maxsplit=5)
             if "x" in rights:
                 low, high = (int(n, 16) for n in span.split("-"))

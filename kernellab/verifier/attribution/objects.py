@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernellab.verifier.protocol.sanitize import shown
+
 if TYPE_CHECKING:
     from kernellab.verifier.attribution.counters import Mapped
 
@@ -89,7 +91,7 @@ def makes_code(path: str) -> bool:
 
 def library_of(path: str) -> str:
     """A library's short name."""
-    return os.path.basename(path).removeprefix("lib").split(".")[0]
+    return shown(os.path.basename(path)).removeprefix("lib").split(".")[0]
 
 
 @lru_cache(maxsize=1)

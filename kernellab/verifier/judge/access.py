@@ -105,10 +105,10 @@ class HostAccess:
     def input_ranges(self) -> list[tuple[int, int]]:
         ranges = []
         try:
-            maps = Path(f"/proc/{self.worker.pid}/maps").read_text()
+            maps = Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape")
         except OSError:
             raise self.worker.ended() from None
-        for line in maps.splitlines():
+        for line in maps.split("\n"):
             if "/memfd:inputs" in line:
                 low, high = line.split(" ", 1)[0].split("-")
                 ranges.append((int(low, 16), int(high, 16)))

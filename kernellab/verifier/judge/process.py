@@ -53,6 +53,8 @@ class WorkerFailure(Exception):
         self.message = message
         self.detail = detail or {}
         self.log = log
+        #: whose worker it was, where that is known: "candidate", or a baseline's name
+        self.role = ""
 
 
 @dataclass
@@ -245,11 +247,15 @@ class WorkerProcess:
 
     def ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Resumes the worker and sends ``message``; its answer, within ``deadline`` seconds. Raises WorkerFailure."""
-        self.resume()
-        self.post(message)
-        answer = self.receive(deadline)
-        if answer.get("ok") is not True:
-            raise self.exception(answer)
+        try:
+            self.resume()
+            self.post(message)
+            answer = self.receive(deadline)
+            if answer.get("ok") is not True:
+                raise self.exception(answer)
+        except WorkerFailure as failure:
+            failure.role = self.role
+            raise
         return answer
 
     def receive(self, seconds: float) -> dict[str, Any]:

@@ -216,6 +216,8 @@ class TimingRule:
     #: shares of the disturbed calls of one side and of all others from which the one waits for itself
     waits_often: float = 0.8
     waits_seldom: float = 0.1
+    #: seconds in a run that calls may wait for cores beyond what other processes used of them: what ticks leave open
+    unexplained: float = 30e-3
     #: cores beyond the threads that were asked for which a verdict tells of, in calls that take so long together (s)
     cores_beyond: float = 0.3
     cores_seconds: float = 10e-3

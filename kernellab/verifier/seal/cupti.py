@@ -223,7 +223,7 @@ def launches(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
 
 def _library() -> str:
     """CUPTI as torch has loaded it, else as the system has it."""
-    maps = Path("/proc/self/maps").read_text()
+    maps = Path("/proc/self/maps").read_text("utf-8", "surrogateescape")
     for line in maps.splitlines():
         if "libcupti.so" in line:
             return line.split(None, 5)[-1]

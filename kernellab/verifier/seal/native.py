@@ -110,7 +110,9 @@ def _put(holder: Any, key: Any, value: Any) -> None:
 def _objects(scratch: Path) -> list[bytes]:
     """The shared objects that the candidate has built and loaded."""
     paths = {
-        line.split(None, 5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line
+        line.split(None, 5)[-1].strip()
+        for line in Path("/proc/self/maps").read_text("utf-8", "surrogateescape").splitlines()
+        if "/" in line
     }
     return [p.read_bytes() for p in sorted(map(Path, paths)) if p.is_relative_to(scratch) and ".so" in p.name]
 

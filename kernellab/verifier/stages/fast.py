@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import BaselineMissing, DisturbedCalls, Mark, MoreCores
-from kernellab.errors import VerifierError
+from kernellab.errors import VerifierError, counted
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
@@ -106,6 +106,10 @@ def fast(stages: Stages) -> str:
     checked = sum(r.checked for r in results)
     more = f"; {first.note}" if first.note else ""
     more += f"; {sampled} program counters in them" if sampled else ""
+    left_out = sum(r.left_out for r in results)
+    if left_out:
+        had = sum(r.others for r in results)
+        more += f"; {counted(left_out, 'call')} left out: other processes had the cores for {had:.2g} s"
     more += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
     return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
 

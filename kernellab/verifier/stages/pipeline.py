@@ -77,8 +77,10 @@ class Steps:
             self.failure, state = refused, StageState.FAILED
             note = [refused.reason]
         except WorkerFailure as failure:
-            reason = f"The baseline's worker {failure.message}."
-            self.failure, state = Refused(reason, Evidence(signature="baseline")), StageState.FAILED
+            ours = failure.role == "candidate"
+            whose, signature = ("kernel", failure.kind) if ours else ("baseline", "baseline")
+            reason = f"The {whose}'s worker {failure.message.rstrip('.')}."
+            self.failure, state = Refused(reason, Evidence(signature=signature)), StageState.FAILED
             note = [reason]
         self._report(StageResult(name=stage, state=state, seconds=time.perf_counter() - start, note=" ".join(note)))
 

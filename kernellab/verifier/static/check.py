@@ -68,6 +68,12 @@ _FLAGGED_CALLS = {
     "runpy.run_path": "hidden-code",
     "os.fork": "process", "os.system": "process", "os.popen": "process", "mmap.mmap": "introspection",
     "torch.set_flush_denormal": "precision", "torch.set_float32_matmul_precision": "precision",
+    # by what a judge's process may be told from a user's
+    **dict.fromkeys((
+        "os.getppid", "os.getlogin", "os.getuid", "os.geteuid", "getpass.getuser", "datetime.datetime.now",
+        "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today", "time.localtime", "time.gmtime",
+        "time.strftime", "time.ctime",
+    ), "surroundings"),
 }  # fmt: skip
 _DECODERS = ("base64.", "marshal.", "zlib.", "bz2.", "lzma.", "binascii.", "codecs.decode", "bytes.fromhex", "urllib.")
 #: products of other libraries, which no watch over the framework's operators sees

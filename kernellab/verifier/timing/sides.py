@@ -114,6 +114,9 @@ class Result:
     device: float | None = None
     #: what the clocks showed, in words
     note: str = ""
+    #: pairs that were left out as disturbed, and for how long other processes used the cores meanwhile (s)
+    left_out: int = 0
+    others: float = 0.0
 
 
 def teams(sides: Sequence[Side], kind: type[T]) -> list[T]:
@@ -206,8 +209,10 @@ def is_sharp(sides: Sequence[Side], share: float) -> bool:
     return all(stats.half_width(theirs, ours) <= share for theirs in others or [ours[0:1] * len(ours)])
 
 
-def mark_disturbed(sides: Sequence[Side]) -> None:
-    """Says of each call whether other work held it up.
+def mark_disturbed(sides: Sequence[Side], others: float | None = None) -> None:
+    """Says of each call whether other work held it up, of processes that used the cores for ``others`` seconds in all
+    (None: not known). Where the first side's calls waited longer than that, they waited for their own threads, and
+    nothing disturbed them.
 
     What most calls wait is the time that this system takes to wake a thread on an idle core (tens of microseconds in a
     virtual machine), which is nobody's work. Where the first side's calls wait all the time and those of no other, its
@@ -219,9 +224,12 @@ def mark_disturbed(sides: Sequence[Side]) -> None:
     for side in sides:
         pairs = zip(side.seconds, side.waited, strict=True)
         side.disturbed = [waited > max(TIMING.waited_share * seconds, least) for seconds, waited in pairs]
-    ours, *others = (sum(side.disturbed) / max(len(side.disturbed), 1) for side in sides)
-    if others and ours > TIMING.waits_often and max(others) < TIMING.waits_seldom:
-        sides[0].disturbed = [False] * len(sides[0].disturbed)
+    first = sides[0]
+    ours, *theirs = (sum(side.disturbed) / max(len(side.disturbed), 1) for side in sides)
+    by_itself = bool(theirs) and ours > TIMING.waits_often and max(theirs) < TIMING.waits_seldom
+    lost = sum(compress(first.waited, first.disturbed))
+    if by_itself or (others is not None and lost > others + TIMING.unexplained):
+        first.disturbed = [False] * len(first.disturbed)
 
 
 def less_handshake(seconds: float, handshake: float) -> float:

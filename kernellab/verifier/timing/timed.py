@@ -140,7 +140,7 @@ class _Run:
             for worker in self.workers:
                 self._warm(worker)
             handshake = self._calibrate(self.workers[1] if self.baselines else self.candidate.worker)
-            machine = _Machine()
+            self.machine = machine = _Machine(self.workers, self.cores)
             with self.looks or nullcontext():
                 self._rounds(budget, handshake)
         done = len(self.candidate.seconds)
@@ -150,6 +150,7 @@ class _Run:
         few = clean < self.pace.least
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         keep = [True] * done if few else calm_pairs(self.sides)
+        left_out = done - sum(keep)
         conditions: list[Condition] = [Mark(kind="contents-repeated")] if self.contents.repeated else []
         conditions += self._strides()
         if self._knows_contents(keep):
@@ -164,7 +165,7 @@ class _Run:
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
-            conditions=tuple(conditions),
+            conditions=tuple(conditions), left_out=left_out, others=machine.others() or 0.0,
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
 
@@ -263,7 +264,7 @@ class _Run:
             found = self._block(side, block, handshake, canaries, heard)
             if side is self.candidate or side is self.baselines[0]:
                 outputs[side.name] = found
-        mark_disturbed(self.sides)
+        mark_disturbed(self.sides, self.machine.others())
         ours = outputs[self.candidate.name]
         for i, (args, check) in enumerate(zip(block, wanted, strict=True)):
             if check or not self.baselines:
@@ -390,9 +391,22 @@ class _Run:
 class _Machine:
     """What others took of the machine since this was made."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Sequence[Worker], cores: Sequence[int]) -> None:
+        self._workers, self._cores = workers, cores
+        self._busy, self._used = process_stats.busy(cores), self._ours()
         self._stolen, self._ticks = process_stats.stolen()
         self._pressure, self._time = process_stats.pressure(), time.monotonic()
+
+    def _ours(self) -> float:
+        """Seconds of the processor that the workers and this process have used."""
+        return sum(worker.used() for worker in self._workers) + time.process_time()
+
+    def others(self) -> float | None:
+        """Seconds for which other processes, or a hypervisor's other machines, had the cores; None where not known."""
+        now = process_stats.busy(self._cores)
+        if now is None or self._busy is None:
+            return None
+        return max(now - self._busy - (self._ours() - self._used), 0.0)
 
     def taken(self, waits_are_counted: bool) -> float:
         """The share that the hypervisor gave to others; where waits are not counted for each process, also the share

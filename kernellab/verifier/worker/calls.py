@@ -310,7 +310,7 @@ def set_teams(count: int) -> None:
     """Tells each OpenMP runtime of this process, of which torch and a compiler may bring one each."""
     import ctypes
 
-    with open("/proc/self/maps") as maps:
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         loaded = {line.split(" ", 5)[-1].strip() for line in maps if "omp" in line}
     for path in sorted(p for p in loaded if os.path.basename(p).startswith(("libgomp", "libomp", "libiomp"))):
         with contextlib.suppress(OSError, AttributeError):
@@ -332,16 +332,26 @@ def _poisoned(on: bool, device: str = "cpu", below: str = "") -> Iterator[Worksp
     if not on:
         yield None
         return
-    import torch
-
     from kernellab.verifier.worker.guards import guarded, perturbed
+
+    with _filled(device), guarded(device, below) as made, perturbed():
+        yield made
+
+
+@contextlib.contextmanager
+def _filled(device: str) -> Iterator[None]:
+    """What torch itself allocates on a device holds NaN. On a host :func:`perturbed` does it for all of malloc: torch's
+    own way is a mode, by which a kernel could tell a checked call from a timed one."""
+    if device == "cpu":
+        yield
+        return
+    import torch
 
     # the public function imports the whole of inductor (0.8 s)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
-        with guarded(device, below) as made, perturbed():
-            yield made
+        yield
     finally:
         torch._C._set_deterministic_algorithms(False)
 

@@ -81,19 +81,22 @@ def fences(text: str) -> list[Fence]:
     found: list[Fence] = []
     lines = text.splitlines()
     at = 0
+    before = ""
     while at < len(lines):
         opening = _OPENING.match(lines[at])
         if opening is None:
+            before = lines[at].strip() or before
             at += 1
             continue
         ticks, body = opening["ticks"], []
-        before = next((line.strip() for line in reversed(lines[:at]) if line.strip()), "")
         at += 1
         while at < len(lines) and lines[at].strip() != ticks:
             body.append(lines[at].removeprefix(opening["indent"]))
             at += 1
         at += 1
         found.append(Fence(opening["info"].strip(), "\n".join(body) + "\n", before))
+        # the next block's line before is this one's last, where nothing stands between
+        before = ticks
     return found
 
 

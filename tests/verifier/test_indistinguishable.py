@@ -1,0 +1,74 @@
+"""A checked call and a timed one show a kernel the same modes and flags of Python and torch, environment, ``/proc``."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Author, Source, Trust
+from kernellab.verifier import VerifyOptions
+from kernellab.verifier.static.check import check
+
+from .kit import Judge
+
+#: not the number of threads and torch's modes, which some checked calls change on purpose;
+#: not the priority (and the timer slack that comes with it), which timed calls and those that are checked as they are
+#: timed have, and not what poisons and guards fresh memory in the other half of the checked calls (SECURITY.md);
+#: tells timed calls by the places of their inputs, which take turns; raises where
+#: something was not the same in all calls until then
+WATCHER = """
+import gc, os, resource, signal, sys, threading, torch
+seen, known = [], {}
+def facts():
+    status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+    found = {f"status {k}": status[k].strip() for k in (
+        "Seccomp", "NoNewPrivs", "CapEff", "SigIgn", "SigCgt", "SigBlk", "Uid", "Gid", "NSpid", "PPid", "Umask"
+        ) if k in status}
+    for name in ("cmdline", "cgroup", "oom_score_adj", "loginuid", "personality"):
+        try:
+            found[f"/proc/self/{name}"] = open(f"/proc/self/{name}", "rb").read()
+        except OSError as error:
+            found[f"/proc/self/{name}"] = type(error).__name__
+    found |= {f"torch {n}": getattr(torch, n)() for n in (
+        "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
+        "get_num_interop_threads", "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype",
+        "get_default_device", "get_float32_matmul_precision", "is_anomaly_enabled", "get_rng_state_size"
+        ) if hasattr(torch, n)}
+    found["mkldnn"] = torch.backends.mkldnn.enabled, torch.backends.mkldnn.deterministic
+    found["denormals"] = float(torch.tensor(1e-40) * 1.0)
+    found["environment"] = sorted(os.environ.items())
+    found["folder"] = os.getcwd()
+    found["parent"] = os.getppid(), os.getpgrp(), os.getsid(0)
+    found["limits"] = [resource.getrlimit(n) for n in range(16)]
+    found["gc"] = gc.isenabled(), gc.get_threshold(), len(gc.callbacks)
+    found["python"] = sys.getswitchinterval(), sys.getrecursionlimit(), sys.gettrace(), sys.getprofile(), sys.flags
+    found["threads"] = [t.name for t in threading.enumerate()]
+    found["signals"] = [str(signal.getsignal(n)) for n in signal.valid_signals()]
+    return found
+def kernel(x, y):
+    seen.append(x.data_ptr())
+    timed = len(seen) > 3 and seen[-1] == seen[-3] != seen[-2] == seen[-4]
+    for name, value in facts().items():
+        values = known.setdefault(name, [])
+        if value not in values:
+            values.append((len(seen), timed, value))
+    changed = {name: values for name, values in known.items() if len({repr(v) for *_, v in values}) > 1}
+    if timed and changed:
+        raise RuntimeError(f"changed: {changed!r}")
+    return torch.relu(x) + y
+"""
+OPTIONS = VerifyOptions(allow_library=True, budget=0.02, threads=1, level=Trust.T2)
+
+
+def test_no_mode_flag_or_account_tells_a_checked_call_from_a_timed_one(judge: Judge) -> None:
+    verdict = judge(WATCHER, options=OPTIONS)
+    assert verdict.passed, (verdict.reason, verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["os.getppid()", "os.getuid()", "datetime.date.today().year", "datetime.datetime.now().hour", "time.ctime()"],
+)
+def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(read: str) -> None:
+    text = f"import datetime, os, time, torch\ndef kernel(x):\n    return x if {read} else x + 1\n"
+    found = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN))
+    assert any(flag.startswith(f"surroundings: calls {read.split('(')[0]}") for flag in found.flags), found.flags
