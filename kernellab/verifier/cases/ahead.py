@@ -11,6 +11,7 @@ from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import CORRECT
 
 
@@ -23,6 +24,8 @@ class Ahead:
         self._smoke: Case | None = None
         self._correct: list[Case] = []
         self._small: list[Case] = []
+        self._survey: Survey | None = None
+        self._steps: Iterator[None] = iter(())
 
     def make(self) -> Iterator[None]:
         """Makes them, one at each step, in the order in which they are met: what is static keeps its first values.
@@ -39,6 +42,11 @@ class Ahead:
         yield from _made(self._correct)
         self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
         yield from _made(self._small)
+        try:
+            self._begin_survey()
+            yield from self._steps
+        except Exception:  # as above
+            self._survey = None
 
     def smoke(self) -> Case:
         found, self._smoke = self._smoke, None
@@ -51,6 +59,19 @@ class Ahead:
     def small(self) -> Case:
         """A new case at the size that the families run at."""
         return self._small.pop(0) if self._small else cases.small_case(self.task, self.interpreted)
+
+    def survey(self) -> Survey:
+        """The inputs drawn from what the task declares."""
+        if self._survey is None:
+            self._begin_survey()
+        for _ in self._steps:
+            pass
+        assert self._survey is not None
+        return self._survey
+
+    def _begin_survey(self) -> None:
+        self._survey = Survey(cases.drawn_base(self.task, self.interpreted))
+        self._steps = self._survey.make()
 
 
 def _made(found: list[Case]) -> Iterator[None]:

@@ -20,7 +20,7 @@ from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.forms import forms_of
 from kernellab.verifier.compare.compare import Reference
-from kernellab.verifier.protocol.rules import CAPS, CORRECT, ERROR
+from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
 
 if TYPE_CHECKING:
     import torch
@@ -80,6 +80,10 @@ class Case:
     def with_change(self, change: tuple[Any, ...]) -> Case:
         """The same case with a change to its arguments, which are not drawn again."""
         return self._sharing(replace(self, change=change), "_sample")
+
+    def judged_as(self, family: Family) -> Case:
+        """The same case, judged by the limits of ``family``."""
+        return self._sharing(replace(self, family=family), "_sample", "args", "_native", "references")
 
     def _sharing(self, other: Case, *names: str) -> Case:
         """``other`` with what was made of this case by ``names``."""
@@ -372,6 +376,16 @@ def small_case(task: Task, interpreted: bool = False) -> Case:
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     small = _small(task, full, _hidden(task, interpreted), interpreted) if task.dims else full
     return case(task, small, Family.OWN)
+
+
+def drawn_base(task: Task, interpreted: bool = False) -> Case:
+    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data."""
+    full = _shrunk(task, task.module().default_sizes(), interpreted)
+    fitting = [
+        s for s in (full, *_hidden(task, interpreted)) if task.dims and 0 not in s.values()
+        and input_bytes(task, s) <= DRAWN.case_bytes
+    ]  # fmt: skip
+    return case(task, max(fitting, key=lambda s: input_bytes(task, s), default=full), Family.OWN)
 
 
 def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:

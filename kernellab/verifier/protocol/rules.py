@@ -410,7 +410,28 @@ class EdgeRule:
     flushed: float = 0.5
 
 
+@dataclass(frozen=True)
+class DrawnRule:
+    """Inputs drawn from what a task declares (:mod:`kernellab.verifier.cases.survey`)."""
+
+    #: cases of a verification and of a ranking, those of the solver beside them, and seconds of the judge's own
+    #: thread in which they are found; the share of these that is spent before the solver begins
+    cases: int = 28
+    rank_cases: int = 10
+    solved: int = 6
+    seconds: float = 0.8
+    rank_seconds: float = 0.3
+    drawing: float = 0.7
+    #: how far the solver may go for an edge
+    far: float = 1e6
+    #: bytes of inputs at which cases are drawn, where the Dims' ranges allow
+    case_bytes: int = 256 * 1024
+    #: relative difference of the reference from its own float64 from which an answer is noise
+    noise: float = 0.05
+
+
 ERROR = ErrorRule()
+DRAWN = DrawnRule()
 EDGES = EdgeRule()
 STATIC = StaticRule()
 DEADLINES = Deadlines()

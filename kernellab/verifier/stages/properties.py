@@ -1,7 +1,7 @@
 """What a kernel does with inputs that not every right kernel takes: told in labels, refused only where it is wrong.
 
-Strides, a place off the usual alignment, NaN and infinities, values beyond those that the task's own inputs show, other
-numbers for scalar arguments, other teams of threads. All at one small size, whose reference answers are shared.
+Strides, a place off the usual alignment, values beyond those that the task's own inputs show, other numbers for scalar
+arguments, other teams of threads. All at one small size, whose reference answers are shared.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf, nan, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.records import Author
 from kernellab.target import Backend
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import alike, computable, finite, is_float8
+from kernellab.task.dtypes import alike, finite
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.cases import cases
@@ -54,7 +54,6 @@ def properties(stages: Stages, base: Case) -> None:
         return
     _scalars(stages, base)
     _domain(stages, base)
-    _special(stages, base)
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
         modes_kept(stages, base)
@@ -224,37 +223,6 @@ def _domain(stages: Stages, base: Case) -> None:
         return
     if sound and not _right(stages, case, lay_out(case.args)):
         stages.context.findings.label(f"right for {said} only")
-
-
-def _special(stages: Stages, base: Case) -> None:
-    """A NaN, and an infinity, in each input: is the result not finite where the reference's is not?"""
-    for words, value in (("NaN", nan), ("inf", inf)):
-        case = base.with_change(("special", -1, value))
-        if not any(_takes_special(a) for a in base.args):
-            return
-        try:
-            wanted = [r.native for r in case.references]
-        except TaskError:
-            continue
-        if all(finite(w) for w in wanted):
-            continue
-        got = _outputs(stages, case, lay_out(case.args))
-        if got is None or not all(_as_special(g, w) for g, w in zip(got, wanted, strict=True)):
-            stages.context.findings.label(f"{words} not propagated")
-
-
-def _takes_special(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and not is_float8(value) and value.numel() > 0
-
-
-def _as_special(got: Tensor, want: Tensor) -> bool:
-    if not want.is_floating_point():
-        return True
-    import torch
-
-    return bool(torch.equal(computable(got).isfinite(), computable(want).isfinite()))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
