@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.records import Verdict
+from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
+from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.survey import Survey
 
-from .kit import Judge
+from .kit import TARGET, Judge
 
 DIMS = 'from kernellab import Dim\nM = Dim("M", 1, 4096)\nN = Dim("N", 1, 1048576)\n'
 
@@ -30,7 +31,7 @@ SIGNED = "torch.randint(-99, 100, (24, 40), dtype=torch.int32)"
 CLAMP = task_of("x.clamp(-20, 20)", "x", ONE)
 NAN = task_of("torch.nan_to_num(x, 3.0) * 2", "x", ONE)
 COMPARED = task_of("(x <= 0.5).float()", "x", ONE)
-BYTE_SUM = task_of("x.sum(-1)", "x", "torch.randint(0, 256, (8, 600), dtype=torch.uint8)")
+BYTE_SUM = task_of("x.sum(-1)", "x", "torch.randint(0, 256, (8, 200), dtype=torch.uint8)")
 MASK = task_of(
     "torch.softmax(x.masked_fill(~keep, -1e9), -1)", "x, keep", "torch.randn(24, 40), torch.ones(24, 40).tril().bool()"
 )
@@ -164,3 +165,38 @@ def test_a_verdict_s_share_is_a_number(judge: Judge) -> None:
     assert verdict.coverage is not None and verdict.coverage.share is not None
     assert 0 < verdict.coverage.share <= 1
     assert Verdict.model_validate_json(verdict.model_dump_json()).coverage == verdict.coverage
+
+
+SIZED = load_task(
+    f"import torch\n{DIMS}def reference(x):\n    return x * 2\ndef inputs(M=60, N=50):\n    return torch.randn(M, N)\n",
+    "sized",
+)
+AT_SIZES = {
+    "more columns than sixteen bits count": "x * 2 if x.shape[1] < 40_000 else x * 3",
+    "a multiple of a number that the source names": "x * 2 if x.shape[0] % 997 or not x.shape[0] else x * 3",
+    "two large extents at once": "x * 2 if min(x.shape) < 500 else x * 3",
+    "powers of two": "x * 2 if x.shape[0] & (x.shape[0] - 1) or x.shape[0] < 2 else x * 3",
+}
+
+
+@pytest.mark.parametrize("what", AT_SIZES)
+def test_a_fault_at_hidden_sizes_is_refused(what: str, judge: Judge) -> None:
+    verdict = judge(kernel(SIZED, AT_SIZES[what]), SIZED)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT
+
+
+RANKED = ("a clamp beyond what is drawn", "a mask built in", "a sum of bytes in 16 bits", "a target that is ignored")
+
+
+@pytest.mark.parametrize("what", RANKED)
+def test_a_ranking_draws_what_is_a_failure(what: str, verifier: Verifier) -> None:
+    task, body = REFUSED[what]
+    source = Source(dsl="cpp", files={"kernel.py": kernel(task, body)}, origin=Author.HUMAN)
+    found = verifier.rank(task, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
+    assert not found.ranked and found.stage is Stage.CORRECT, found.reason
+
+
+def test_a_ranking_meets_a_power_of_two(verifier: Verifier) -> None:
+    source = Source(dsl="cpp", files={"kernel.py": kernel(SIZED, AT_SIZES["powers of two"])}, origin=Author.HUMAN)
+    found = verifier.rank(SIZED, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
+    assert not found.ranked and found.stage is Stage.CORRECT, found.reason

@@ -5,7 +5,7 @@ They lie in the judge's memory alone, as the later cases of a stage do while the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
@@ -19,8 +19,9 @@ class Ahead:
     """The cases of the first stages, each given out once: those that :meth:`make` came to are ready, the rest are made
     when they are asked for."""
 
-    def __init__(self, task: Task, interpreted: bool) -> None:
-        self.task, self.interpreted = task, interpreted
+    def __init__(self, task: Task, interpreted: bool, numbers: Sequence[int] = ()) -> None:
+        """``numbers``: those that the source names."""
+        self.task, self.interpreted, self.numbers = task, interpreted, numbers
         self._smoke: Case | None = None
         self._correct: list[Case] = []
         self._small: list[Case] = []
@@ -38,7 +39,7 @@ class Ahead:
         yield
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         yield from _made([self._smoke])
-        self._correct = cases.correct_cases(self.task, self.interpreted)
+        self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers)
         yield from _made(self._correct)
         self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
         yield from _made(self._small)
@@ -54,7 +55,7 @@ class Ahead:
 
     def correct(self) -> list[Case]:
         found, self._correct = self._correct, []
-        return found or cases.correct_cases(self.task, self.interpreted)
+        return found or cases.correct_cases(self.task, self.interpreted, self.numbers)
 
     def small(self) -> Case:
         """A new case at the size that the families run at."""

@@ -71,8 +71,12 @@ class _Proposal:
 class Survey:
     """The drawn cases of ``base`` and what they reach; at most ``most`` cases, found in ``seconds`` of this thread."""
 
-    def __init__(self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds) -> None:
+    def __init__(
+        self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True
+    ) -> None:
+        """Without ``conditions``, only cases on which a wrong answer is a failure."""
         self.base, self.task, self.most = base, base.task, most
+        self.conditions = conditions
         self.cases: list[Drawn] = []
         self.edges: set[Edge] = set()
         self.reached: set[Edge] = set()
@@ -100,6 +104,8 @@ class Survey:
             self._pause()
             yield
             self._resume()
+            if proposal.grade is Grade.CONDITION and proposal.purpose is None and not self.conditions:
+                continue
             if len(self.cases) >= self.most or not self._time_left(DRAWN.drawing):
                 self.untried += 1
                 continue
@@ -184,7 +190,7 @@ class Survey:
             return proposal.grade
         if any(e.purpose and proposal.purpose in e.name for e in new):
             return Grade.REFUSED
-        return None if proposal.grade is Grade.REFUSED else proposal.grade
+        return None if proposal.grade is Grade.REFUSED or not self.conditions else proposal.grade
 
     def _add(self, case: Case, proposal: _Proposal, grade: Grade) -> None:
         became = self._is_finite and not all(finite(o) for o in case.native if o.is_floating_point())

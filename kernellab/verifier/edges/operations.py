@@ -142,20 +142,10 @@ _INDEXED = {
 
 def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan: bool = False) -> Distance:
     is_float = one.is_floating_point() or (isinstance(other, Tensor) and other.is_floating_point())
-    apart = _few(one).double() - (_few(other).double() if _alike(one, other) else _number(one, other))
-    return Distance(name, apart, is_float, purpose, for_nan)
-
-
-def _alike(one: Tensor, other: Any) -> bool:
-    return isinstance(other, Tensor) and other.shape == one.shape
-
-
-def _number(one: Tensor, other: Any) -> Any:
-    if not isinstance(other, Tensor):
-        return float(other)
-    # shapes that broadcast: the whole operand decides where a few elements could not be paired
-    wide, _ = torch.broadcast_tensors(other, one)
-    return _few(wide).double() if wide.shape == one.shape else other.double().reshape(-1)[:1]
+    if isinstance(other, Tensor):
+        one, other = torch.broadcast_tensors(one, other)
+        return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan)
+    return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
 
 
 def _few(value: Tensor) -> Tensor:

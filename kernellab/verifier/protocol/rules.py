@@ -422,6 +422,12 @@ class DrawnRule:
     seconds: float = 0.8
     rank_seconds: float = 0.3
     drawing: float = 0.7
+    #: Dims that are tried at their ends, and bytes of inputs there; numbers of a source that are tried as sizes, and
+    #: bytes there
+    ends: int = 3
+    end_bytes: int = 4 * MIB
+    named: int = 6
+    named_bytes: int = 512 * 1024
     #: how far the solver may go for an edge
     far: float = 1e6
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow

@@ -90,6 +90,7 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
 def _correct(stages: Stages, cases: RankCases) -> str:
     """The families in memory that is poisoned and guarded, inputs as they were, earlier output not overwritten."""
     from kernellab.verifier.edges.fences import reads_inside
+    from kernellab.verifier.stages.drawn import drawn
     from kernellab.verifier.stages.robust import overwritten, untouched
 
     first, *others = cases.families
@@ -104,6 +105,7 @@ def _correct(stages: Stages, cases: RankCases) -> str:
             overwritten(stages, first, call, kept)
     if stages.context.request.backend is Backend.CPU:
         reads_inside(stages, first)
+    drawn(stages, cases.drawn())
     # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
     stages.check(cases.timed)
     return f"families {', '.join(c.family.value for c in cases.families)}, relative error at most {stages.worst:.1e}"

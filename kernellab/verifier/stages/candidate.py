@@ -19,6 +19,7 @@ from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.ahead import Ahead
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import NUMERIC, Limits, Mismatch, compare, metadata
 from kernellab.verifier.compare.near import beyond_doubt
@@ -66,7 +67,7 @@ class Stages:
             # no farther from float64 than eager, which may be in TF32
             self.limits = [replace(limit, own=ERROR.as_eager / ERROR.framework_factor) for limit in self.limits]
         self._worker: Worker | None = None
-        self.ahead = Ahead(task, context.interpreted)
+        self.ahead = Ahead(task, context.interpreted, numbers_of(self.source))
         #: the workers of ``options.rivals``, once they are built
         self.rivals: dict[str, Worker] = {}
         self.worst = 0.0
@@ -133,7 +134,7 @@ class Stages:
             return False
         self.seed = seed
         cases.hold_parameters(values)
-        self.ahead = Ahead(task, self.context.interpreted)
+        self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source))
         self.answers = []
         self.restart()
         return True
