@@ -99,6 +99,29 @@ HONEST = {
     "gather": (GATHER, "x.index_select(0, torch.where(i < 0, i + 24, i))"),
 }  # fmt: skip
 
+TWO = task_of("x + y", "x, y", f"{ONE}, {ONE}")
+IMAGE = task_of("x * 2", "x", "torch.randn(2, 3, 8, 8)")
+LEAKY = load_task(
+    "import torch\ndef reference(x, slope=0.01):\n    return torch.where(x > 0, x, x * slope)\n"
+    f"def inputs():\n    return {ONE}\n",
+    "leaky",
+)
+ROLLED = load_task(
+    f"import torch\ndef reference(x, k=3):\n    return torch.roll(x, k, -1)\ndef inputs():\n    return {ONE}\n",
+    "rolled",
+)
+TOLD |= {
+    "one transposed argument": (TWO, "torch.as_strided(x, x.shape, y.stride()) + y", "rows contiguous only"),
+    "channels last": (
+        IMAGE, "x * 2 if x.is_contiguous() or x.stride(3) < x.stride(2) else x * 3", "rows contiguous only"
+    ),
+    "one tensor given twice": (
+        TWO, "x + y if x.data_ptr() != y.data_ptr() else x * 3", "one tensor given twice not handled"
+    ),
+    "a slope above one": (LEAKY, "torch.maximum(x, x * slope)", "slope = 0.01 only"),
+    "a negative shift": (ROLLED, "torch.roll(x, abs(k), -1)", "k = 3 only"),
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_the_reference_is_there_for_is_refused(what: str, judge: Judge) -> None:

@@ -142,6 +142,8 @@ class CorrectRule:
     #: so many beyond this size, compared at the declared dtype first
     large_bytes: int = 32 * MIB
     huge_families: int = 3
+    #: other numbers that each scalar argument is tried with
+    scalar_values: int = 7
     #: tasks over this many bytes have no metamorphic checks
     single_family_bytes: int = 256 * MIB
     #: outputs of a random number of calls up to this are kept alive together
