@@ -20,9 +20,10 @@ from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
+from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.ranges import Range, range_of, runs
-from kernellab.verifier.protocol.rules import DRAWN
+from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
     import torch
@@ -96,6 +97,8 @@ class Survey:
         # nothing of NumPy comes to torch's dispatcher
         watching = self.task.framework != "numpy"
         self._began = time.thread_time()
+        if not self.cases:
+            self.most = min(self.most, self._affordable())
         self._is_finite = all(finite(o) for o in self.base.native if o.is_floating_point())
         self._watch = self._watched(self.base.args) if watching else None
         if self._watch is not None:
@@ -112,6 +115,14 @@ class Survey:
             self._try(proposal)
         yield from self._solved()
         self._pause()
+
+    def _affordable(self) -> int:
+        """Cases that a kernel can be tried with: each costs a few runs of the reference, and passes over its data."""
+        each = DRAWN.runs * self.base.reference_seconds + self._bytes() / DRAWN.bytes_a_second
+        return max(DRAWN.least, int(DRAWN.call_seconds / each))
+
+    def _bytes(self) -> int:
+        return input_bytes(self.task, dict(self.base.sizes) or None)
 
     # -- the clock of this thread, which stands while others work
 
@@ -198,6 +209,9 @@ class Survey:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
             grade = Grade.CONDITION
         name = self.task.args[proposal.change[1]].name
+        if self._bytes() > CORRECT.family_bytes:
+            # much data is drawn again, so that it does not lie in memory beside all the others
+            case = self.base.with_change(proposal.change)
         self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond))
 
     def _is_sound(self, case: Case) -> bool:

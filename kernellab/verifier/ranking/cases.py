@@ -40,9 +40,9 @@ class RankCases:
         legal = families(task)
         chosen = [next((f for f in kinds if f in legal), Family.OWN) for kinds in _KINDS]
         self.families = [_case(task, sizes, family) for sizes, family in zip(_sizes(task), chosen, strict=True)]
-        # the others are odd
-        whole = _powers(task)
-        self.families += [_case(task, whole, of_all(families(task)))] if whole else []
+        # the others' extents are odd
+        powers = _powers(task)
+        self.powers = [_case(task, powers, of_all(legal))] if powers else []
         self.survey = Survey(drawn_base(task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
         self._steps = self.survey.make()
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
@@ -51,7 +51,7 @@ class RankCases:
         """Makes them with the reference's answers, one at each step."""
         # a step that takes nothing, for a source that is built at once
         yield
-        for found in (self.smoke, *self.families):
+        for found in (self.smoke, *self.families, *self.powers):
             try:
                 _ = found.native
             except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it

@@ -81,7 +81,7 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
     stages.outputs(cases.smoke, "smoke", stages.context.left(DEADLINES.smoke))
     if stages.context.request.backend is Backend.CUDA:
         # a JIT compiles at its first call of a kind
-        for found in (*cases.families, cases.timed):
+        for found in (*cases.families, *cases.powers, cases.timed):
             stages.outputs(found, "smoke", stages.context.left(DEADLINES.smoke))
     stages.check(cases.smoke)
     return cases.smoke.words
@@ -98,7 +98,7 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     untouched(stages, first)
     call = stages.sure_call(first, "correct")
     kept = [stages.worker.read(o) for o in call.outputs]
-    for i, found in enumerate(others):
+    for i, found in enumerate((*others, *cases.powers)):
         stages.check(found)
         if not i:
             # the worker holds the outputs of its last two calls

@@ -66,7 +66,8 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     Raises:
         Refused: it is not, and that is a failure.
     """
-    case = one.case
+    # what was made of it goes with this call
+    case = one.case.with_change(one.case.change) if not one.case.asked else one.case
     try:
         call = stages.call(case)
         unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
