@@ -143,7 +143,7 @@ _INDEXED = {
 def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan: bool = False) -> Distance:
     is_float = one.is_floating_point() or (isinstance(other, Tensor) and other.is_floating_point())
     if isinstance(other, Tensor):
-        one, other = torch.broadcast_tensors(one, other)
+        one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
         return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan)
     return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
 

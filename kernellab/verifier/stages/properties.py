@@ -152,6 +152,7 @@ def _other_values(base: Case, position: int) -> Iterator[Case]:
     """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise."""
     value = base.args[position]
     tried: tuple[Any, ...]
+    near: tuple[Any, ...]
     if isinstance(value, bool):
         tried = (not value,)
     elif isinstance(value, int):

@@ -12,11 +12,11 @@ from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import compare
+from kernellab.verifier.edges.drawn import drawn, fixed_sizes
 from kernellab.verifier.judge.link import Call
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.control import Written
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
-from kernellab.verifier.stages.drawn import drawn, fixed_sizes
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
 
