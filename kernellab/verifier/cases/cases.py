@@ -18,7 +18,7 @@ from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.extents import at_ends, of_numbers
 from kernellab.verifier.cases.extents import beside as beside
-from kernellab.verifier.cases.forms import forms_of
+from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
 

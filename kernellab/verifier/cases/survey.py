@@ -28,8 +28,8 @@ from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.edges.operations import Edge
-    from kernellab.verifier.edges.watch import Watch
+    from kernellab.verifier.boundary_checks.operations import Edge
+    from kernellab.verifier.boundary_checks.watch import Watch
 
     Tensor = torch.Tensor
 
@@ -155,7 +155,7 @@ class Survey:
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
         watch = self._watch
-        from kernellab.verifier.edges.watch import SIZED_BY_VALUES
+        from kernellab.verifier.boundary_checks.watch import SIZED_BY_VALUES
 
         sized = watch is None or bool(SIZED_BY_VALUES & watch.calls.keys())
         sizes = dict(self.base.sizes) or None
@@ -234,7 +234,7 @@ class Survey:
         return True
 
     def _watched(self, args: Sequence[Any]) -> Watch:
-        from kernellab.verifier.edges.watch import watched
+        from kernellab.verifier.boundary_checks.watch import watched
 
         return watched(self.task.module().results, args)
 
@@ -248,7 +248,7 @@ class Survey:
 
     def _solved(self) -> Iterator[None]:
         """Cases for the edges that nothing reached, with all patches of an argument together."""
-        from kernellab.verifier.edges.solve import Patch, Solver
+        from kernellab.verifier.boundary_checks.solve import Patch, Solver
 
         if self._watch is None:
             return

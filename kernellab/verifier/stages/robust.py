@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
+from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import compare
-from kernellab.verifier.edges.drawn import drawn, fixed_sizes
-from kernellab.verifier.judge.link import Call
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Call
 from kernellab.verifier.protocol.control import Written
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages.metamorphic import metamorphic
