@@ -40,7 +40,8 @@ class _Condition(BaseModel):
 # -- facts without a parameter -----------------------------------------------------------------------------------------
 
 MarkKind = Literal[
-    "expanded-inputs-unsupported", "constructor-parameters", "non-deterministic", "denormals-flushed",
+    "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
+    "denormals-flushed",
     "denormals-left-flushed", "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
@@ -50,6 +51,7 @@ MarkKind = Literal[
 #: label and flag of each
 _MARKS: dict[MarkKind, tuple[str, str]] = {
     "expanded-inputs-unsupported": ("expanded inputs not read", ""),
+    "tensor-given-twice": ("one tensor given twice not handled", ""),
     "constructor-parameters": (
         "parameters of its constructor only",
         "parameters: right with those that its constructor draws under a new seed; it ignores loaded ones",
@@ -215,6 +217,33 @@ class SpecialValues(_Condition):
     @property
     def label(self) -> str:
         return f"{self.value} not propagated"
+
+
+class DrawnLimit(_Condition):
+    """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong.
+
+    ``argument`` is "" where they are those of several; ``values`` says which they are.
+    """
+
+    kind: Literal["drawn"] = "drawn"
+    argument: str = ""
+    values: str
+
+    @property
+    def label(self) -> str:
+        return self.values
+
+
+class FixedSizes(_Condition):
+    """A task without Dims was verified at the shapes of its own inputs; nothing is known of the kernel at others."""
+
+    kind: Literal["fixed-sizes"] = "fixed-sizes"
+    _concern: ClassVar[Concern] = "task"
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def flag(self) -> str:
+        return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
 
 
 class OutputStrides(_Condition):
@@ -462,7 +491,8 @@ class Stated(_Condition):
 
 Condition = Annotated[
     Union[
-        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, OutputStrides, LibraryShare, IdleKernel,
+        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
+        OutputStrides, LibraryShare, IdleKernel,
         CachedResult, LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock,
         LaunchBound, MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated,
     ],

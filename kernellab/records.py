@@ -272,6 +272,32 @@ class Replay(Record):
     called: Timing | None = None
 
 
+class Coverage(Record):
+    """How many of the edges of the reference's operations (a comparison's sides, a clamp's bounds, a mask's rows, NaN)
+    the inputs drawn for the kernel reached."""
+
+    edges: int
+    reached: int
+    #: inputs that the kernel was tried with
+    cases: int = 0
+    #: inputs at which the reference raises, or its own float64 differs
+    dropped: int = 0
+    #: inputs for which no time was left
+    untried: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the edges, those reached; None where the reference has none."""
+        return self.reached / self.edges if self.edges else None
+
+    @property
+    def text(self) -> str:
+        """In one line: ``31 of 40 edges of the reference reached by 23 drawn inputs, 2 dropped``."""
+        edges = f"{self.reached} of {self.edges} edges of the reference reached by " if self.edges else ""
+        rest = [f"{n} {word}" for n, word in ((self.dropped, "dropped"), (self.untried, "not tried")) if n]
+        return ", ".join([f"{edges}{self.cases} drawn inputs", *rest])
+
+
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -295,6 +321,8 @@ class Verdict(Record):
     precision: str = ""
     #: the sealed replay, where one was asked for and could be done
     replay: Replay | None = None
+    #: which edges of the reference the drawn inputs reached; None where none were drawn
+    coverage: Coverage | None = None
     environment: Environment = Field(default_factory=Environment)
 
     def against(self, baseline: str) -> Comparison | None:

@@ -24,7 +24,8 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
-from kernellab.sketch.rewrite import axes, features
+from kernellab.sketch.rewrite.axes import axes
+from kernellab.sketch.rewrite.features import features
 from kernellab.target import Target
 from kernellab.task import Task, load_task
 from kernellab.verifier.judge import turns

@@ -187,3 +187,11 @@ def test_what_is_beyond_doubt_beside_eager_keeps_every_rule_beside_float64(own: 
         assert sure is None or compare(got, Reference(eager, double), limits)[0] is None
         assert sure is None or off < limits.floor
     assert 0 < taken < 5
+
+
+def test_a_finite_element_is_never_within_a_share_of_an_infinite_one() -> None:
+    want = torch.randn(24)
+    want[3] = -torch.inf
+    got = want.clamp_min(torch.finfo(torch.float32).min)
+    assert beyond_doubt(got, want, Limits.of("float32")) is None
+    assert compare(got, Reference(want, want.double()), Limits.of("float32"))[0] is not None

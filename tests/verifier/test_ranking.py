@@ -115,7 +115,9 @@ def test_the_cases_of_a_ranking_are_of_several_families_at_sizes_that_no_tile_di
     assert all(input_bytes(SCALED, s) <= RANK.case_bytes for s in sizes)
     fixed = RankCases(load_task(RELU_ADD, "relu_add"))
     assert [c.sizes for c in fixed.families] == [()] * len(fixed.families)
-    assert len(list(fixed.made())) == len(fixed.families) + 3
+    assert len(list(fixed.made())) >= len(fixed.families) + 3
+    assert fixed.drawn().cases and not fixed.powers
+    assert all(n & (n - 1) == 0 for c in cases.powers for _, n in c.sizes)
     assert torch.equal(fixed.smoke.references[0].native, torch.relu(fixed.smoke.args[0]) + fixed.smoke.args[1])
 
 

@@ -155,9 +155,7 @@ def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
 def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:
     """One schedule; a person's ``require:`` lines in the previous sketch are kept."""
     words = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if found.algebra else [])]
-    return DesignReply(
-        _with_requires(found.text, previous), rationale=" ".join(words), rewritten=found.algebra
-    )
+    return DesignReply(_with_requires(found.text, previous), rationale=" ".join(words), rewritten=found.algebra)
 
 
 def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:

@@ -1,4 +1,4 @@
-"""Inputs of which all rows are one row in memory, as ``Tensor.expand`` makes them."""
+"""Inputs that repeat one slice in memory along a dimension, as ``Tensor.expand`` makes them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
 
 
-def with_equal_rows(case: Case) -> Case:
-    """The case with the first row of each tensor of two or more dimensions in place of all of its rows; weights stay as
-    they are."""
+def with_equal_rows(case: Case, dim: int = 0) -> Case:
+    """The case with the first slice along ``dim``, never the last dimension, in place of all of them, of each tensor of
+    two or more dimensions; weights stay as they are."""
     import torch
 
     def of(spec: Arg, arg: Any) -> Any:
-        wide = isinstance(arg, torch.Tensor) and arg.dim() >= 2 and arg.shape[0] > 1
-        return arg[:1].expand(arg.shape).contiguous() if wide and _is_input(spec) else arg
+        wide = isinstance(arg, torch.Tensor) and arg.dim() >= dim + 2 and arg.shape[dim] > 1
+        return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and _is_input(spec) else arg
 
     return replace(case, held=tuple(of(spec, a) for spec, a in zip(case.task.args, case.args, strict=True)))
 
 
-def expanded(case: Case) -> Layout:
-    """A layout for the arguments of such a case in which those rows lie in one place."""
+def expanded(case: Case, dim: int = 0) -> Layout:
+    """A layout for the arguments of such a case in which those slices lie in one place."""
     plain = lay_out(case.args)
     places = tuple(
-        replace(p, strides=(0, *p.strides[1:])) if _is_input(spec) and len(p.shape) >= 2 and 0 not in p.shape else p
+        replace(p, strides=(*p.strides[:dim], 0, *p.strides[dim + 1 :]))
+        if _is_input(spec) and len(p.shape) >= dim + 2 and 0 not in p.shape
+        else p
         for spec, p in zip(case.task.args, plain.places, strict=True)
     )
     return Layout(places, plain.size)

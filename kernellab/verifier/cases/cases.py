@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import ArgKind, Task, small_sizes
@@ -18,23 +16,23 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
+from kernellab.verifier.cases.extents import at_ends, of_numbers
+from kernellab.verifier.cases.extents import beside as beside
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
-from kernellab.verifier.protocol.rules import CAPS, CORRECT, ERROR
+from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
 
 if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
 
-#: families in which sums may cancel, or a row be constant
 #: families some of whose rows are of equal numbers
 EQUAL = (Family.STRUCTURED, Family.MIXED, Family.EDGES)
+#: families in which sums may cancel, or a row be constant
 CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
-#: draws of a size until the task takes one
-_TRIES = 12
 
 #: where a model's parameters lie among the statics that its constructor gave
 _BUILT = ("built",)
@@ -80,6 +78,10 @@ class Case:
     def with_change(self, change: tuple[Any, ...]) -> Case:
         """The same case with a change to its arguments, which are not drawn again."""
         return self._sharing(replace(self, change=change), "_sample")
+
+    def judged_as(self, family: Family) -> Case:
+        """The same case, judged by the limits of ``family``."""
+        return self._sharing(replace(self, family=family), "_sample", "args", "_native", "references")
 
     def _sharing(self, other: Case, *names: str) -> Case:
         """``other`` with what was made of this case by ``names``."""
@@ -297,8 +299,9 @@ def smoke_case(task: Task, interpreted: bool = False) -> Case:
     return case(task, _shrunk(task, sizes, interpreted), Family.OWN)
 
 
-def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
-    """The declared size with the task's own family first, all legal families at small sizes, hidden sizes of Dims."""
+def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] = ()) -> list[Case]:
+    """The declared size with the task's own family first, all legal families at small sizes, hidden sizes of Dims, also
+    at the ``numbers`` that the source names."""
     declared = task.module().default_sizes()
     full = _shrunk(task, declared, interpreted)
     legal = families(task)
@@ -316,7 +319,8 @@ def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
     cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
     if not interpreted:
         cases += _other_families(task, full, legal) if small != full else []
-        cases += [_glance(case(task, s, of_all(legal))) for s in beside(task, full, size)]
+        sizes = [*beside(task, full, size), *of_numbers(task, full, numbers), *at_ends(task, full)]
+        cases += [_glance(case(task, s, of_all(legal))) for s in sizes]
     return [*cases, case(task, full, Family.OWN)]
 
 
@@ -343,37 +347,6 @@ def _glance(found: Case) -> Case:
     return replace(found, double=False)
 
 
-def beside(task: Task, full: Mapping[str, int], size: int) -> list[dict[str, int]]:
-    """Sizes that nobody knows before: one beside the full one, one half as large again, and two from all over the
-    Dims' ranges, as many small as large; those that the task takes, of at most twice the full one's bytes."""
-    draw = random.SystemRandom()
-    dims = {d.name: d for d in task.dims}
-
-    def inside(name: str, n: float) -> int:
-        return max(dims[name].min, min(dims[name].max, int(n)))
-
-    def drawn(name: str) -> int:
-        low, high = max(dims[name].min, 1), max(dims[name].max, 1)
-        return inside(name, round(exp(draw.uniform(log(low), log(high)))))
-
-    most = max(2 * size, CORRECT.family_bytes)
-    found: list[dict[str, int]] = []
-    wanted: list[Callable[[], dict[str, int]]] = [
-        lambda: {k: inside(k, n + draw.choice((-1, 1))) for k, n in full.items()},
-        lambda: {k: inside(k, n * draw.choice((1, 1.5))) for k, n in full.items()},
-        lambda: {k: drawn(k) for k in full},
-        lambda: {k: drawn(k) for k in full},
-    ]
-    for make in wanted:
-        for _ in range(_TRIES):
-            sizes = make()
-            new = sizes != dict(full) and sizes not in found
-            if new and input_bytes(task, sizes) <= most and runs_at(task, tuple(sizes.items())):
-                found.append(sizes)
-                break
-    return found
-
-
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:
     """Small sizes beside the task's own."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
@@ -393,6 +366,16 @@ def small_case(task: Task, interpreted: bool = False) -> Case:
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     small = _small(task, full, _hidden(task, interpreted), interpreted) if task.dims else full
     return case(task, small, Family.OWN)
+
+
+def drawn_base(task: Task, interpreted: bool = False) -> Case:
+    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data."""
+    full = _shrunk(task, task.module().default_sizes(), interpreted)
+    fitting = [
+        s for s in (full, *_hidden(task, interpreted)) if task.dims and 0 not in s.values()
+        and input_bytes(task, s) <= DRAWN.case_bytes
+    ]  # fmt: skip
+    return case(task, max(fitting, key=lambda s: input_bytes(task, s), default=full), Family.OWN)
 
 
 def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     """``args`` after a change: ``("element", argument, flat index, value)``, ``("permuted", arguments, seed)`` along
     the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
-    argument, value)``, or ``("special", -1, value)`` in the middle of every float tensor."""
+    argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed, low,
+    high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("special", -1, value)`` in the middle of every float
+    tensor."""
     import torch
+
+    from kernellab.verifier.cases.patterns import patterned
 
     if not change:
         return args
@@ -26,6 +30,12 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     if kind == "element":
         out[where] = args[where].clone()
         out[where].reshape(-1)[change[2]] = change[3]
+    elif kind == "elements":
+        out[where] = args[where].contiguous().clone()
+        for index, number in change[2]:
+            out[where].view(-1)[index] = number
+    elif kind == "pattern":
+        out[where] = patterned(args[where], *change[2:])
     elif kind == "scalar":
         out[where] = change[2]
     elif kind == "special":

@@ -5,12 +5,13 @@ They lie in the judge's memory alone, as the later cases of a stage do while the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import CORRECT
 
 
@@ -18,11 +19,14 @@ class Ahead:
     """The cases of the first stages, each given out once: those that :meth:`make` came to are ready, the rest are made
     when they are asked for."""
 
-    def __init__(self, task: Task, interpreted: bool) -> None:
-        self.task, self.interpreted = task, interpreted
+    def __init__(self, task: Task, interpreted: bool, numbers: Sequence[int] = ()) -> None:
+        """``numbers``: those that the source names."""
+        self.task, self.interpreted, self.numbers = task, interpreted, numbers
         self._smoke: Case | None = None
         self._correct: list[Case] = []
         self._small: list[Case] = []
+        self._survey: Survey | None = None
+        self._steps: Iterator[None] = iter(())
 
     def make(self) -> Iterator[None]:
         """Makes them, one at each step, in the order in which they are met: what is static keeps its first values.
@@ -35,10 +39,15 @@ class Ahead:
         yield
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         yield from _made([self._smoke])
-        self._correct = cases.correct_cases(self.task, self.interpreted)
+        self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers)
         yield from _made(self._correct)
         self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
         yield from _made(self._small)
+        try:
+            self._begin_survey()
+            yield from self._steps
+        except Exception:  # as above
+            self._survey = None
 
     def smoke(self) -> Case:
         found, self._smoke = self._smoke, None
@@ -46,11 +55,24 @@ class Ahead:
 
     def correct(self) -> list[Case]:
         found, self._correct = self._correct, []
-        return found or cases.correct_cases(self.task, self.interpreted)
+        return found or cases.correct_cases(self.task, self.interpreted, self.numbers)
 
     def small(self) -> Case:
         """A new case at the size that the families run at."""
         return self._small.pop(0) if self._small else cases.small_case(self.task, self.interpreted)
+
+    def survey(self) -> Survey:
+        """The inputs drawn from what the task declares."""
+        if self._survey is None:
+            self._begin_survey()
+        for _ in self._steps:
+            pass
+        assert self._survey is not None
+        return self._survey
+
+    def _begin_survey(self) -> None:
+        self._survey = Survey(cases.drawn_base(self.task, self.interpreted))
+        self._steps = self._survey.make()
 
 
 def _made(found: list[Case]) -> Iterator[None]:

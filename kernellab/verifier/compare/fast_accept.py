@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from kernellab.task.dtypes import computable, reals
@@ -59,4 +60,5 @@ def near(got: Tensor, want: Tensor, floor: float) -> float | None:
         if not bool((error.abs_() <= here.abs().mul_(0.9 * floor)).all()):
             return None
         size += float(torch.dot(here, here))
-    return (off / size) ** 0.5 if size else 0.0
+    # an infinite error is within any share of an infinite element
+    return None if not isfinite(off) else (off / size) ** 0.5 if size else 0.0

@@ -142,6 +142,8 @@ class CorrectRule:
     #: so many beyond this size, compared at the declared dtype first
     large_bytes: int = 32 * MIB
     huge_families: int = 3
+    #: other numbers that each scalar argument is tried with
+    scalar_values: int = 7
     #: tasks over this many bytes have no metamorphic checks
     single_family_bytes: int = 256 * MIB
     #: outputs of a random number of calls up to this are kept alive together
@@ -412,7 +414,40 @@ class EdgeRule:
     flushed: float = 0.5
 
 
+@dataclass(frozen=True)
+class DrawnRule:
+    """Inputs drawn from what a task declares (:mod:`kernellab.verifier.cases.survey`)."""
+
+    #: cases of a verification and of a ranking, those of the solver beside them, and seconds of the judge's own
+    #: thread in which they are found; the share of these that is spent before the solver begins
+    cases: int = 28
+    rank_cases: int = 10
+    solved: int = 6
+    seconds: float = 0.8
+    rank_seconds: float = 0.3
+    drawing: float = 0.7
+    #: of large inputs as many cases as about so many seconds allow, and at least so many: each takes about ``runs``
+    #: times what the reference takes, and passes over its data at ``bytes_a_second``
+    call_seconds: float = 1.2
+    least: int = 4
+    runs: float = 6.0
+    bytes_a_second: float = 4e8
+    #: Dims that are tried at their ends, and bytes of inputs there; numbers of a source that are tried as sizes, and
+    #: bytes there
+    ends: int = 3
+    end_bytes: int = 4 * MIB
+    named: int = 6
+    named_bytes: int = 512 * 1024
+    #: how far the solver may go for an edge
+    far: float = 1e6
+    #: bytes of inputs at which cases are drawn, where the Dims' ranges allow
+    case_bytes: int = 256 * 1024
+    #: relative difference of the reference from its own float64 from which an answer is noise
+    noise: float = 0.05
+
+
 ERROR = ErrorRule()
+DRAWN = DrawnRule()
 EDGES = EdgeRule()
 STATIC = StaticRule()
 DEADLINES = Deadlines()

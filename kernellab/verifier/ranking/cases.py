@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import exp, log
@@ -11,8 +12,9 @@ from math import exp, log
 from kernellab.task import Task, small_sizes
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
-from kernellab.verifier.cases.cases import Case, case, smoke_case
-from kernellab.verifier.protocol.rules import RANK
+from kernellab.verifier.cases.cases import Case, case, drawn_base, of_all, smoke_case
+from kernellab.verifier.cases.survey import Survey
+from kernellab.verifier.protocol.rules import DRAWN, RANK
 
 #: what each case looks for, by the first family that the task takes: rows of all kinds in one batch; values at which
 #: exp overflows; means that hide the spread; edges
@@ -38,21 +40,34 @@ class RankCases:
         legal = families(task)
         chosen = [next((f for f in kinds if f in legal), Family.OWN) for kinds in _KINDS]
         self.families = [_case(task, sizes, family) for sizes, family in zip(_sizes(task), chosen, strict=True)]
+        # the others' extents are odd
+        powers = _powers(task)
+        self.powers = [_case(task, powers, of_all(legal))] if powers else []
+        self.survey = Survey(drawn_base(task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
+        self._steps = self.survey.make()
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
     def made(self) -> Iterator[None]:
         """Makes them with the reference's answers, one at each step."""
         # a step that takes nothing, for a source that is built at once
         yield
-        for found in (self.smoke, *self.families):
+        for found in (self.smoke, *self.families, *self.powers):
             try:
                 _ = found.native
             except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
                 return
             yield
+        with suppress(Exception):  # likewise
+            yield from self._steps
         # what a call of it may take is what the reference takes
         _ = self.timed.reference_seconds
         yield
+
+    def drawn(self) -> Survey:
+        """The inputs drawn from what the task declares, of the kinds on which a wrong answer is a failure."""
+        for _ in self._steps:
+            pass
+        return self.survey
 
 
 def _case(task: Task, sizes: Sizes, family: Family) -> Case:
@@ -79,6 +94,18 @@ def _sizes(task: Task) -> list[Sizes]:
 
     wanted = (beside, lambda: draw.choice(several), anywhere, lambda: draw.choice(several))
     return [_drawn(task, make) or several[-1] for make in wanted]
+
+
+def _powers(task: Task) -> Sizes | None:
+    """Each extent a power of two; None where that is nothing else than the task's own."""
+    draw = random.SystemRandom()
+    full = task.module().default_sizes()
+    exponents = {d.name: [k for k in range(1, 31) if d.min <= 1 << k <= d.max] for d in task.dims}
+    for _ in range(_TRIES if task.dims and all(exponents.values()) else 0):
+        sizes = {k: 1 << draw.choice(of) for k, of in exponents.items()}
+        if sizes != full and input_bytes(task, sizes) <= RANK.case_bytes and runs_at(task, tuple(sizes.items())):
+            return sizes
+    return None
 
 
 def _drawn(task: Task, make: Callable[[], Sizes]) -> Sizes | None:

@@ -82,7 +82,7 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
     stages.outputs(cases.smoke, "smoke", stages.context.left(DEADLINES.smoke))
     if stages.context.request.backend is Backend.CUDA:
         # a JIT compiles at its first call of a kind
-        for found in (*cases.families, cases.timed):
+        for found in (*cases.families, *cases.powers, cases.timed):
             stages.outputs(found, "smoke", stages.context.left(DEADLINES.smoke))
     stages.check(cases.smoke)
     return cases.smoke.words
@@ -90,6 +90,7 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
 
 def _correct(stages: Stages, cases: RankCases) -> str:
     """The families in memory that is poisoned and guarded, inputs as they were, earlier output not overwritten."""
+    from kernellab.verifier.boundary_checks.drawn import drawn
     from kernellab.verifier.boundary_checks.fences import reads_inside
     from kernellab.verifier.stages.robust import overwritten, untouched
 
@@ -98,13 +99,14 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     untouched(stages, first)
     call = stages.sure_call(first, "correct")
     kept = [stages.worker.read(o) for o in call.outputs]
-    for i, found in enumerate(others):
+    for i, found in enumerate((*others, *cases.powers)):
         stages.check(found)
         if not i:
             # the worker holds the outputs of its last two calls
             overwritten(stages, first, call, kept)
     if stages.context.request.backend is Backend.CPU:
         reads_inside(stages, first)
+    drawn(stages, cases.drawn())
     # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
     stages.check(cases.timed)
     names = ", ".join(c.family.value for c in cases.families)

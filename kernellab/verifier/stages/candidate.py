@@ -17,6 +17,7 @@ from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
@@ -63,7 +64,7 @@ class Stages:
         self.dtypes, self.limits = self.comparison.dtypes, self.comparison.limits
         self.limits_for = self.comparison.limits_for
         self._worker: Worker | None = None
-        self.ahead = Ahead(task, context.interpreted)
+        self.ahead = Ahead(task, context.interpreted, numbers_of(self.source))
         #: the workers of ``options.rivals``, once they are built
         self.rivals: dict[str, Worker] = {}
         #: looks at calls among the timed ones
@@ -129,7 +130,7 @@ class Stages:
             return False
         self.seed = seed
         cases.hold_parameters(values)
-        self.ahead = Ahead(task, self.context.interpreted)
+        self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source))
         self.answers = []
         self.restart()
         return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kernellab.conditions import Condition
 from kernellab.dsls import get_adapter
 from kernellab.dsls.base import Adapter
-from kernellab.records import Comparison, Evidence, Replay, Source, Timing
+from kernellab.records import Comparison, Coverage, Evidence, Replay, Source, Timing
 from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -47,6 +47,8 @@ class Findings:
     #: the bound by the machine's measured roofs, ms
     sol_ms: float | None = None
     replay: Replay | None = None
+    #: the edges of the reference that drawn inputs reached
+    coverage: Coverage | None = None
     sandbox: str = ""
     #: a sentence on the library's part, where it has one and may have it
     composed: str = ""

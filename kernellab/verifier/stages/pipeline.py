@@ -227,6 +227,7 @@ class Verification:
             build_seconds=found.build_seconds,
             precision=found.precision,
             replay=found.replay,
+            coverage=found.coverage,
             environment=self._environment(),
         )
 

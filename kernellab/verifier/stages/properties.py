@@ -1,34 +1,37 @@
 """What a kernel does with inputs that not every right kernel takes: told in labels, refused only where it is wrong.
 
-Strides, a place off the usual alignment, NaN and infinities, values beyond those that the task's own inputs show, other
-numbers for scalar arguments, other teams of threads. All at one small size, whose reference answers are shared.
+Strides, a place off the usual alignment, values beyond those that the task's own inputs show, other numbers for scalar
+arguments, other teams of threads. All at one small size, whose reference answers are shared.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf, nan, prod
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from math import exp, log
+from typing import TYPE_CHECKING, Any
 
-from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, SpecialValues, StridesLimit
+from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
 from kernellab.errors import TaskError
 from kernellab.records import Author
 from kernellab.target import Backend
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import alike, computable, finite, is_float8
+from kernellab.task.dtypes import alike, finite
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
+from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.expanded import expanded, with_equal_rows
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.memory import Layout, Place, lay_out
-from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.protocol.memory import Layout, lay_out
+from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
     Tensor = torch.Tensor
-
-_PAGE = 4096
 
 
 def properties(stages: Stages, base: Case) -> None:
@@ -57,7 +58,6 @@ def properties(stages: Stages, base: Case) -> None:
         return
     _scalars(stages, base)
     _domain(stages, base)
-    _special(stages, base)
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
         modes_kept(stages, base)
@@ -87,110 +87,102 @@ def _strides(stages: Stages, base: Case) -> None:
             stages.context.findings.add(StridesLimit(contiguous="all"))
             _anew(stages)
         else:
-            if not stages.context.interpreted and not _right(stages, case, _transposed(case.args)):
-                stages.context.findings.add(StridesLimit(contiguous="rows"))
-    elif tensors and not _right(stages, case, _stepped(case.args)):
-        whole = True
+            if not stages.context.interpreted:
+                _each_layout(stages, case)
+    elif tensors and not _right(stages, case, layouts.stepped(case.args)):
         stages.context.findings.add(StridesLimit(contiguous="all"))
+    whole = StridesLimit(contiguous="all") in stages.context.findings.conditions
     if not whole and stages.context.request.backend is Backend.CPU:
-        equal = with_equal_rows(case)
-        if not stages.context.interpreted and not _right(stages, equal, expanded(equal)):
-            stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
-    if tensors and not stages.context.interpreted and not _right(stages, case, _between_vectors(case.args)):
+        _in_one_place(stages, case)
+    if tensors and not stages.context.interpreted and not _right(stages, case, layouts.between_vectors(case.args)):
         stages.context.findings.add(AlignmentLimit())
 
 
-def _transposed(args: Sequence[Any]) -> Layout:
-    """The last two dimensions of each tensor lie the other way round."""
-
-    def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-        if len(shape) < 2:
-            return _contiguous(shape)
-        swapped = _contiguous((*shape[:-2], shape[-1], shape[-2]))
-        return (*swapped[:-2], swapped[-1], swapped[-2])
-
-    return _placed(args, strides, 0)
+def _each_layout(stages: Stages, case: Case) -> None:
+    """Other orders of the dimensions: of all tensors, and of each alone while the others lie as they are."""
+    add = stages.context.findings.add
+    if not all(_right(stages, case, layout) for layout in layouts.transposed(case.args)):
+        add(StridesLimit(contiguous="rows"))
+    elif not all(_right(stages, case, layout) for layout in layouts.with_gaps(case.args)):
+        add(StridesLimit(contiguous="all"))
 
 
-def _stepped(args: Sequence[Any]) -> Layout:
-    """Every other element of a larger tensor."""
-    return _placed(args, lambda shape: tuple(2 * s for s in _contiguous(shape)), 0)
-
-
-def _between_vectors(args: Sequence[Any]) -> Layout:
-    """Contiguous, one element behind a page's boundary."""
-    return _placed(args, _contiguous, 1)
-
-
-def _placed(args: Sequence[Any], strides: Callable[[tuple[int, ...]], tuple[int, ...]], shift: int) -> Layout:
-    import torch
-
-    places: list[Place] = []
-    end = 0
-    for arg in args:
-        if not isinstance(arg, torch.Tensor):
-            places.append(Place(value=arg))
-            continue
-        offset = -(-(end + CAPS.guard) // _PAGE) * _PAGE + shift * arg.element_size()
-        shape = tuple(arg.shape)
-        place = Place(offset, shape, strides(shape), str(arg.dtype).removeprefix("torch."))
-        places.append(place)
-        end = offset + place.span * arg.element_size()
-    return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE)
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+def _in_one_place(stages: Stages, case: Case) -> None:
+    """Elements that lie in one place: of expanded inputs, and of one tensor that is given twice."""
+    if stages.context.interpreted:
+        return
+    most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
+    for dim in range(max(1, min(most - 1, 3))):
+        equal = with_equal_rows(case, dim)
+        if not _right(stages, equal, expanded(equal, dim)):
+            stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
+            break
+    twice = layouts.given_twice(case)
+    if twice is not None and not _right(stages, *twice):
+        stages.context.findings.add(Mark(kind="tensor-given-twice"))
 
 
 # -- scalars -----------------------------------------------------------------------------------------------------------
 
 
 def _scalars(stages: Stages, base: Case) -> None:
-    """Each number of the task at another value, where the reference takes one and answers otherwise."""
+    """Each number of the task at other values, where the reference takes them and answers otherwise."""
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
-        case = next(_other_values(base, position), None)
-        value = base.args[position]
-        if case is None:
-            stages.context.findings.add(ScalarLimit(argument=spec.name, value=value, refuted=False))
-            continue
-        got = _outputs(stages, case, lay_out(case.args))
-        if got is not None and _within(stages, case, got):
-            continue
-        before = _outputs(stages, base, lay_out(base.args))
-        ignored = got is not None and before is not None and all(alike(a, b) for a, b in zip(got, before, strict=True))
-        if ignored and isinstance(value, float) and stages.source.origin is not Author.RULES:
-            other = case.args[position]
-            message = f"{spec.name!r} was changed from {value} to {other:.6g} and the result did not change as it must"
-            raise stages.refused(case, "ignores-input", message)
-        stages.context.findings.add(ScalarLimit(argument=spec.name, value=value, refuted=True))
+        tried = list(islice(_other_values(base, position), CORRECT.scalar_values))
+        if not tried:
+            stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
+        for case in tried:
+            if not _scalar_right(stages, base, case, position):
+                stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
+                break
+
+
+def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:
+    """Is the kernel right with another number? Raises Refused where a float is ignored."""
+    got = _outputs(stages, case, lay_out(case.args))
+    if got is not None and _within(stages, case, got):
+        return True
+    value = base.args[position]
+    before = _outputs(stages, base, lay_out(base.args))
+    ignored = got is not None and before is not None and all(alike(a, b) for a, b in zip(got, before, strict=True))
+    if ignored and isinstance(value, float) and stages.source.origin is not Author.RULES:
+        name, other = stages.task.args[position].name, case.args[position]
+        message = f"{name!r} was changed from {value} to {other:.6g} and the result did not change as it must"
+        raise stages.refused(case, "ignores-input", message)
+    return False
 
 
 def _other_values(base: Case, position: int) -> Iterator[Case]:
     """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise."""
     value = base.args[position]
     tried: tuple[Any, ...]
+    near: tuple[Any, ...]
     if isinstance(value, bool):
         tried = (not value,)
     elif isinstance(value, int):
-        tried = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
+        near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
+        tried = tuple(dict.fromkeys((*near, -1, 0, 1)))
     else:
-        tried = (3 * value, value / 3) if value else (0.5, -0.5)
+        # of other magnitudes, and of the other sign
+        draw = secrets.SystemRandom()
+        large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
+        near = (3 * value, value / 3) if value else (0.5, -0.5)
+        tried = tuple(dict.fromkeys((*near, large, -small, 1.0, -1.0, 0.0)))
     for other in tried:
+        if other == value:
+            continue
         case = base.with_change(("scalar", position, other))
         try:
             found = case.references
         except TaskError:
             continue
-        same_kind = len(found) == len(base.references) and all(
-            f.native.shape == b.native.shape and f.native.dtype == b.native.dtype
-            for f, b in zip(found, base.references, strict=True)
-        )
-        if not same_kind or not all(finite(f.native) for f in found):
+        dtypes = [f.native.dtype for f in found] == [b.native.dtype for b in base.references]
+        if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in found):
             continue
-        if any(compare(b.native, f, limit_)[0] is not None for b, f, limit_ in _triples(base, case)):
+        same_shapes = all(f.native.shape == b.native.shape for f, b in zip(found, base.references, strict=True))
+        if not same_shapes or any(compare(b, f, limit)[0] is not None for b, f, limit in _triples(base, case)):
             yield case
 
 
@@ -198,7 +190,7 @@ def _triples(base: Case, case: Case) -> Iterator[tuple[Any, Any, Any]]:
     from kernellab.verifier.compare.records import Limits
 
     for before, now in zip(base.references, case.references, strict=True):
-        yield before, now, Limits.of(str(now.native.dtype).removeprefix("torch."))
+        yield before.native, now, Limits.of(str(now.native.dtype).removeprefix("torch."))
 
 
 # -- values beyond the task's own --------------------------------------------------------------------------------------
@@ -242,38 +234,6 @@ def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
     except TaskError:
         return False
     return sound and not _right(stages, case, lay_out(case.args))
-
-
-def _special(stages: Stages, base: Case) -> None:
-    """A NaN, and an infinity, in each input: is the result not finite where the reference's is not?"""
-    values: tuple[tuple[Literal["NaN", "inf"], float], ...] = (("NaN", nan), ("inf", inf))
-    for name, value in values:
-        case = base.with_change(("special", -1, value))
-        if not any(_takes_special(a) for a in base.args):
-            return
-        try:
-            wanted = [r.native for r in case.references]
-        except TaskError:
-            continue
-        if all(finite(w) for w in wanted):
-            continue
-        got = _outputs(stages, case, lay_out(case.args))
-        if got is None or not all(_as_special(g, w) for g, w in zip(got, wanted, strict=True)):
-            stages.context.findings.add(SpecialValues(value=name))
-
-
-def _takes_special(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and not is_float8(value) and value.numel() > 0
-
-
-def _as_special(got: Tensor, want: Tensor) -> bool:
-    if not want.is_floating_point():
-        return True
-    import torch
-
-    return bool(torch.equal(computable(got).isfinite(), computable(want).isfinite()))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

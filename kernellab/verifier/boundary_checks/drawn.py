@@ -1,0 +1,136 @@
+"""Inputs drawn from what the task declares (:mod:`kernellab.verifier.cases.survey`): a failure, or a condition of the
+verdict, by whether the task's own inputs or its reference's operations are there for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernellab.conditions import DrawnLimit, FixedSizes
+from kernellab.records import Coverage
+from kernellab.task.dtypes import alike
+from kernellab.task.sample.draw import Family
+from kernellab.verifier.cases.survey import Drawn, Grade, Survey
+from kernellab.verifier.compare.compare import Mismatch, metadata
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.refused import Refused
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.stages.candidate import Stages
+    from kernellab.verifier.stages.context import Findings
+
+    Tensor = torch.Tensor
+
+
+def drawn(stages: Stages, survey: Survey) -> str:
+    """Runs the drawn cases; what was reached goes into the findings, and is given in words.
+
+    Raises:
+        Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
+    """
+    conditions: set[str] = set()
+    for one in survey.cases:
+        if one.grade is Grade.CONDITION and one.condition in conditions:
+            continue
+        if not _right(stages, one, survey.base):
+            conditions.add(one.condition)
+            condition(stages.context.findings, one.argument, one.condition)
+    found = Coverage(
+        edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases), dropped=survey.dropped,
+        untried=survey.untried,
+    )  # fmt: skip
+    stages.context.findings.coverage = found
+    return found.text
+
+
+def condition(findings: Findings, argument: str, words: str) -> None:
+    """Adds a condition of the verdict on ``argument`` ("" for all of them)."""
+    findings.add(DrawnLimit(argument=argument, values=words))
+
+
+def fixed_sizes(stages: Stages) -> None:
+    """Says at which shapes a task without Dims was verified: nothing is known of the kernel at others."""
+    task = stages.task
+    if task.dims:
+        return
+    shapes = dict.fromkeys(a.extents({}) for a in task.tensors if a.shape and not a.key)
+    if shapes:
+        stages.context.findings.add(FixedSizes(shapes=tuple(shapes)))
+
+
+def _right(stages: Stages, one: Drawn, base: Case) -> bool:
+    """Is the kernel right for a drawn case? False where it is not and that is a condition.
+
+    Raises:
+        Refused: it is not, and that is a failure.
+    """
+    # what was made of it goes with this call
+    case = one.case.with_change(one.case.change) if not one.case.asked else one.case
+    try:
+        call = stages.call(case)
+        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+        outputs = [] if unlike else [stages.worker.read(o) for o in call.outputs]
+    except WorkerFailure as failure:
+        if stages.worker.gone() or stages.worker.closed:
+            stages.restart()
+        if one.grade is not Grade.REFUSED:
+            return False
+        found = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
+        raise Refused(_with_remedy(stages.words("robust", failure, case), one), found) from failure
+    if unlike is not None:
+        wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
+    else:
+        wrong = _first_wrong(stages, case, outputs)
+    if wrong is None:
+        return True
+    if not _refuses(stages, one, base, outputs, wrong):
+        return False
+    output, got, mismatch = wrong
+    found = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch)
+    which = f"Output {output}: " if len(stages.limits) > 1 else ""
+    raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {found.signature}.", one), found)
+
+
+def _first_wrong(stages: Stages, case: Case, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mismatch] | None:
+    worst = stages.comparison.worst
+    # judged as a batch with rows at the edge of what formulas expect: roundings and ties may decide otherwise
+    wrong = stages.comparison.first_wrong(case.judged_as(Family.EDGES), outputs)
+    stages.comparison.worst = worst
+    return None if wrong is None else (wrong.output, wrong.got, wrong.mismatch)
+
+
+def _refuses(
+    stages: Stages, one: Drawn, base: Case, outputs: list[Tensor], wrong: tuple[int, Tensor | None, Mismatch]
+) -> bool:
+    output, _, mismatch = wrong
+    if one.grade is Grade.CONDITION:
+        return False
+    if one.grade is Grade.IGNORED:
+        before = stages.outputs(base, "robust") if outputs else []
+        return bool(before) and all(alike(a, b) for a, b in zip(before, outputs, strict=True))
+    native = one.case.native[output]
+    if mismatch.wrong is None or not native.is_floating_point():
+        return True
+    # where the reference itself answers with NaN or infinity, a kernel may leave that out
+    return not one.beyond or bool((mismatch.wrong & native.isfinite()).any())
+
+
+def _words(one: Drawn) -> str:
+    change = one.case.change
+    what = change[2] if change[0] == "pattern" else "values at an edge of the reference"
+    sizes = ", ".join(f"{k}={v}" for k, v in one.case.sizes)
+    return f"{sizes + ', ' if sizes else ''}{one.argument}: {what}"
+
+
+def _with_remedy(reason: str, one: Drawn) -> str:
+    """The refusal, with what a task says whose arguments never have such values."""
+    text = reason[:1].upper() + reason[1:]
+    if not one.beyond:
+        return text
+    return (
+        f"{text} The task's own inputs never draw such values: where they do not occur, "
+        f"state DOMAIN = {{{one.argument!r}: 'fixed'}}."
+    )

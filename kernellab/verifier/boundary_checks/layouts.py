@@ -1,0 +1,114 @@
+"""Layouts of arguments that are not contiguous: another order of the dimensions, gaps, steps, one place for two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import ArgKind
+from kernellab.verifier.protocol.memory import Layout, Place, lay_out
+from kernellab.verifier.protocol.rules import CAPS
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases.cases import Case
+
+    Strides = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+_PAGE = 4096
+#: arguments that are laid out otherwise one by one
+_ALONE = 4
+
+
+def transposed(args: Sequence[Any]) -> Iterator[Layout]:
+    """The last two dimensions of each tensor the other way round: of all of them, then of one alone; and with the
+    channels last, where tensors have four dimensions or more."""
+    yield _placed(args, _swapped)
+    wide = _of_rank(args, 2)
+    if len(wide) > 1:
+        yield from (_placed(args, _swapped, alone=i) for i in wide[:_ALONE])
+    images = _of_rank(args, 4)
+    if images:
+        yield _placed(args, _channels_last)
+        if len(images) > 1:
+            yield from (_placed(args, _channels_last, alone=i) for i in images[:_ALONE])
+
+
+def with_gaps(args: Sequence[Any]) -> Iterator[Layout]:
+    """Rows with a gap of one tensor alone."""
+    wide = _of_rank(args, 2)
+    if len(wide) > 1:
+        yield from (_placed(args, _gaps, alone=i) for i in wide[:_ALONE])
+
+
+def stepped(args: Sequence[Any]) -> Layout:
+    """Every other element of a larger tensor."""
+    return _placed(args, lambda shape: tuple(2 * s for s in contiguous(shape)))
+
+
+def between_vectors(args: Sequence[Any]) -> Layout:
+    """Contiguous, one element behind a page's boundary."""
+    return _placed(args, contiguous, shift=1)
+
+
+def given_twice(case: Case) -> tuple[Case, Layout] | None:
+    """A case in which one tensor is given for two arguments of its form, and its layout; None where there are none."""
+    known: dict[tuple[Any, ...], int] = {}
+    for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True)):
+        if spec.kind is not ArgKind.TENSOR or spec.static or not hasattr(value, "numel") or not value.numel():
+            continue
+        first = known.setdefault((tuple(value.shape), value.dtype), i)
+        if first == i or {first, i} & set(case.task.module().written):
+            continue
+        args = tuple(case.args[first] if j == i else a for j, a in enumerate(case.args))
+        same = replace(case, held=args)
+        plain = lay_out(args)
+        places = tuple(plain.places[first] if j == i else p for j, p in enumerate(plain.places))
+        return same, Layout(places, plain.size)
+    return None
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _of_rank(args: Sequence[Any], least: int) -> list[int]:
+    return [i for i, a in enumerate(args) if hasattr(a, "numel") and a.dim() >= least and a.numel()]
+
+
+def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) < 2:
+        return contiguous(shape)
+    strides = contiguous((*shape[:-2], shape[-1], shape[-2]))
+    return (*strides[:-2], strides[-1], strides[-2])
+
+
+def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) < 4:
+        return contiguous(shape)
+    batch, *places, channels = contiguous((shape[0], *shape[2:], shape[1]))
+    return (batch, channels, *places)
+
+
+def _gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return contiguous(shape) if len(shape) < 2 else (*contiguous((*shape[:-1], shape[-1] + 3))[:-1], 1)
+
+
+def _placed(args: Sequence[Any], strides: Strides, shift: int = 0, alone: int | None = None) -> Layout:
+    """``args`` with ``strides``, or the one at ``alone`` and the others contiguous."""
+    import torch
+
+    places: list[Place] = []
+    end = 0
+    for position, arg in enumerate(args):
+        if not isinstance(arg, torch.Tensor):
+            places.append(Place(value=arg))
+            continue
+        offset = -(-(end + CAPS.guard) // _PAGE) * _PAGE + shift * arg.element_size()
+        shape = tuple(arg.shape)
+        of = strides if alone in (None, position) else contiguous
+        place = Place(offset, shape, of(shape), str(arg.dtype).removeprefix("torch."))
+        places.append(place)
+        end = offset + place.span * arg.element_size()
+    return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE)

@@ -1,0 +1,291 @@
+"""Where an operation of a reference changes its behaviour: the edges of a comparison, a clamp, a division, a reduction.
+
+An edge is reached by a run when an element of the operation's operands lies on that side of it. Most edges are signs of
+a distance (``x - c`` of ``x < c``): below, at and above zero, and NaN. The others are facts of a row or an index.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+#: an operation's arguments by their names in its schema
+Bound = Mapping[str, Any]
+#: elements of an operand that are looked at
+_MOST = 1 << 16
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge: of the ``number``-th call of the ATen operation ``op`` in a run. ``purpose``: the operation is there
+    for it, whatever the task's own inputs draw (a clamp's bound, a masked element, ``nan_to_num`` of a NaN)."""
+
+    op: str
+    number: int
+    name: str
+    purpose: bool = False
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Signed distances of an operand's elements from an edge, float64; ``purpose`` as of :class:`Edge`."""
+
+    name: str
+    values: Tensor
+    is_float: bool
+    purpose: bool
+    #: is a NaN one of its edges for which the operation is there?
+    for_nan: bool = False
+
+
+def distances(op: str, bound: Bound) -> Iterator[Distance]:
+    """The distances whose signs are edges of a call of ``op``."""
+    given: Any = bound.get("self")
+    if op in _COMPARED and isinstance(given, Tensor) and "other" in bound:
+        yield _distance("difference", given, bound["other"], purpose=True, for_nan=op in _COMPARISONS)
+    elif op in _CLAMPS and isinstance(given, Tensor):
+        for bound_name in _CLAMPS[op]:
+            if bound.get(bound_name) is not None:
+                yield _distance(bound_name, given, bound[bound_name], purpose=True)
+    elif op in _CUT and isinstance(given, Tensor):
+        yield from (_distance(f"at {cut:g}", given, cut, purpose=True) for cut in _CUT[op])
+    elif op in _DIVISIONS and isinstance(given, Tensor):
+        whole = not given.is_floating_point()
+        yield _distance("numerator", given, 0, purpose=whole and op != "div")
+        if isinstance(bound.get("other"), Tensor):
+            yield _distance("denominator", bound["other"], 0)
+    elif op in _ROOTS and isinstance(given, Tensor):
+        yield _distance("operand", given, _ROOTS[op])
+    elif op in _ROUNDINGS or (op == "_to_copy" and _cuts(bound)):
+        yield from _rounded(op, bound["self"])
+    elif op in _SHIFTS and isinstance(given, Tensor):
+        yield _distance("operand", given, 0)
+    elif op in ("huber_loss", "smooth_l1_loss"):
+        apart = (given - bound["target"]).abs()
+        yield _distance("difference", apart, bound.get("delta", bound.get("beta", 1.0)), purpose=True)
+    elif op in ("hardshrink", "softshrink"):
+        yield _distance("size", given.abs(), bound.get("lambd", 0.5), purpose=True)
+    elif op == "softplus":
+        yield _distance("threshold", given * bound.get("beta", 1), bound.get("threshold", 20), purpose=True)
+    elif op == "threshold":
+        yield _distance("threshold", given, bound["threshold"], purpose=True)
+
+
+def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
+    """The other edges of a call: name, reached, purpose."""
+    given: Any = bound.get("self")
+    if op in _COMPARISONS and isinstance(given, Tensor) and not given.is_floating_point() and "other" in bound:
+        # what integers (lengths, positions) leave of a row
+        yield from _masked(_COMPARISON[op](given, bound["other"]))
+    elif op in ("where", "masked_fill"):
+        yield from _masked(bound.get("condition", bound.get("mask")))
+    elif op.startswith("_scaled_dot_product") and isinstance(bound.get("attn_mask"), Tensor):
+        mask = bound["attn_mask"]
+        yield from _masked(mask if mask.dtype == torch.bool else mask.isneginf())
+    elif op in ("nan_to_num", "isnan", "isinf", "isfinite", "nansum", "nanmedian"):
+        yield "NaN", bool(given.isnan().any()), op != "isinf"
+        if op not in ("isnan", "nansum", "nanmedian"):
+            yield "inf", bool(given.isposinf().any()), True
+            yield "-inf", bool(given.isneginf().any()), True
+    elif op in _INDEXED:
+        yield from _indexed(op, bound)
+    elif op in ("nll_loss_forward", "nll_loss2d_forward"):
+        target = bound["target"]
+        yield "ignored", bool((target == bound.get("ignore_index", -100)).any()), True
+        yield "first", bool((target == 0).any()), True
+        yield "last", bool((target == given.shape[1 if given.dim() > 1 else 0] - 1).any()), True
+    elif op in _EXTREMES and isinstance(given, Tensor) and given.numel():
+        yield from _extreme(_rows(given, bound.get("dim")), op in _LEAST)
+    elif op in _NORMALISATIONS and isinstance(bound.get("input", given), Tensor):
+        yield from _normalised(op, _rows(bound.get("input", given), bound.get("dim")))
+    elif op in _SUMS and isinstance(given, Tensor) and given.numel():
+        yield from _summed(given, bound.get("dim"))
+    elif op in ("add", "sub", "mul") and isinstance(given, Tensor) and _whole(given):
+        yield from _wraps(op, given, bound["other"])
+
+
+#: comparisons, which answer for a NaN too, and what selects by comparing
+_COMPARISON: Mapping[str, Callable[[Any, Any], Any]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+_COMPARISONS = frozenset(_COMPARISON)
+_COMPARED = _COMPARISONS | {"maximum", "minimum", "fmax", "fmin", "max", "min"}
+_CLAMPS = {"clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",), "hardtanh": ("min_val", "max_val")}
+_CUT: Mapping[str, tuple[float, ...]] = {
+    "relu": (0.0,), "leaky_relu": (0.0,), "elu": (0.0,), "_prelu_kernel": (0.0,), "abs": (0.0,), "sign": (0.0,),
+    "sgn": (0.0,), "relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0), "heaviside": (0.0,),
+}  # fmt: skip
+_DIVISIONS = frozenset(("div", "true_divide", "floor_divide", "remainder", "fmod"))
+_ROOTS = {
+    "reciprocal": 0.0, "rsqrt": 0.0, "sqrt": 0.0, "log": 0.0, "log2": 0.0, "log10": 0.0, "log1p": -1.0, "pow": 0.0
+}  # fmt: skip
+_ROUNDINGS = frozenset(("round", "floor", "ceil", "trunc", "frac"))
+_SHIFTS = frozenset(("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"))
+_LEAST = frozenset(("amin", "min", "argmin"))
+_EXTREMES = _LEAST | {"amax", "max", "argmax", "topk", "sort", "cummax", "cummin", "max_pool2d_with_indices"}
+_SUMS = frozenset(("sum", "mean", "cumsum", "prod", "cumprod"))
+_SOFTMAX = frozenset(("_softmax", "_log_softmax", "logsumexp", "logcumsumexp"))
+_NORMALISATIONS = _SOFTMAX | {
+    "native_layer_norm", "_fused_rms_norm", "native_group_norm", "var", "std", "var_mean", "linalg_vector_norm",
+}  # fmt: skip
+#: operations that read or write at places, with the names of the places' argument
+_INDEXED = {
+    "index": "indices", "index_put": "indices", "gather": "index", "index_select": "index", "embedding": "indices",
+    "scatter": "index", "scatter_add": "index", "scatter_reduce": "index", "index_add": "index", "take": "index",
+}  # fmt: skip
+
+
+def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan: bool = False) -> Distance:
+    is_float = one.is_floating_point() or (isinstance(other, Tensor) and other.is_floating_point())
+    if isinstance(other, Tensor):
+        one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
+        return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan)
+    return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
+
+
+def _few(value: Tensor) -> Tensor:
+    """An operand, flat, or the first of its elements where it is large."""
+    flat = value.reshape(-1) if value.numel() <= _MOST else value.flatten()[:_MOST]
+    return flat.detach()
+
+
+def _whole(value: Tensor) -> bool:
+    return not value.is_floating_point() and not value.is_complex() and value.dtype != torch.bool
+
+
+def _cuts(bound: Bound) -> bool:
+    given, dtype = bound.get("self"), bound.get("dtype")
+    made = dtype is not None and not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool
+    return made and isinstance(given, Tensor) and given.is_floating_point()
+
+
+def _rounded(op: str, given: Tensor) -> Iterator[Distance]:
+    if not given.is_floating_point():
+        return
+    x = _few(given).double()
+    yield Distance("sign", x, True, True)
+    if op == "round":
+        yield Distance("half", x - x.floor() - 0.5, True, True)
+    else:
+        yield Distance("whole", x - x.round(), True, True)
+
+
+def _masked(mask: Any) -> Iterator[tuple[str, bool, bool]]:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not mask.numel():
+        return
+    yield "true", bool(mask.any()), True
+    yield "false", not bool(mask.all()), True
+    if mask.dim() and mask.shape[-1] > 1:
+        rows = mask.reshape(-1, mask.shape[-1])
+        yield "a whole row true", bool(rows.all(-1).any()), True
+        yield "a whole row false", not bool(rows.any(-1).all()), True
+
+
+def _indexed(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
+    places = bound[_INDEXED[op]]
+    source = bound.get("self", bound.get("weight"))
+    every = [p for p in places if p is not None] if isinstance(places, (list, tuple)) else [places]
+    for i, at in enumerate(every):
+        if not isinstance(at, Tensor) or not at.numel():
+            continue
+        if at.dtype == torch.bool:
+            yield f"{i} true", bool(at.any()), True
+            yield f"{i} false", not bool(at.all()), True
+            continue
+        dim = bound.get("dim", i if isinstance(places, (list, tuple)) else 0)
+        size = source.shape[dim] if isinstance(source, Tensor) and source.dim() else 1
+        flat = _few(at)
+        yield f"{i} first", bool((flat == 0).any()), True
+        yield f"{i} last", bool((flat == size - 1).any()), True
+        yield f"{i} repeated", torch.unique(flat).numel() < flat.numel(), True
+        if op in ("index", "index_put", "take"):
+            yield f"{i} negative", bool((flat < 0).any()), False
+
+
+def _rows(given: Tensor, dim: Any) -> Tensor:
+    """What is reduced, as rows; the whole where no dimension is said."""
+    along = dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim
+    if given.dim() == 0:
+        return given.reshape(1, 1)
+    if isinstance(along, (list, tuple)):
+        return given.reshape(1, -1)[:, :_MOST]
+    moved = given.movedim(-1 if along is None else along, -1) if along is not None else given.reshape(1, -1)
+    rows = moved.reshape(-1, moved.shape[-1]) if moved.numel() else moved.reshape(0, 1)
+    return rows[: max(1, _MOST // max(rows.shape[-1], 1))]
+
+
+def _extreme(rows: Tensor, least: bool) -> Iterator[tuple[str, bool, bool]]:
+    if not rows.numel() or rows.is_complex():
+        return
+    x = rows.double()
+    x = -x if least else x
+    most = x.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(-1, keepdim=True)
+    same = x == most
+    yield "equal", bool((same.sum(-1) > 1).any()), True
+    yield "first", bool(same[:, 0].any()), True
+    yield "last", bool(same[:, -1].any()), True
+    yield "all of one sign", bool((most < 0).any()), True
+    if rows.is_floating_point():
+        yield from _not_finite(x)
+
+
+def _not_finite(x: Tensor) -> Iterator[tuple[str, bool, bool]]:
+    low = x.isneginf()
+    yield "NaN", bool(x.isnan().any()), False
+    yield "inf", bool(x.isposinf().any()), False
+    yield "-inf first", bool((low[:, 0] & ~low.all(-1)).any()), False
+    yield "-inf throughout", bool(low.all(-1).any()), False
+
+
+def _normalised(op: str, rows: Tensor) -> Iterator[tuple[str, bool, bool]]:
+    if not rows.numel() or not rows.is_floating_point():
+        return
+    x = rows.double()
+    yield "constant", bool((x == x[:, :1]).all(-1).any()), False
+    if x.shape[-1] > 1:
+        two = x.abs().topk(2, -1).values
+        yield "one dominates", bool((two[:, 0] > 8 * two[:, 1]).any()), False
+    if op in _SOFTMAX:
+        yield "overflows", bool((x > 89).any()), False
+        yield from _not_finite(x)
+    else:
+        yield "zero", bool((x == 0).all(-1).any()), False
+        yield "NaN", bool(x.isnan().any()), False
+
+
+def _summed(given: Tensor, dim: Any) -> Iterator[tuple[str, bool, bool]]:
+    rows = _rows(given, dim)
+    if given.is_complex() or not rows.numel():
+        return
+    x = rows.double()
+    yield "zero", bool((x == 0).all(-1).any()), False
+    if given.is_floating_point():
+        yield "NaN", bool(x.isnan().any()), False
+        yield "inf", bool(x.isinf().any()), False
+    elif given.dtype != torch.bool:
+        total = x.sum(-1).abs()
+        yield "negative", bool((x < 0).any()), False
+        if given.dtype != torch.int64:
+            yield "beyond the dtype", bool((total > torch.iinfo(given.dtype).max).any()), False
+        yield "beyond 2^24", bool((total > 1 << 24).any()), False
+        yield "beyond 2^31", bool((total > 1 << 31).any()), False
+
+
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b
+}  # fmt: skip
+
+
+def _wraps(op: str, one: Tensor, other: Any) -> Iterator[tuple[str, bool, bool]]:
+    if isinstance(other, Tensor) and not _whole(other):
+        return
+    two = other.double() if isinstance(other, Tensor) else float(other)
+    made = _ARITHMETIC[op](one.double(), two).abs()
+    if made.numel():
+        yield "beyond the dtype", bool((made > torch.iinfo(one.dtype).max).any()), False
+        yield "beyond 2^24", bool((made > 1 << 24).any()), False

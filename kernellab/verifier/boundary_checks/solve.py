@@ -1,0 +1,127 @@
+"""Inputs that reach an edge which no drawn input reached.
+
+One element of an argument is changed, and the distances of all operations follow: where they follow a straight line
+(affine and pointwise operations between the argument and the edge) one step of the secant method is back-substitution
+and lands on the edge; where they do not, the steps are a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, nextafter
+from typing import Any
+
+import torch
+
+from kernellab.verifier.boundary_checks.operations import Edge
+from kernellab.verifier.boundary_checks.watch import Place, Watch
+
+Tensor = torch.Tensor
+#: steps of the secant method for one edge, and elements of an argument that are tried
+_STEPS, _ELEMENTS = 6, 2
+_SIDES = {"below": -1, "at": 0, "above": 1}
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``value`` at the flat ``index`` of the argument at ``position`` reaches ``edge``."""
+
+    edge: Edge
+    position: int
+    index: int
+    value: float
+
+
+class Solver:
+    """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be."""
+
+    def __init__(
+        self, run: Callable[[Sequence[Any]], Watch | None], args: Sequence[Any], base: Watch,
+        bounds: dict[int, tuple[float, float]], seed: int,
+    ) -> None:  # fmt: skip
+        self.run, self.args, self.base, self.bounds = run, list(args), base, bounds
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
+        """A patch for each of the edges ``missing`` that could be reached while there is time ``left``."""
+        open_ = {edge: found for edge in missing if (found := _place(edge, self.base)) is not None}
+        for position in self.bounds:
+            count = self.args[position].numel()
+            for index in torch.randint(count, (_ELEMENTS,), generator=self.generator).tolist():
+                now = float(self.args[position].reshape(-1)[index])
+                step = 0.25 * abs(now) + 0.125
+                moved = self._moved(position, index, now + step) if open_ and left() else None
+                if moved is None:
+                    continue
+                for edge, (place, side) in list(open_.items()):
+                    value = self._reach(edge, place, side, (position, index), now, step, moved) if left() else None
+                    if value is not None:
+                        del open_[edge]
+                        yield Patch(edge, position, index, value)
+
+    def _moved(self, position: int, index: int, value: float) -> Watch | None:
+        changed = self.args[position].contiguous().clone()
+        changed.view(-1)[index] = value
+        return self.run([*self.args[:position], changed, *self.args[position + 1 :]])
+
+    def _reach(
+        self, edge: Edge, place: Place, side: int, at: tuple[int, int], now: float, step: float, moved: Watch
+    ) -> float | None:
+        """The value at which the edge is reached; None where this element does not lead there."""
+        before, after = self._values(self.base, place), self._values(moved, place)
+        if before is None or after is None or before.shape != after.shape:
+            return None
+        change = (after - before).nan_to_num(0.0, 0.0, 0.0)
+        if not change.numel() or not bool(change.any()):
+            return None
+        element = int(change.abs().argmax())
+        low, high = self.bounds[at[0]]
+        x0, d0, x1, d1 = now, float(before[element]), now + step, float(after[element])
+        for _ in range(_STEPS):
+            slope = (d1 - d0) / (x1 - x0) if x1 != x0 else 0.0
+            if not isfinite(slope) or slope == 0.0:
+                return None
+            # a little beyond the edge where it is not the edge itself
+            target = side * max(0.25 * abs(d1), 1e-3) if side else 0.0
+            x2 = min(max(x1 + (target - d1) / slope, low), high)
+            if not isfinite(x2) or x2 == x1:
+                return None
+            found = self._moved(*at, x2)
+            if found is None:
+                return None
+            if found.edges.get(edge):
+                return x2
+            values = self._values(found, place)
+            if values is None or values.shape != before.shape:
+                return None
+            x0, d0, x1, d1 = x1, d1, x2, float(values[element])
+            if side == 0 and abs(d1) <= 1e-5 * (abs(d0) + abs(x1)):
+                return self._beside(edge, at, x1)
+        return None
+
+    def _beside(self, edge: Edge, at: tuple[int, int], x: float) -> float | None:
+        """The edge itself may lie a rounding beside what the steps came to."""
+        tensor = self.args[at[0]]
+        near = torch.tensor(x, dtype=tensor.dtype)
+        for towards in (inf, -inf):
+            if tensor.dtype.itemsize >= 4:
+                value = float(torch.nextafter(near, torch.tensor(towards, dtype=tensor.dtype)))
+            else:
+                value = nextafter(x, towards)
+            found = self._moved(*at, value)
+            if found is not None and found.edges.get(edge):
+                return value
+        return None
+
+    @staticmethod
+    def _values(watch: Watch, place: Place) -> Tensor | None:
+        found = watch.distances.get(place)
+        return None if found is None else found.values.reshape(-1)
+
+
+def _place(edge: Edge, base: Watch) -> tuple[Place, int] | None:
+    """The distance whose sign an edge is, and that sign; None for edges of another kind."""
+    name, _, side = edge.name.rpartition(" ")
+    place = (edge.op, edge.number, name)
+    return (place, _SIDES[side]) if side in _SIDES and place in base.distances else None

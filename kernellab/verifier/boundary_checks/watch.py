@@ -1,0 +1,89 @@
+"""The reference's graph as a run records it at torch's dispatcher: each operation, and which of its edges are reached.
+
+A recorded run needs no export: it also holds for references whose control flow depends on data, and it costs a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernellab.verifier.boundary_checks.operations import Distance, Edge, distances, facts
+
+#: calls of one operation that are told apart: those beyond are taken together (an unrolled loop)
+_CALLS = 24
+#: operations whose result's size, or the caller's branch, depends on the values of integers
+SIZED_BY_VALUES = frozenset((
+    "repeat_interleave", "one_hot", "bincount", "histc", "_local_scalar_dense", "item", "nonzero",
+    "masked_select", "segment_reduce", "_nested_tensor_from_mask", "unique_consecutive", "_unique2",
+))  # fmt: skip
+
+#: a distance: operation, number of its call, name
+Place = tuple[str, int, str]
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, each operation's edges are looked at before it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: Counter[str] = Counter()
+        #: every edge of the operations that ran, and whether it was reached
+        self.edges: dict[Edge, bool] = {}
+        #: the distances of the first calls, for a solver
+        self.distances: dict[Place, Distance] = {}
+
+    @property
+    def reached(self) -> frozenset[Edge]:
+        return frozenset(edge for edge, is_reached in self.edges.items() if is_reached)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        op = func.overloadpacket.__name__
+        op = op.removesuffix("_") if not op.startswith("__") else op
+        # an operand that an edge has no meaning for (complex, quantised) has none
+        with suppress(RuntimeError, TypeError, KeyError, IndexError, ValueError, NotImplementedError):
+            self._look(op, _bound(func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _look(self, op: str, bound: Mapping[str, Any]) -> None:
+        number = min(self.calls[op], _CALLS)
+        self.calls[op] += 1
+        for found in distances(op, bound):
+            self._sides(op, number, found)
+        for name, is_reached, purpose in facts(op, bound):
+            self._note(Edge(op, number, name, purpose), is_reached)
+
+    def _sides(self, op: str, number: int, found: Distance) -> None:
+        d = found.values
+        for side, at in (("below", d < 0), ("at", d == 0), ("above", d > 0)):
+            self._note(Edge(op, number, f"{found.name} {side}", found.purpose), bool(at.any()))
+        if found.is_float:
+            self._note(Edge(op, number, f"{found.name} NaN", found.for_nan), bool(d.isnan().any()))
+        if number < _CALLS:
+            self.distances[op, number, found.name] = found
+
+    def _note(self, edge: Edge, is_reached: bool) -> None:
+        self.edges[edge] = self.edges.get(edge, False) or is_reached
+
+
+def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> Watch:
+    """A run of ``reference`` on ``args`` with its operations looked at; what it raises comes through."""
+    watch = Watch()
+    with watch:
+        reference(args)
+    return watch
+
+
+def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+    named |= {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)}
+    return named | dict(kwargs)
+
+
+__all__ = ["SIZED_BY_VALUES", "Edge", "Place", "Watch", "watched"]

@@ -1,0 +1,140 @@
+"""Hidden sizes of a task's Dims: beside the declared ones, at the ends of the ranges, powers of two, primes, and the
+numbers that a source itself names."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import exp, log, log2
+
+from kernellab.records import Source
+from kernellab.task import Task
+from kernellab.task.sample.sizes import input_bytes, runs_at
+from kernellab.verifier.protocol.rules import CORRECT, DRAWN
+
+Sizes = dict[str, int]
+
+#: draws of a size until the task takes one
+_TRIES = 12
+#: an integer of a source, no part of a name or a float
+_NUMBER = re.compile(r"(?<![\w.])(\d{2,9})(?![\w.])")
+
+
+def beside(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
+    """Sizes that nobody knows before: one beside the full one, one half as large again, and two from all over the
+    Dims' ranges, as many small as large; those that the task takes, of at most twice the full one's bytes."""
+    draw = random.SystemRandom()
+    drawn = _anywhere(task, draw)
+    wanted: list[Callable[[], Sizes]] = [
+        lambda: {k: _inside(task, k, n + draw.choice((-1, 1))) for k, n in full.items()},
+        lambda: {k: _inside(task, k, n * draw.choice((1, 1.5))) for k, n in full.items()},
+        lambda: {k: drawn(k) for k in full},
+        lambda: {k: drawn(k) for k in full},
+    ]
+    return _taken(task, wanted, max(2 * size, CORRECT.family_bytes), [dict(full)])
+
+
+def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
+    """Each Dim as long as its range and memory allow with the others short, and all of them large together."""
+    draw = random.SystemRandom()
+    short = {d.name: _inside(task, d.name, draw.choice((1, 2, 3, 5))) for d in task.dims}
+    most = DRAWN.end_bytes
+    wanted: list[Callable[[], Sizes]] = []
+    for name in list(full)[: DRAWN.ends]:
+        others = {k: n for k, n in short.items() if k != name}
+        wanted.append(partial(_longest, task, others, (name,), most))
+    if len(full) > 1:
+        wanted.append(lambda: _longest(task, {}, tuple(full), most))
+    return _taken(task, wanted, most, [dict(full)], tries=2)
+
+
+def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
+    """Small sizes at powers of two, beside one and at a prime, and at the ``numbers`` that a source names, their
+    multiples and what lies beside them: a branch of the source begins there."""
+    draw = random.SystemRandom()
+
+    def power() -> Sizes:
+        ends = {d.name: max(1, int(log2(max(d.max, 2)))) for d in task.dims}
+        return {k: _inside(task, k, 1 << draw.randint(1, end)) for k, end in ends.items()}
+
+    def near() -> Sizes:
+        return {k: _inside(task, k, n + draw.choice((-1, 1))) for k, n in power().items()}
+
+    def prime() -> Sizes:
+        return {d.name: _inside(task, d.name, draw.choice(_PRIMES)) for d in task.dims}
+
+    def named(name: str, number: int) -> Sizes:
+        some = {d.name: _inside(task, d.name, draw.choice((2, 3, 5, 17))) for d in task.dims}
+        return {**some, name: _inside(task, name, number)}
+
+    wanted: list[Callable[[], Sizes]] = [power, near, prime]
+    for number in [n for n in numbers if n not in full.values()]:
+        for dim in task.dims:
+            if dim.min <= number <= dim.max:
+                wanted.append(partial(named, dim.name, number * draw.choice((1, 1, 2, 3))))
+                # a bound is met on either side of it
+                wanted.append(partial(named, dim.name, number + 1))
+    del wanted[3 + 2 * DRAWN.named :]
+    return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+
+
+_PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
+
+
+def numbers_of(source: Source) -> tuple[int, ...]:
+    """The integers that a source's text names, each once; those that are rarely a tile's first."""
+    found = {int(n) for text in source.files.values() for n in _NUMBER.findall(text[: 1 << 18])}
+    return tuple(sorted(found, key=lambda n: (n & (n - 1) == 0 or n in (10, 100, 1000, 32768), n)))
+
+
+def _longest(task: Task, others: Mapping[str, int], names: Sequence[str], most: int) -> Sizes:
+    """The Dims ``names`` as long as ``most`` bytes allow, alike where there are several."""
+    bounds = {d.name: d for d in task.dims}
+
+    def at(extent: float) -> Sizes:
+        return {k: _inside(task, k, extent) if k in names else others[k] for k in bounds}
+
+    low, high = 1.0, float(max(bounds[k].max for k in names))
+    if input_bytes(task, at(high)) <= most:
+        return at(high)
+    while high / low > 1.02:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if input_bytes(task, at(middle)) <= most else (low, middle)
+    return at(low)
+
+
+def _anywhere(task: Task, draw: random.SystemRandom) -> Callable[[str], int]:
+    dims = {d.name: d for d in task.dims}
+
+    def drawn(name: str) -> int:
+        low, high = max(dims[name].min, 1), max(dims[name].max, 1)
+        return _inside(task, name, round(exp(draw.uniform(log(low), log(high)))))
+
+    return drawn
+
+
+def _inside(task: Task, name: str, n: float) -> int:
+    dim = next(d for d in task.dims if d.name == name)
+    return max(dim.min, min(dim.max, int(n)))
+
+
+def _taken(
+    task: Task, wanted: Sequence[Callable[[], Sizes]], most: int, known: list[Sizes], tries: int = _TRIES
+) -> list[Sizes]:
+    """The sizes that ``wanted`` make which the task takes, of at most ``most`` bytes, each new."""
+    found: list[Sizes] = []
+    for make in wanted:
+        for sizes in _shorter(task, make, most, tries):
+            if sizes not in known and sizes not in found and runs_at(task, tuple(sizes.items())):
+                found.append(sizes)
+                break
+    return found
+
+
+def _shorter(task: Task, make: Callable[[], Sizes], most: int, tries: int) -> Iterator[Sizes]:
+    for _ in range(tries):
+        sizes = make()
+        if input_bytes(task, sizes) <= most:
+            yield sizes

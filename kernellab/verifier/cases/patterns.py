@@ -1,0 +1,212 @@
+"""Values that no random draw reaches: NaN and infinities in turn, one sign, ties, one unusual row, dtype extremes,
+masks with whole rows, integers at the ends of a range.
+
+A pattern changes one argument of a drawn case. It is data (name, seed, two numbers), so that a reproduction repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite, log2, nan
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+    #: rows of the argument (a view, written in place), generator on the CPU, the pattern's two numbers
+    Pattern = Callable[[torch.Tensor, torch.Generator, float, float], None]
+
+#: multiples of the samples' size on a grid around the cuts that formulas have
+_GRID = (0.0, -0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 32.0)
+
+
+def patterned(value: Tensor, name: str, seed: int, low: float, high: float) -> Tensor:
+    """A copy of ``value`` with the pattern ``name`` in it. ``low`` and ``high`` bound what the pattern may put there;
+    of ``scaled`` the first is the factor."""
+    import torch
+
+    out = value.contiguous().clone()
+    if not out.numel():
+        return out
+    rows = out.reshape(-1, out.shape[-1]) if out.dim() > 1 else out.reshape(1, -1)
+    PATTERNS[name](rows, torch.Generator().manual_seed(seed), low, high)
+    return out
+
+
+def _every(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    rows.fill_(_of(rows, low))
+
+
+def _high(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    rows.fill_(_of(rows, high))
+
+
+def _of(rows: Tensor, number: float) -> float | int:
+    return number if rows.is_floating_point() else int(number)
+
+
+def _uniform(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    import torch
+
+    if rows.dtype == torch.bool:
+        rows.copy_(torch.rand(rows.shape, generator=seen) < 0.5)
+    elif rows.is_floating_point():
+        rows.copy_(low + (high - low) * torch.rand(rows.shape, generator=seen))
+    else:
+        rows.copy_(_integers(tuple(rows.shape), seen, int(low), int(high)))
+
+
+def _integers(shape: tuple[int, ...], seen: torch.Generator, low: int, high: int) -> Tensor:
+    import torch
+
+    if high - low < 1 << 62:
+        return torch.randint(low, high + 1, shape, generator=seen)
+    # the whole of int64: a difference of its ends is none of its numbers
+    wide = torch.randint(-(1 << 62), 1 << 62, shape, generator=seen)
+    return wide * 2 + torch.randint(0, 2, shape, generator=seen)
+
+
+def _sorted(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Other places between the same ends (offsets of segments)."""
+    first, last = rows[:, 0].clone(), rows[:, -1].clone()
+    _uniform(rows, seen, low, high)
+    rows.copy_(rows.sort(-1).values)
+    rows[:, 0], rows[:, -1] = first, last
+
+
+def _ends(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """The two ends in turn, and what lies next to them."""
+    flat = rows.view(-1)
+    flat[0::4], flat[1::4] = _of(rows, low), _of(rows, high)
+    if not rows.is_floating_point() and high - low > 2:
+        flat[2::4], flat[3::4] = int(low) + 1, int(high) - 1
+
+
+def _row_of(number: float) -> Pattern:
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        rows[_row(rows, seen)] = _of(rows, number)
+
+    return pattern
+
+
+def _row(rows: Tensor, seen: torch.Generator) -> int:
+    import torch
+
+    return int(torch.randint(rows.shape[0], (1,), generator=seen))
+
+
+def _special(number: float) -> Pattern:
+    """In rows in turn: the first element, the last, one between; of a negative infinity also a leading half, and a
+    whole row. The rows behind stay as they are."""
+
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        import torch
+
+        n = rows.shape[-1]
+        between = int(torch.randint(n, (1,), generator=seen))
+        places = [slice(0, 1), slice(n - 1, n), slice(between, between + 1)]
+        if number == -inf:
+            places = [slice(0, max(1, n // 2)), slice(n - 1, n), slice(0, n)]
+        order = torch.randperm(rows.shape[0], generator=seen).tolist()
+        for row, place in zip(order if rows.shape[0] > 1 else [0], places, strict=False):
+            rows[row, place] = number
+
+    return pattern
+
+
+def _zero_of(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    rows.zero_()
+
+
+def _grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Round numbers of both signs, and the same moved by a hundredth, over the elements in turn."""
+    import torch
+
+    values = torch.tensor([s * (v + e) for v in _GRID for s in (1, -1) for e in (0.0, 0.01)], dtype=torch.float64)
+    values = values.clamp(low, high).repeat(rows.numel() // values.numel() + 1)[: rows.numel()]
+    order = torch.randperm(rows.numel(), generator=seen) if rows.numel() >= values.numel() else slice(None)
+    rows.view(-1).copy_(values[order].to(rows.dtype))
+
+
+def _ties(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    import torch
+
+    step = 0.5 * (high if isfinite(high) and high < 4 else 1.0)
+    some = torch.randint(-2, 3, tuple(rows.shape), generator=seen).double() * step
+    rows.copy_(some.clamp(low, high))
+
+
+def _one_sign(sign: int) -> Pattern:
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        rows.copy_((sign * rows.double().abs()).clamp(low, high))
+
+    return pattern
+
+
+def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """One row unlike all the others: thirty times as wide, constant, nothing but one element, or in order."""
+    import torch
+
+    at, kind = _row(rows, seen), int(torch.randint(4, (1,), generator=seen))
+    row = rows[at].double()
+    if kind == 0:
+        row = row * 30
+    elif kind == 1:
+        row = torch.full_like(row, float(row[0]))
+    elif kind == 2:
+        row = torch.zeros_like(row)
+        row[int(torch.randint(row.numel(), (1,), generator=seen))] = 10.0
+    else:
+        row = row.sort().values
+    rows[at] = row.clamp(low, high).to(rows.dtype)
+
+
+def _constant_rows(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """One row throughout as large as may be, another as small."""
+    at = _row(rows, seen)
+    rows[at] = high
+    rows[at - 1 if rows.shape[0] > 1 else 0] = low
+
+
+def _largest_at(place: int) -> Pattern:
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        most = rows.double().amax(-1)
+        rows[:, place] = (most + most.abs() * 0.5 + 1).clamp(low, high).to(rows.dtype)
+
+    return pattern
+
+
+def _scaled(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    rows.copy_(rows.double() * low)
+
+
+def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Every magnitude alike often, from ``low`` to ``high``, of either sign where the sample has both."""
+    import torch
+
+    size = torch.rand(tuple(rows.shape), generator=seen, dtype=torch.float64)
+    size = torch.exp2(log2(low) + (log2(high) - log2(low)) * size)
+    rows.copy_(torch.where(rows.double().cpu() < 0, -size, size))
+
+
+def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Every third element, the first and the last but one; the last keeps what it has, so that not all are."""
+    import torch
+
+    flat = rows.view(-1)
+    at = torch.rand(flat.numel(), generator=seen) < 1 / 3
+    at[0] = True
+    at[-1] = False
+    flat[at.to(flat.device)] = _of(rows, low)
+
+
+#: name -> how it fills the rows of an argument
+PATTERNS: dict[str, Pattern] = {
+    "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
+    "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
+    "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
+    "zero": _zero_of, "grid": _grid, "ties": _ties, "positive": _one_sign(1), "negative": _one_sign(-1),
+    "constant rows": _constant_rows, "unusual row": _unusual_row, "largest first": _largest_at(0),
+    "largest last": _largest_at(-1), "scaled": _scaled, "magnitudes": _magnitudes,
+}  # fmt: skip

@@ -1,0 +1,93 @@
+"""What the integers and masks of a task may be: what its own inputs draw, and what its reference takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import TaskError
+from kernellab.task import Task
+from kernellab.verifier.cases.patterns import patterned
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: elements of a sample that are looked at
+_MOST = 1 << 18
+
+
+@dataclass(frozen=True)
+class Range:
+    """Integers of one argument: ``low`` to ``high`` in the task's own samples; ``least`` to ``most`` of those that the
+    reference was seen to take. ``fixed``: every sample has the same; ``is_sorted``: rows rise; ``mask``: bools."""
+
+    low: int
+    high: int
+    least: int
+    most: int
+    fixed: bool
+    is_sorted: bool
+    mask: bool
+
+
+def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Tensor], bool], sized: bool) -> Range:
+    """The range of an argument with ``samples`` of several seeds. ``takes`` says whether the reference runs with
+    another tensor in its place; ``sized``: its values decide sizes, so that no large ones are tried."""
+    import torch
+
+    first = samples[0]
+    is_mask = first.dtype == torch.bool
+    if is_mask or not first.numel():
+        same = all(torch.equal(first, s) for s in samples[1:])
+        return Range(0, 1, 0, 1, same, False, is_mask)
+    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
+    fixed = all(torch.equal(first, s) for s in samples[1:])
+    is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(_rises(s) for s in samples)
+    if domain is not None:
+        low, high = _stated(domain, low, high)
+        return Range(low, high, low, high, fixed or domain == "fixed", is_sorted, False)
+    info = torch.iinfo(first.dtype)
+    lows = [] if sized else [info.min, -(high + 1), -1, low - 1]
+    highs = [] if sized else [info.max, 2 * high + 1, high + 1]
+    least = next((n for n in lows if info.min <= n < low and takes(_with(first, n))), low)
+    most = next((n for n in highs if high < n <= info.max and takes(_with(first, n))), high)
+    return Range(low, high, least, most, fixed, is_sorted, False)
+
+
+def _rises(value: Tensor) -> bool:
+    rows = value.reshape(-1, value.shape[-1])
+    return bool((rows[: max(1, _MOST // rows.shape[-1])].long().diff(dim=-1) >= 0).all())
+
+
+def _with(value: Tensor, number: int) -> Tensor:
+    return patterned(value, "some", number % 97, number, number)
+
+
+def _stated(domain: str, low: int, high: int) -> tuple[int, int]:
+    name, _, rest = domain.partition("(")
+    inside = rest.rstrip(")")
+    try:
+        if name == "index":
+            return 0, int(inside) - 1
+        if name == "range":
+            first, last = (int(float(n)) for n in inside.split(","))
+            return first, last
+    except ValueError:
+        pass  # an expression over Dims: what the samples show
+    return low, high
+
+
+def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], bool]:
+    """Does the reference run with another tensor at ``position``?"""
+
+    def takes(value: Tensor) -> bool:
+        try:
+            task.module().results([*args[:position], value, *args[position + 1 :]])
+        except (TaskError, RuntimeError, MemoryError, OverflowError):
+            return False
+        return True
+
+    return takes

@@ -1,0 +1,393 @@
+"""Inputs drawn from what a task declares, guided by the edges of its reference; made once for a task.
+
+Each argument in turn has patterns (:mod:`kernellab.verifier.cases.patterns`), integers of its range, masks of whole
+rows. A watched run of the reference says which edges each reaches; those that add nothing are left out, and a solver
+looks for the rest. Where the reference raises, or its own float64 differs, an input says nothing and is dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import KernellabError
+from kernellab.task import ArgKind
+from kernellab.task.dtypes import finite, is_float8
+from kernellab.task.sample.draw import Legal, Support
+from kernellab.task.sample.inputs import legal_values
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.ranges import Range, range_of, runs
+from kernellab.verifier.protocol.rules import CORRECT, DRAWN
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.boundary_checks.operations import Edge
+    from kernellab.verifier.boundary_checks.watch import Watch
+
+    Tensor = torch.Tensor
+
+
+class Grade(str, Enum):
+    """What a wrong answer to a drawn input is."""
+
+    #: a failure: the values are the task's own, or its reference's operations are there for them
+    REFUSED = "refused"
+    #: a failure where the answer does not change at all, else a condition: the task's own inputs always have one value
+    IGNORED = "ignored"
+    #: a condition of the verdict: the values are none of the task's own inputs
+    CONDITION = "condition"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A case, what a wrong answer to it is, and the condition in words; ``beyond``: the values lie outside what the
+    task's own inputs draw, so that a ``DOMAIN`` may exclude them."""
+
+    case: Case
+    argument: str
+    grade: Grade
+    condition: str
+    beyond: bool = False
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    change: tuple[Any, ...]
+    grade: Grade
+    condition: str
+    #: is it tried where it reaches no new edge?
+    always: bool = False
+    beyond: bool = False
+    #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
+    purpose: str | None = None
+
+
+class Survey:
+    """The drawn cases of ``base`` and what they reach; at most ``most`` cases, found in ``seconds`` of this thread."""
+
+    def __init__(
+        self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True
+    ) -> None:
+        """Without ``conditions``, only cases on which a wrong answer is a failure."""
+        self.base, self.task, self.most = base, base.task, most
+        self.conditions = conditions
+        self.cases: list[Drawn] = []
+        self.edges: set[Edge] = set()
+        self.reached: set[Edge] = set()
+        #: of these, those that inputs reach on which a wrong answer is a failure
+        self.sure: set[Edge] = set()
+        #: inputs at which the reference raises, answers in another form, or is noise
+        self.dropped = 0
+        #: proposals for which no time was left
+        self.untried = 0
+        self._seconds = seconds
+        self._spent = 0.0
+        self._began = 0.0
+        self._watch: Watch | None = None
+
+    def make(self) -> Iterator[None]:
+        """Makes the cases, one at each step."""
+        # nothing of NumPy comes to torch's dispatcher
+        watching = self.task.framework != "numpy"
+        self._began = time.thread_time()
+        if not self.cases:
+            self.most = min(self.most, self._affordable())
+        self._is_finite = all(finite(o) for o in self.base.native if o.is_floating_point())
+        self._watch = self._watched(self.base.args) if watching else None
+        if self._watch is not None:
+            self._take(self._watch, Grade.REFUSED)
+        for proposal in self._proposals():
+            self._pause()
+            yield
+            self._resume()
+            if proposal.grade is Grade.CONDITION and proposal.purpose is None and not self.conditions:
+                continue
+            if len(self.cases) >= self.most or not self._time_left(DRAWN.drawing):
+                self.untried += 1
+                continue
+            self._try(proposal)
+        yield from self._solved()
+        self._pause()
+
+    def _affordable(self) -> int:
+        """Cases that a kernel can be tried with: each costs a few runs of the reference, and passes over its data."""
+        each = DRAWN.runs * self.base.reference_seconds + self._bytes() / DRAWN.bytes_a_second
+        return max(DRAWN.least, int(DRAWN.call_seconds / each))
+
+    def _bytes(self) -> int:
+        return input_bytes(self.task, dict(self.base.sizes) or None)
+
+    # -- the clock of this thread, which stands while others work
+
+    def _pause(self) -> None:
+        self._spent += time.thread_time() - self._began
+
+    def _resume(self) -> None:
+        self._began = time.thread_time()
+
+    def _time_left(self, share: float = 1.0) -> bool:
+        return self._spent + time.thread_time() - self._began < self._seconds * share
+
+    # -- proposals
+
+    def _proposals(self) -> list[_Proposal]:
+        found: list[_Proposal] = []
+        for position, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True)):
+            domain = self.task.domain.get(spec.name)
+            if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
+                continue
+            if not value.numel() or value.is_complex() or is_float8(value):
+                continue
+            if value.is_floating_point():
+                found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
+            else:
+                found += self._integers(spec.name, position, value, domain)
+        # what is tried whatever it reaches first; in an order that nobody knows else
+        secrets.SystemRandom().shuffle(found)
+        return sorted(found, key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+
+    def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
+        watch = self._watch
+        from kernellab.verifier.boundary_checks.watch import SIZED_BY_VALUES
+
+        sized = watch is None or bool(SIZED_BY_VALUES & watch.calls.keys())
+        sizes = dict(self.base.sizes) or None
+        try:
+            more = [self.task.module().sample(sizes, seed)[position].to(value.device) for seed in (1, 2)]
+        except KernellabError:
+            more = []
+        samples = [value, *(m for m in more if m.shape == value.shape and m.dtype == value.dtype)]
+        is_at = range_of(samples, domain, runs(self.task, self.base.args, position), sized)
+        found = list(_of_range(name, position, value, is_at, domain is not None))
+        if domain is None and not is_at.mask:
+            extents = {n for a in self.base.args if hasattr(a, "shape") for n in a.shape}
+            for number in sorted({0, 1, *extents} - set(range(is_at.low, is_at.high + 1)))[:6]:
+                if not sized:
+                    found.append(_value(name, position, "low", number, ""))
+            found += [_value(name, position, "some", number, "ignored") for number in (-100, -1)]
+        return found
+
+    # -- trying
+
+    def _try(self, proposal: _Proposal) -> None:
+        case = self.base.with_change(proposal.change)
+        try:
+            watch = self._watched(case.args) if self._watch is not None else None
+            reached = watch.reached if watch is not None else frozenset()
+            new = reached - (self.reached if proposal.grade is Grade.CONDITION else self.sure)
+            grade = self._grade(proposal, new)
+            if grade is None or not (new or proposal.always):
+                return
+            if not self._is_sound(case):
+                self.dropped += 1
+                return
+        except (KernellabError, RuntimeError, MemoryError, OverflowError, ValueError):
+            self.dropped += 1
+            return
+        self._add(case, proposal, grade)
+        if watch is not None:
+            self._take(watch, grade)
+
+    def _grade(self, proposal: _Proposal, new: frozenset[Edge]) -> Grade | None:
+        """What a wrong answer is; None where the proposal is for an edge alone that it does not reach."""
+        if proposal.purpose is None:
+            return proposal.grade
+        if any(e.purpose and proposal.purpose in e.name for e in new):
+            return Grade.REFUSED
+        return None if proposal.grade is Grade.REFUSED or not self.conditions else proposal.grade
+
+    def _add(self, case: Case, proposal: _Proposal, grade: Grade) -> None:
+        became = self._is_finite and not all(finite(o) for o in case.native if o.is_floating_point())
+        if became and grade is Grade.REFUSED and proposal.purpose is None:
+            # the reference itself answers with NaN or infinity, where the task's own inputs never make it
+            grade = Grade.CONDITION
+        name = self.task.args[proposal.change[1]].name
+        if self._bytes() > CORRECT.family_bytes:
+            # much data is drawn again, so that it does not lie in memory beside all the others
+            case = self.base.with_change(proposal.change)
+        self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond))
+
+    def _is_sound(self, case: Case) -> bool:
+        """Has the answer the form of every other, and does the reference's float64 agree with it? Where it does not,
+        the reference itself is noise."""
+        shapes = [(o.shape, o.dtype) for o in self.base.native]
+        if [(o.shape, o.dtype) for o in case.native] != shapes:
+            return False
+        for found in case.references:
+            native, double = found.native, found.double
+            if double is None or not native.is_floating_point() or not native.numel():
+                continue
+            both = native.isfinite() & double.isfinite()
+            apart = (native.double() - double)[both]
+            if bool((native.isfinite() != double.isfinite()).any()):
+                return False
+            scale = float(double[both].norm())
+            if float(apart.norm()) > DRAWN.noise * scale:
+                return False
+        return True
+
+    def _watched(self, args: Sequence[Any]) -> Watch:
+        from kernellab.verifier.boundary_checks.watch import watched
+
+        return watched(self.task.module().results, args)
+
+    def _take(self, watch: Watch, grade: Grade) -> None:
+        self.edges |= watch.edges.keys()
+        self.reached |= watch.reached
+        if grade is Grade.REFUSED:
+            self.sure |= watch.reached
+
+    # -- the solver
+
+    def _solved(self) -> Iterator[None]:
+        """Cases for the edges that nothing reached, with all patches of an argument together."""
+        from kernellab.verifier.boundary_checks.solve import Patch, Solver
+
+        if self._watch is None:
+            return
+        bounds = {
+            i: _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, DRAWN.far)
+            for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
+            if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
+            and value.is_floating_point() and not is_float8(value)
+            and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
+        }  # fmt: skip
+        missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
+        solver = Solver(self._run, self.base.args, self._watch, bounds, secrets.randbits(31))
+        patches: dict[int, dict[int, Patch]] = {}
+        later: list[Patch] = []
+        for patch in solver.solve(missing, self._time_left):
+            here = patches.setdefault(patch.position, {})
+            if patch.index in here:
+                later.append(patch)
+            else:
+                here[patch.index] = patch
+            self._pause()
+            yield
+            self._resume()
+        for position, of in patches.items():
+            values = tuple((p.index, p.value) for p in of.values())
+            self._try(self._of_elements(position, values))
+        for patch in later:
+            if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solved:
+                self._try(self._of_elements(patch.position, ((patch.index, patch.value),)))
+
+    def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> _Proposal:
+        spec, value = self.task.args[position], self.base.args[position]
+        low, high = _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value)
+        beyond = any(not low <= number <= high for _, number in values)
+        return _Proposal(("elements", position, values), Grade.REFUSED, f"{spec.name} at an edge", beyond=beyond)
+
+    def _run(self, args: Sequence[Any]) -> Watch | None:
+        try:
+            return self._watched(args)
+        except (KernellabError, RuntimeError):
+            return None
+
+
+# -- what is proposed for one argument ---------------------------------------------------------------------------------
+
+
+def _bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, float]:
+    """What patterns inside the task's own values may put there: ``least`` at least, where the support has room."""
+    import torch
+
+    size = max(least, 30.0 * legal.rms)
+    most = min(size, torch.finfo(value.dtype).max / 64)
+    if legal.support is Support.DISCRETE:
+        return min(legal.values), max(legal.values)
+    return max(legal.low, -most), min(legal.high, most)
+
+
+#: patterns of float arguments that stay within the task's own values, and whether they are always tried
+_INSIDE = {
+    "unusual row": True, "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
+    "negative": False, "largest first": False, "largest last": False,
+}  # fmt: skip
+#: supports whose values patterns cannot set one by one
+_SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
+
+
+def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[_Proposal]:
+    import torch
+
+    low, high = _bounds(legal, value)
+    if legal.support not in _SHUT and not legal.is_sorted:
+        for kind, always in _INSIDE.items():
+            yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
+    if domain not in (None, "real"):
+        return
+    for kind in ("NaN", "inf", "-inf"):
+        yield _Proposal(
+            _pattern(position, kind, 0, 0), Grade.CONDITION, f"{kind} not propagated", True, True,
+            purpose=kind if kind == "NaN" else "inf",
+        )  # fmt: skip
+    info = torch.finfo(value.dtype)
+    rms = legal.rms if isfinite(legal.rms) else 1.0
+    huge, tiny = info.max / 64 / max(rms, 1e-30), info.tiny * 64 / max(rms, 1e-30)
+    yield _Proposal(
+        _pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, f"large {name} not handled", True, True
+    )
+    yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, f"large {name} not handled", True, True)
+    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, f"tiny {name} not handled", False, True)
+    ends = (info.smallest_normal, info.max / 4)
+    yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, f"large {name} not handled", False, True)
+
+
+def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[_Proposal]:
+    """Of a mask all, none and whole rows; of integers the ends of their range, and beyond it unless one is stated."""
+    if at.mask:
+        for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0)):
+            yield _Proposal(
+                _pattern(position, kind, number, number), Grade.REFUSED, f"{name} as drawn only", True, beyond=at.fixed
+            )
+        yield _Proposal(
+            _pattern(position, "uniform", 0, 1), Grade.REFUSED, f"{name} as drawn only", True, beyond=at.fixed
+        )
+        return
+    inside = f"{name} as drawn only"
+    if at.fixed:
+        kind = "sorted" if at.is_sorted else "uniform"
+        yield _Proposal(_pattern(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
+    elif not at.is_sorted and not _is_permutation(value):
+        yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
+        yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
+        yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
+    if stated or at.fixed or at.is_sorted or _is_permutation(value):
+        return
+    words = f"{name} in {at.low}..{at.high} only"
+    if at.least < 0 <= at.low:
+        yield _Proposal(
+            _pattern(position, "uniform", max(at.least, -at.high - 1), -1), Grade.CONDITION, words, True, True
+        )
+    if at.most > at.high or at.least < min(at.low, -at.high - 1):
+        yield _Proposal(_pattern(position, "uniform", at.least, at.most), Grade.CONDITION, words, True, True)
+        yield _Proposal(_pattern(position, "ends", at.least, at.most), Grade.CONDITION, words, True, True)
+        near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
+        yield _Proposal(_pattern(position, "uniform", *near), Grade.CONDITION, words, False, True)
+
+
+def _is_permutation(value: Tensor) -> bool:
+    """Are rows of it places that each come once?"""
+    last = value.shape[-1] if value.dim() else 1
+    if last < 2:
+        return False
+    rows = value.reshape(-1, last)[:4].sort(-1).values
+    return bool((rows.diff(dim=-1) == 1).all())
+
+
+def _value(name: str, position: int, kind: str, number: int, purpose: str) -> _Proposal:
+    """One number throughout, or in some places, tried where the reference's operations are there for it alone."""
+    change = _pattern(position, kind, number, number)
+    return _Proposal(change, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
+
+
+def _pattern(position: int, kind: str, low: float, high: float) -> tuple[Any, ...]:
+    return ("pattern", position, kind, secrets.randbits(31), low, high)

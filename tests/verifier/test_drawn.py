@@ -1,0 +1,225 @@
+"""Inputs drawn from what a task declares: plain bugs are refused or told as conditions, honest kernels pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Author, Source, Stage, Verdict
+from kernellab.task import Task, load_task
+from kernellab.verifier import RankOptions, Verifier
+from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.survey import Survey
+
+from .kit import TARGET, Judge
+
+DIMS = 'from kernellab import Dim\nM = Dim("M", 1, 4096)\nN = Dim("N", 1, 1048576)\n'
+
+
+def task_of(body: str, arguments: str, inputs: str, more: str = "") -> Task:
+    text = f"import torch\n{more}def reference({arguments}):\n    return {body}\ndef inputs():\n    return {inputs}\n"
+    return load_task(text, "t")
+
+
+def kernel(task: Task, body: str) -> str:
+    names = ", ".join(a.name for a in task.args)
+    return f"import torch\ninf = float('inf')\ndef kernel({names}):\n    return {body}\n"
+
+
+ONE = "torch.randn(24, 40)"
+BYTES = "torch.randint(0, 256, (24, 40), dtype=torch.uint8)"
+SIGNED = "torch.randint(-99, 100, (24, 40), dtype=torch.int32)"
+CLAMP = task_of("x.clamp(-20, 20)", "x", ONE)
+NAN = task_of("torch.nan_to_num(x, 3.0) * 2", "x", ONE)
+COMPARED = task_of("(x <= 0.5).float()", "x", ONE)
+BYTE_SUM = task_of("x.sum(-1)", "x", "torch.randint(0, 256, (8, 200), dtype=torch.uint8)")
+MASK = task_of(
+    "torch.softmax(x.masked_fill(~keep, -1e9), -1)", "x, keep", "torch.randn(24, 40), torch.ones(24, 40).tril().bool()"
+)
+IGNORED = task_of(
+    "torch.nn.functional.cross_entropy(x, y, reduction='none')",
+    "x, y",
+    "torch.randn(24, 40), torch.randint(0, 40, (24,))",
+)
+LENGTHS = task_of(
+    "(x * (torch.arange(40) < n[:, None])).sum(-1)", "x, n", "torch.randn(24, 40), torch.randint(1, 30, (24,))"
+)
+FAR = task_of("torch.where(x * 0.5 + 1 > 500, x * 3, x)", "x", ONE)
+OFFSETS = task_of(
+    "x * (torch.bucketize(torch.arange(24), o, right=True)[:, None] % 2)", "x, o",
+    "torch.randn(24, 40), torch.tensor([0, 6, 12, 18, 24])",
+)  # fmt: skip
+FLOOR = task_of("x // 7", "x", SIGNED)
+
+REFUSED = {
+    "a clamp beyond what is drawn": (CLAMP, "x * 1"),
+    "NaN where nan_to_num is": (NAN, "x * 2"),
+    "a comparison turned round": (COMPARED, "(~(x > 0.5)).float()"),
+    "a sum of bytes in 16 bits": (BYTE_SUM, "x.to(torch.int16).cumsum(-1, dtype=torch.int16)[:, -1].long()"),
+    "a mask built in": (MASK, "torch.softmax(x.masked_fill(~torch.ones(24, 40).tril().bool(), -1e9), -1)"),
+    "a target that is ignored": (IGNORED, "-torch.log_softmax(x, -1).gather(1, y[:, None].clamp(min=0))[:, 0]"),
+    "lengths up to the full one": (LENGTHS, "(x[:, :36] * (torch.arange(36) < n[:, None])).sum(-1)"),
+    "a branch far away": (FAR, "x * 1"),
+    "offsets built in": (OFFSETS, "x * (torch.arange(24) // 6 % 2 == 0).float()[:, None] * 0 + x * "
+                         "((torch.arange(24) // 6 + 1) % 2)[:, None]"),
+    "division of negatives": (FLOOR, "torch.div(x, 7, rounding_mode='trunc')"),
+}  # fmt: skip
+
+SOFTMAX = task_of("torch.softmax(x, -1)", "x", ONE)
+ARGMAX = task_of("x.argmax(-1)", "x", ONE)
+MAX = task_of("x.amax(-1)", "x", ONE)
+GATHER = task_of("x[i]", "x, i", "torch.randn(24, 40), torch.randint(0, 24, (60,))")
+INTEGERS = task_of("x.sum(-1)", "x", "torch.randint(0, 100, (24, 40), dtype=torch.int32)")
+TOLD = {
+    "a square that overflows": (
+        task_of("torch.hypot(x, torch.ones(()))", "x", ONE), "(x * x + 1).sqrt()", "large x not handled"
+    ),
+    "NaN is the least": (ARGMAX, "torch.where(x.isnan(), -inf, x).argmax(-1)", "NaN not propagated"),
+    "a maximum from the least float": (
+        MAX, "x.amax(-1).clamp_min(torch.finfo(torch.float32).min)", "-inf not propagated"
+    ),
+    "negative places": (GATHER, "x[i.clamp(min=0)]", "i in 0..23 only"),
+    "a sum in 32 bits": (INTEGERS, "x.sum(-1, dtype=torch.int32).long()", "x in 0..99 only"),
+    "integers as float32": (INTEGERS, "x.float().sum(-1).long()", "x in 0..99 only"),
+}  # fmt: skip
+
+HONEST = {
+    "clamp": (CLAMP, "torch.minimum(torch.maximum(x, torch.tensor(-20.0)), torch.tensor(20.0))"),
+    "nan_to_num": (NAN, "torch.where(x.isnan(), 3.0, x).clamp(-3.4028234663852886e38, 3.4028234663852886e38) * 2"),
+    "comparison": (COMPARED, "torch.where(x <= 0.5, 1.0, 0.0)"),
+    "bytes": (BYTE_SUM, "x.long().sum(-1)"),
+    "mask": (MASK, "torch.softmax(torch.where(keep, x, torch.tensor(-1e9)), -1)"),
+    "ignored": (
+        IGNORED, "torch.where(y == -100, 0.0, -torch.log_softmax(x, -1).gather(1, y[:, None].clamp(min=0))[:, 0])"
+    ),
+    "lengths": (LENGTHS, "torch.where(torch.arange(40) < n[:, None], x, 0.0).sum(-1)"),
+    "far": (FAR, "torch.where(x > 998, x * 3, x)"),
+    "offsets": (OFFSETS, "x * ((o[None] <= torch.arange(24)[:, None]).sum(-1) % 2)[:, None]"),
+    "floor": (FLOOR, "torch.floor(x.double() / 7).int()"),
+    "softmax": (SOFTMAX, "(e := torch.exp(x - x.amax(-1, keepdim=True))) / e.sum(-1, keepdim=True)"),
+    "gather": (GATHER, "x.index_select(0, torch.where(i < 0, i + 24, i))"),
+}  # fmt: skip
+
+TWO = task_of("x + y", "x, y", f"{ONE}, {ONE}")
+IMAGE = task_of("x * 2", "x", "torch.randn(2, 3, 8, 8)")
+LEAKY = load_task(
+    "import torch\ndef reference(x, slope=0.01):\n    return torch.where(x > 0, x, x * slope)\n"
+    f"def inputs():\n    return {ONE}\n",
+    "leaky",
+)
+ROLLED = load_task(
+    f"import torch\ndef reference(x, k=3):\n    return torch.roll(x, k, -1)\ndef inputs():\n    return {ONE}\n",
+    "rolled",
+)
+TOLD |= {
+    "one transposed argument": (TWO, "torch.as_strided(x, x.shape, y.stride()) + y", "rows contiguous only"),
+    "channels last": (
+        IMAGE, "x * 2 if x.is_contiguous() or x.stride(3) < x.stride(2) else x * 3", "rows contiguous only"
+    ),
+    "one tensor given twice": (
+        TWO, "x + y if x.data_ptr() != y.data_ptr() else x * 3", "one tensor given twice not handled"
+    ),
+    "a slope above one": (LEAKY, "torch.maximum(x, x * slope)", "slope = 0.01 only"),
+    "a negative shift": (ROLLED, "torch.roll(x, abs(k), -1)", "k = 3 only"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_the_reference_is_there_for_is_refused(what: str, judge: Judge) -> None:
+    task, body = REFUSED[what]
+    verdict = judge(kernel(task, body), task)
+    assert not verdict.passed, verdict.coverage
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_what_fails_beyond_the_own_inputs_is_a_condition(what: str, judge: Judge) -> None:
+    task, body, words = TOLD[what]
+    verdict = judge(kernel(task, body), task)
+    assert verdict.passed, verdict.reason
+    assert words in verdict.label.split(", ")
+
+
+@pytest.mark.parametrize("what", HONEST)
+def test_the_honest_neighbour_passes(what: str, judge: Judge) -> None:
+    task, body = HONEST[what]
+    verdict = judge(kernel(task, body), task)
+    assert verdict.passed, verdict.reason
+    assert verdict.coverage is not None and verdict.coverage.cases
+
+
+def test_a_refusal_beyond_the_own_inputs_names_the_remedy(judge: Judge) -> None:
+    task, body = REFUSED["a target that is ignored"]
+    assert "DOMAIN = {'y': 'fixed'}" in judge(kernel(task, body), task).reason
+
+
+def test_a_fixed_size_is_told(judge: Judge) -> None:
+    verdict = judge(kernel(CLAMP, HONEST["clamp"][1]), CLAMP)
+    assert "sizes: at 24 x 40 only" in verdict.flags and "sizes: at 24 x 40 only" not in verdict.charges
+
+
+def survey_of(task: Task) -> Survey:
+    found = Survey(cases.drawn_base(task))
+    for _ in found.make():
+        pass
+    return found
+
+
+def test_a_branch_that_nothing_reaches_keeps_the_share_below_the_whole() -> None:
+    reachable = survey_of(task_of("torch.where(x > 1, x * 2, x)", "x", ONE))
+    never = survey_of(task_of("torch.where(x * x < -1, x * 2, x)", "x", ONE))
+    assert reachable.edges and reachable.reached == reachable.edges
+    assert len(never.reached) < len(never.edges)
+    assert {(e.op, e.name) for e in never.edges - never.reached} >= {("where", "true"), ("lt", "difference below")}
+
+
+def test_a_bound_behind_an_affine_step_is_reached_by_the_solver() -> None:
+    found = survey_of(task_of("torch.where(x * 0.5 + 30 > 71.25, x * 3, x)", "x", "torch.rand(24, 40) * 100"))
+    assert {"difference below", "difference at", "difference above"} <= {e.name for e in found.reached if e.op == "gt"}
+
+
+def test_where_the_reference_raises_or_is_noise_the_input_is_dropped() -> None:
+    found = survey_of(task_of("x // y", "x, y", f"{SIGNED}, {SIGNED.replace('-99', '1')}"))
+    assert found.dropped
+    for one in found.cases:
+        assert bool((one.case.args[1] != 0).all())
+
+
+def test_a_verdict_s_share_is_a_number(judge: Judge) -> None:
+    verdict: Verdict = judge(kernel(COMPARED, HONEST["comparison"][1]), COMPARED)
+    assert verdict.coverage is not None and verdict.coverage.share is not None
+    assert 0 < verdict.coverage.share <= 1
+    assert Verdict.model_validate_json(verdict.model_dump_json()).coverage == verdict.coverage
+
+
+SIZED = load_task(
+    f"import torch\n{DIMS}def reference(x):\n    return x * 2\ndef inputs(M=60, N=50):\n    return torch.randn(M, N)\n",
+    "sized",
+)
+AT_SIZES = {
+    "more columns than sixteen bits count": "x * 2 if x.shape[1] < 40_000 else x * 3",
+    "a multiple of a number that the source names": "x * 2 if x.shape[0] % 997 or not x.shape[0] else x * 3",
+    "two large extents at once": "x * 2 if min(x.shape) < 500 else x * 3",
+    "powers of two": "x * 2 if x.shape[0] & (x.shape[0] - 1) or x.shape[0] < 2 else x * 3",
+}
+
+
+@pytest.mark.parametrize("what", AT_SIZES)
+def test_a_fault_at_hidden_sizes_is_refused(what: str, judge: Judge) -> None:
+    verdict = judge(kernel(SIZED, AT_SIZES[what]), SIZED)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT
+
+
+RANKED = ("a clamp beyond what is drawn", "a mask built in", "a sum of bytes in 16 bits", "a target that is ignored")
+
+
+@pytest.mark.parametrize("what", RANKED)
+def test_a_ranking_draws_what_is_a_failure(what: str, verifier: Verifier) -> None:
+    task, body = REFUSED[what]
+    source = Source(dsl="cpp", files={"kernel.py": kernel(task, body)}, origin=Author.HUMAN)
+    found = verifier.rank(task, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
+    assert not found.ranked and found.stage is Stage.CORRECT, found.reason
+
+
+def test_a_ranking_meets_a_power_of_two(verifier: Verifier) -> None:
+    source = Source(dsl="cpp", files={"kernel.py": kernel(SIZED, AT_SIZES["powers of two"])}, origin=Author.HUMAN)
+    found = verifier.rank(SIZED, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
+    assert not found.ranked and found.stage is Stage.CORRECT, found.reason
