@@ -16,6 +16,7 @@ from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task
 from kernellab.task.formula import Term, named, read
 from kernellab.task.recurrent import ATEN
+from kernellab.task.solve import simplified, solve
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 #: operation as it is traced -> its name in a graph
@@ -62,6 +63,7 @@ class ProgramReader:
             inputs.append(Input(name, -1, tuple(value.shape), str(value.dtype).removeprefix("torch.")))
             self.refs[fx] = Ref(name)
         nodes = [n for fx in self.program.graph.nodes for n in self._nodes(fx)]
+        self._check_told(inputs)
         outputs = tuple(self._outputs())
         positions = {a.name: i for i, a in enumerate(self.task.args) if a.kind is ArgKind.SCALAR}
         fixed = {
@@ -99,6 +101,20 @@ class ProgramReader:
                     "Declare that extent as a fixed number.",
                 )
 
+    def _check_told(self, inputs: Sequence[Input]) -> None:
+        """Raises CaptureError where the arguments' sizes do not tell a Dim that stands in them."""
+        extents = [(k, e) for k, e in enumerate(e for i in inputs for e in i.shape)]
+        told = solve(extents)
+        for given in inputs:
+            for extent in given.shape:
+                unknown = sorted(extent.names() - told.keys()) if isinstance(extent, Formula) else []
+                if unknown:
+                    raise CaptureError(
+                        f"The size of {unknown[0]} does not follow from the arguments of {self.task.name!r}: it stands "
+                        f"in the extent {extent} of {given.name!r}, which is the same at several sizes.",
+                        f"Add an argument with the extent {unknown[0]}, or fix {unknown[0]}.",
+                    )
+
     def _constant(self, spec: Any) -> Any:
         for table in (self.program.constants, self.program.state_dict):
             if spec.target in table:
@@ -107,7 +123,13 @@ class ProgramReader:
 
     def _extent(self, size: Any) -> Extent:
         expr = _sympy(size)
-        return int(size) if expr is None else _size(_term(expr, self.names))
+        return int(size) if expr is None else _size(self._term_of(expr))
+
+    def _term_of(self, expr: Any) -> Term:
+        """A size expression over Dims and scalar arguments; a symbol may be an expression over Dims itself."""
+        term = _term(expr, self.names)
+        plain = all(self.names[str(s)].name for s in expr.free_symbols if str(s) in self.names)
+        return term if plain else simplified(term)
 
     # -- nodes
 
@@ -164,7 +186,7 @@ class ProgramReader:
                     "Keep it a tensor: leave out item().",
                 )
             if expr is not None:
-                self.refs[fx] = _sym(_term(expr, self.names), "Float" in type(value).__name__)
+                self.refs[fx] = _sym(self._term_of(expr), "Float" in type(value).__name__)
             else:
                 self.refs[fx] = value
 

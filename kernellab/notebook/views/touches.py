@@ -117,7 +117,7 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
     failure: KernellabError = TaskError("No small size of the task can be run.", "Give it Dims.")
     for case in islice(cases(program, binding, task), 8):
         inputs = binding.inputs(case.args)
-        symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+        symbols = binding.sizes(lambda position, dim, args=case.args: args[position].shape[dim])
         if max((value.numel() for value in inputs.values()), default=0) > MOST_ELEMENTS:
             continue
         try:

@@ -1,0 +1,86 @@
+"""Tasks as practitioners write them, by the kind of construct that they hold; each says its Dims and its inputs."""
+
+from __future__ import annotations
+
+_HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom kernellab import Dim\n"
+
+
+def task(dims: str, reference: str, inputs: str) -> str:
+    """A task's text: ``dims`` as ``N 1 500``, the reference's lines, and what ``inputs`` returns."""
+    named = [line.split() for line in dims.split(",")]
+    declared = "".join(f'{n} = Dim("{n}", {low}, {high})\n' for n, low, high, _ in named)
+    keywords = ", ".join(f"{n}={default}" for n, _, _, default in named)
+    return f"{_HEAD}{declared}\n{reference.strip()}\n\ndef inputs({keywords}):\n    return {inputs}\n"
+
+
+#: Dims that stand only inside extents
+SIZES = {
+    "segment_lengths": task(
+        "S 1 300 40",
+        """
+def reference(ends):
+    lengths = ends[1:] - ends[:-1]
+    return lengths * 0.5, (ends.shape[0] - 1) / (lengths + 1.0)
+""",
+        "torch.randint(0, 5, (S + 1,)).cumsum(0)",
+    ),
+    "chunked_decay": task(
+        "B 1 3 2, C 1 6 3, D 4 40 12",
+        """
+def reference(x):
+    b, n, d = x.shape
+    y = x.view(b, n // 16, 16, d)
+    return (y - y.mean(2, keepdim=True)).reshape(b, n, d), y.amax(2)
+""",
+        "torch.randn(B, C * 16, D)",
+    ),
+    "row_sums_of_a_sparse_matrix": task(
+        "R 1 80 30, Z 1 400 120",
+        """
+def reference(first, value):
+    row = torch.searchsorted(first, torch.arange(value.shape[0]), right=True) - 1
+    return torch.zeros(first.shape[0] - 1).index_add(0, row, value)
+""",
+        "torch.cat((torch.zeros(1, dtype=torch.long), torch.sort(torch.randint(0, Z + 1, (R - 1,))).values,"
+        " torch.tensor([Z]))), torch.randn(Z)",
+    ),
+    "two_lengths_of_one_buffer": task(
+        "N 2 60 9, M 2 60 7",
+        """
+def reference(both, more):
+    n = more.shape[0] - both.shape[0]
+    return torch.cat((both[:n] * 2, more[n:] + 1))
+""",
+        "torch.randn(N + M), torch.randn(2 * N + M)",
+    ),
+}
+
+#: places of extremes over views, merged axes and several axes
+PLACES = {
+    "place_in_a_turned_matrix": task(
+        "A 1 40 9, B 1 40 14",
+        """
+def reference(x):
+    y = x.permute(1, 0)
+    return y.argmin(), y.flatten().argmax(), torch.argmax(y.contiguous(), 0)
+""",
+        "torch.randint(0, 6, (A, B)).float()",
+    ),
+    "place_over_two_axes_of_three": task(
+        "A 1 12 3, B 2 12 5, C 1 12 4",
+        """
+def reference(x):
+    y = x.transpose(0, 2).reshape(x.shape[2], -1)
+    return y.argmax(1), x[:, 1:].flatten(1).argmin(1), y.max(1).indices
+""",
+        "torch.randn(A, B, C).round()",
+    ),
+    "place_in_an_outer_sum": task(
+        "A 1 40 9, B 1 40 14",
+        """
+def reference(x, y):
+    return (x[:, None] - y).argmax(), (x[:, None] * y).T.argmin()
+""",
+        "torch.randn(A), torch.randn(B)",
+    ),
+}
