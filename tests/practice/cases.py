@@ -84,3 +84,31 @@ def reference(x, y):
         "torch.randn(A), torch.randn(B)",
     ),
 }
+
+#: lanes beyond the edge, in which nothing may be divided by the 0 that fills them
+PADS = {
+    "whole_quotients": task(
+        "N 1 900 333",
+        """
+def reference(a, b):
+    return a // b, a % b, torch.fmod(a, b), torch.div(a, b, rounding_mode="trunc"), a // (b * b - 2)
+""",
+        "torch.randint(-500, 500, (N,)), torch.randint(1, 9, (N,)) * (torch.randint(0, 2, (N,)) * 2 - 1)",
+    ),
+    "sums_of_whole_quotients": task(
+        "M 1 60 17, N 1 300 70",
+        """
+def reference(a, b):
+    return (a // b).sum(1), (a % b[:1]).amax(0), (a.short() // (b.short() + 1)).argmax(1)
+""",
+        "torch.randint(-500, 500, (M, N), dtype=torch.int32), torch.randint(1, 9, (M, N), dtype=torch.int32)",
+    ),
+    "page_of_a_token": task(
+        "N 1 300 70, P 1 40 12",
+        """
+def reference(positions, pages, size):
+    return pages[positions // size] * size + positions % size
+""",
+        "torch.randint(0, 4 * P, (N,)), torch.randperm(P), torch.tensor(4)",
+    ),
+}

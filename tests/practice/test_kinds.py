@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.designer.practice import state_of
-from tests.practice.cases import PLACES, SIZES
+from tests.practice.cases import PADS, PLACES, SIZES
 
-KINDS = {**SIZES, **PLACES}
+KINDS = {**SIZES, **PLACES, **PADS}
 
 
 @pytest.mark.filterwarnings("ignore")
