@@ -7,6 +7,7 @@ captured graph, the Designer, a sketch's binding) computes with the record.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,13 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "ceil": lambda a, b: -(-a // b),
+    "pow": operator.pow,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda a: 1 / math.sqrt(a),
+    "log": math.log,
+    "log2": math.log2,
 }
+_FUNCTIONS = frozenset(("pow", "sqrt", "rsqrt", "log", "log2"))
 #: how tightly an operator binds; a call binds as a name does
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2, "neg": 3}
 _TIGHTEST = 4
@@ -44,8 +51,8 @@ _READ: dict[type[ast.operator], str] = {
 class Formula:
     """A name, or ``op`` over numbers and formulas.
 
-    Operators: ``+ - * / // %`` (floor), ``neg``, ``min``, ``max`` and ``ceil`` (ceiling division); each but neg takes
-    two arguments, min and max two or more.
+    Operators: ``+ - * / // %`` (floor), ``neg``, ``min``, ``max``, ``ceil`` (ceiling division), ``pow``, ``sqrt``,
+    ``rsqrt``, ``log`` and ``log2``; those of one number take one argument, min and max two or more, others two.
     """
 
     op: str = ""
@@ -57,6 +64,12 @@ class Formula:
         if self.name:
             return frozenset([self.name])
         return frozenset().union(*(a.names() for a in self.args if isinstance(a, Formula)))
+
+    @property
+    def is_function(self) -> bool:
+        """Is it, or a part of it, a function that makes a fraction of a whole number, such as a root?"""
+        inside = (a.is_function for a in self.args if isinstance(a, Formula))
+        return self.op in _FUNCTIONS or any(inside)
 
     def value(self, sizes: Mapping[str, Any]) -> Any:
         """The number under ``sizes``. Raises KeyError for a name that they lack."""

@@ -112,3 +112,70 @@ def reference(positions, pages, size):
         "torch.randint(0, 4 * P, (N,)), torch.randperm(P), torch.tensor(4)",
     ),
 }
+
+#: numbers made of sizes: roots, logarithms, powers, extremes
+SCALARS = {
+    "scaled_scores": task(
+        "M 1 60 17, D 2 200 48",
+        """
+def reference(q, k):
+    d = q.shape[-1]
+    return torch.softmax(q @ k.T * d**-0.5, -1), q / math.sqrt(d), q * float(d) ** 0.5
+""",
+        "torch.randn(M, D), torch.randn(M, D)",
+    ),
+    "length_scaled_by_a_logarithm": task(
+        "N 1 200 48",
+        """
+from math import log, sqrt
+
+def reference(x):
+    n = x.shape[0]
+    return x * log(n + 1.0) / sqrt(n), x + math.log2(n), x * min(n, 32) + max(n, 7) ** -1.5
+""",
+        "torch.randn(N)",
+    ),
+    "root_of_a_size_in_double": task(
+        "N 1 200 48",
+        """
+def reference(x):
+    return (x - x.mean()) * x.shape[0] ** -0.5
+""",
+        "torch.randn(N, dtype=torch.float64)",
+    ),
+}
+
+#: tables read at places that are turned and viewed afterwards
+GATHERS = {
+    "window_bias_from_a_table": (
+        _HEAD
+        + """
+class Model(torch.nn.Module):
+    def __init__(self, side, heads):
+        super().__init__()
+        self.cells = side * side
+        self.table = torch.nn.Parameter(torch.randn((2 * side - 1) ** 2, heads))
+        at = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).flatten(1)
+        apart = at[:, :, None] - at[:, None, :] + side - 1
+        self.register_buffer("index", apart[0] * (2 * side - 1) + apart[1])
+
+    def forward(self, scores):
+        bias = self.table[self.index.view(-1)].view(self.cells, self.cells, -1).permute(2, 0, 1)
+        return torch.softmax(scores + bias.unsqueeze(0), -1)
+
+def get_inputs():
+    return [torch.randn(3, 2, 25, 25)]
+
+def get_init_inputs():
+    return [5, 2]
+"""
+    ),
+    "an_argument_named_as_its_operation": task(
+        "N 1 60 20",
+        """
+def reference(index, add, mul):
+    return (add[index] + mul) * add
+""",
+        "torch.randint(0, N, (N,)), torch.randn(N), torch.randn(N)",
+    ),
+}

@@ -85,6 +85,7 @@ class Writer:
         self.vars: dict[Axis, tree.Expr] = {}
         self.counters: dict[Axis, str] = {}
         #: what loads read past the edge, where it is not 0
+        self._has_doubles = "float64" in {e.dtype for e in (*launch.loads, *launch.outs)}
         self.divisors = divisor_pads(launch.roots)
         self.pads = dict(self.divisors)
         #: output axes of a window that run by phase: stride and the phase's variable
@@ -184,6 +185,10 @@ class Writer:
         match e:
             case Num():
                 return Value(number(e.value))
+            case SymNum() if e.expr.is_function and e.dtype == "float32" and not self._has_doubles:
+                # a root of a size is taken once, before all loops; as a double it takes the dtype of what it meets
+                value = Value(call("cast", extent(e.expr), Name(DTYPES[e.dtype])))
+                return self.define(e, self.scope_of(frozenset()), value, "factor")
             case SymNum():
                 return Value(extent(e.expr))
             case Leaf():
