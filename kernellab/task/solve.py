@@ -242,7 +242,8 @@ def _eliminated(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] 
             whole = [int(w * by) for w in weights]
             sizes = tuple((w * f, key) for w, (s, _) in zip(whole, linear, strict=True) if w for f, key in s)
             knowns = [{m: n for m, n in terms.items() if not _unknown_in(m, unknown)} for _, terms in linear]
-            less = reduce(_plus, (_scaled(k, w) for k, w in zip(knowns, whole, strict=True)), {})
+            nothing: Poly = {}
+            less = reduce(_plus, (_scaled(k, w) for k, w in zip(knowns, whole, strict=True)), nothing)
             return left[0], Solved(sizes, _term(less), by)
     return None
 

@@ -170,6 +170,14 @@ def get_init_inputs():
     return [5, 2]
 """
     ),
+    "rows_counted_from_the_end": task(
+        "N 1 300 70, R 1 40 12",
+        """
+def reference(x, at):
+    return x[at], x[at - at], x[-1]
+""",
+        "torch.randn(R, 5), torch.randint(-R, R, (N,))",
+    ),
     "an_argument_named_as_its_operation": task(
         "N 1 60 20",
         """
@@ -177,5 +185,21 @@ def reference(index, add, mul):
     return (add[index] + mul) * add
 """,
         "torch.randint(0, N, (N,)), torch.randn(N), torch.randn(N)",
+    ),
+}
+
+#: whatever sorts, and marks or scatters by the places
+ORDERS = {
+    "words_kept_by_their_mass": task(
+        "B 1 6 3, V 4 300 90",
+        """
+def reference(logits, mass: float = 0.8):
+    ordered, at = torch.sort(logits, descending=True)
+    past = torch.softmax(ordered, -1).cumsum(-1) > mass
+    past[:, 1:] = past[:, :-1].clone()
+    past[:, 0] = False
+    return logits.masked_fill(torch.zeros_like(past).scatter(1, at, past), float("-inf"))
+""",
+        "torch.randn(B, V)",
     ),
 }

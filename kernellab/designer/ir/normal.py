@@ -103,14 +103,16 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
-    """What a choice between two values is where its condition compares numbers: the other value is then not read."""
-    if not (isinstance(e, Op) and e.op == "where" and isinstance(args[0], Op) and args[0].op in _COMPARED):
+    """What a choice is between two values that are one, or whose condition compares numbers: the other is not read."""
+    if not (isinstance(e, Op) and e.op == "where"):
         return None
-    sides = args[0].args
-    if not all(isinstance(s, Num) for s in sides):
+    if args[1] is args[2]:
+        chosen = args[1]
+    elif isinstance(args[0], Op) and args[0].op in _COMPARED and all(isinstance(s, Num) for s in args[0].args):
+        left, right = (s.value for s in args[0].args if isinstance(s, Num))
+        chosen = args[1] if _COMPARED[args[0].op](left, right) else args[2]
+    else:
         return None
-    left, right = (s.value for s in sides if isinstance(s, Num))
-    chosen = args[1] if _COMPARED[args[0].op](left, right) else args[2]
     return chosen if chosen.dtype == e.dtype else Op("cast", (chosen,), e.dtype, e.line)
 
 
