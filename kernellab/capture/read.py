@@ -14,10 +14,9 @@ from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, R
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task
-from kernellab.task.formula import Term, named, read
+from kernellab.task.formula import Term, named, read, simplified, solve
 from kernellab.task.recurrent import ATEN
 from kernellab.task.sample.sizes import runs_at
-from kernellab.task.solve import simplified, solve
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 #: operation as it is traced -> its name in a graph

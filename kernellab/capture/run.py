@@ -9,8 +9,7 @@ from typing import Any
 
 from kernellab.capture.graph import BITS, Graph, Node, Ref, Sym
 from kernellab.task.dtypes import parts
-from kernellab.task.formula import Term
-from kernellab.task.solve import sizes_from
+from kernellab.task.formula import Term, sizes_from
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.fidelity import STRICT
 from kernellab.task.dims import Dim, Extent, TaskForm, extent
-from kernellab.task.formula import read
-from kernellab.task.solve import sizes_from
+from kernellab.task.formula import read, sizes_from
 
 if TYPE_CHECKING:
     from kernellab.task.module import Learnt, TaskModule

@@ -13,9 +13,8 @@ from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, OutputSpec, Task, extent
-from kernellab.task.formula import Formula, Term, named, read
+from kernellab.task.formula import Formula, Solved, Term, named, read, solve
 from kernellab.task.sample.sizes import runs_at, small_sizes
-from kernellab.task.solve import Solved, solve
 
 Number = int | float
 _BY_TORCH_NAME = {d.torch_name: d for d in DType}

@@ -9,7 +9,7 @@ from typing import Any
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import DType
 from kernellab.task.dtypes import parts
-from kernellab.task.solve import Solved
+from kernellab.task.formula import Solved
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.task.formula import Formula, named, read
-from kernellab.task.solve import simplified, sizes_from, solve
+from kernellab.task.formula import Formula, named, read, simplified, sizes_from, solve
 
 
 @pytest.mark.parametrize(
