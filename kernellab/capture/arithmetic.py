@@ -73,7 +73,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     import torch
 
     def tensor(x: Any) -> Any:
-        return torch.full((), torch.sym_float(x), dtype=torch.float64)
+        return torch.full((), _as_float(x), dtype=torch.float64)
 
     def log(x: Any, base: float = math.e) -> Any:
         natural = torch.log(tensor(x))
@@ -86,14 +86,14 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "log10": lambda x: log(x, 10.0),
         "log1p": lambda x: log(x + 1),
         "exp": lambda x: torch.exp(tensor(x)),
-        "pow": lambda a, b: torch.sym_float(a) ** b,
+        "pow": lambda a, b: _as_float(a) ** b,
     }
 
 
 def _as_float(x: Any) -> Any:
     import torch
 
-    return torch.sym_float(x)
+    return torch.sym_float(x)  # type: ignore[no-untyped-call]
 
 
 def _extreme(name: str) -> Callable[..., Any]:

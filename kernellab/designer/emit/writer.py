@@ -84,9 +84,10 @@ class Writer:
         #: an axis' position, and its loop's variable where the position runs against that
         self.vars: dict[Axis, tree.Expr] = {}
         self.counters: dict[Axis, str] = {}
-        #: what loads read past the edge, where it is not 0
-        self._has_doubles = "float64" in {e.dtype for e in (*launch.loads, *launch.outs)}
+        self._has_doubles = "float64" in {*(e.dtype for e in launch.loads), *(o.dtype for o in launch.outs)}
+        #: loads that whole numbers are divided by, and what these read past the edge
         self.divisors = divisor_pads(launch.roots)
+        #: what loads read past the edge, where it is not 0
         self.pads = dict(self.divisors)
         #: output axes of a window that run by phase: stride and the phase's variable
         self.phase: dict[Axis, tuple[int, str]] = {}
