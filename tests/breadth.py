@@ -35,6 +35,7 @@ SHARES = {
     "designer/test_designer.py": 3,
     "designer/test_aten.py": 20,
     "designer/test_practice.py": 60,
+    "practice/test_kinds.py": 4,
     "bench/test_bench_memory.py": 4,
     "bench/test_builtin.py": 14,
     "model_integration/test_gradient.py": 3,

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
+from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
@@ -136,7 +137,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
     try:
         with (
             TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
-            warnings.catch_warnings(),
+            warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)

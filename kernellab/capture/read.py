@@ -15,8 +15,9 @@ from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import Role, base_name, role_of
 from kernellab.task import ArgKind, Task
-from kernellab.task.formula import Term, named, read
+from kernellab.task.formula import Term, named, read, simplified, solve
 from kernellab.task.recurrent import ATEN
+from kernellab.task.sample.sizes import runs_at
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 #: operation as it is traced -> its name in a graph
@@ -33,6 +34,8 @@ class ProgramReader:
         self.names: dict[str, Formula] = {}
         self.refs: dict[Any, Any] = {}
         self.filename = task.module().filename
+        #: names of the task's arguments and of nodes
+        self.taken = {a.name for a in task.args}
 
     def graph(self) -> Graph:
         from torch.export.graph_signature import InputKind
@@ -59,6 +62,7 @@ class ProgramReader:
             inputs.append(Input(name, -1, tuple(value.shape), str(value.dtype).removeprefix("torch.")))
             self.refs[fx] = Ref(name)
         nodes = [n for fx in self.program.graph.nodes for n in self._nodes(fx)]
+        self._check_told(inputs)
         outputs = tuple(self._outputs())
         positions = {a.name: i for i, a in enumerate(self.task.args) if a.kind is ArgKind.SCALAR}
         fixed = {
@@ -90,11 +94,40 @@ class ProgramReader:
     def _check_dims(self, fx: Any, spec: Any) -> None:
         for size, extent in zip(fx.meta["val"].shape, spec.held.shape, strict=True):
             if isinstance(extent, str) and _sympy(size) is None:
-                raise CaptureError(
-                    f"The reference of {self.task.name!r} works only when the extent {extent} of {spec.name!r} "
-                    f"is {int(size)}.",
-                    "Declare that extent as a fixed number.",
-                )
+                raise self._fixed(spec.name, extent, int(size))
+
+    def _fixed(self, argument: str, extent: str, size: int) -> CaptureError:
+        """Why the trace holds at one size of an extent: the reference does, or it makes a plain number of the size."""
+        sizes = self.task.sizes_of(self.args)
+        formula = read(extent)
+        varied = formula.names() & sizes.keys() if isinstance(formula, Formula) else ()
+        more = [{**sizes, name: sizes[name] + by} for name in sorted(varied) for by in (1, 2, 5)]
+        others = [o for o in more if all(d.min <= o[d.name] <= d.max for d in self.task.dims if d.name in o)]
+        if any(runs_at(self.task, tuple(o.items())) for o in others):
+            return CaptureError(
+                f"The reference of {self.task.name!r} makes a plain number of the size {extent} of {argument!r} (a "
+                f"loop over it, or int() of it), so that what was traced holds at {extent} = {size} alone.",
+                f"Write it without that number (a scan in place of the loop), fix {extent}, or let a person or a model "
+                "design the kernel.",
+            )
+        return CaptureError(
+            f"The reference of {self.task.name!r} works only when the extent {extent} of {argument!r} is {size}.",
+            "Declare that extent as a fixed number.",
+        )
+
+    def _check_told(self, inputs: Sequence[Input]) -> None:
+        """Raises CaptureError where the arguments' sizes do not tell a Dim that stands in them."""
+        extents = [(k, e) for k, e in enumerate(e for i in inputs for e in i.shape)]
+        told = solve(extents)
+        for given in inputs:
+            for extent in given.shape:
+                unknown = sorted(extent.names() - told.keys()) if isinstance(extent, Formula) else []
+                if unknown:
+                    raise CaptureError(
+                        f"The size of {unknown[0]} does not follow from the arguments of {self.task.name!r}: it stands "
+                        f"in the extent {extent} of {given.name!r}, which is the same at several sizes.",
+                        f"Add an argument with the extent {unknown[0]}, or fix {unknown[0]}.",
+                    )
 
     def _constant(self, spec: Any) -> Any:
         for table in (self.program.constants, self.program.state_dict):
@@ -104,7 +137,13 @@ class ProgramReader:
 
     def _extent(self, size: Any) -> Extent:
         expr = _sympy(size)
-        return int(size) if expr is None else _size(_term(expr, self.names))
+        return int(size) if expr is None else _size(self._term_of(expr))
+
+    def _term_of(self, expr: Any) -> Term:
+        """A size expression over Dims and scalar arguments; a symbol may be an expression over Dims itself."""
+        term = _term(expr, self.names)
+        plain = all(self.names[str(s)].name for s in expr.free_symbols if str(s) in self.names)
+        return term if plain else simplified(term)
 
     # -- nodes
 
@@ -131,9 +170,10 @@ class ProgramReader:
         results: tuple[Any, ...] = ()
         if isinstance(value, (tuple, list)):
             results = tuple((self._shape(v), _dtype(v)) for v in value if v is not None)
-        self.refs[fx] = Ref(fx.name)
+        name = self._name(fx)
+        self.refs[fx] = Ref(name)
         node = Node(
-            name=fx.name,
+            name=name,
             op=op,
             args=_spelled(op, tuple(self._arg(a) for a in fx.args), fx.args),
             kwargs=tuple((k, self._arg(v)) for k, v in fx.kwargs.items()),
@@ -148,6 +188,14 @@ class ProgramReader:
         at, mask = masked
         return where_of_put(node, at, self._shape(mask.meta["val"]), self._shape(fx.args[2].meta["val"]))
 
+    def _name(self, fx: Any) -> str:
+        """The name of a node: the trace's, unless an argument has it (a buffer ``index`` that aten.index reads)."""
+        name = str(fx.name)
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
     def _shape(self, value: Any) -> tuple[Extent, ...]:
         return tuple(self._extent(s) for s in value.shape)
 
@@ -161,7 +209,7 @@ class ProgramReader:
                     "Keep it a tensor: leave out item().",
                 )
             if expr is not None:
-                self.refs[fx] = _sym(_term(expr, self.names), "Float" in type(value).__name__)
+                self.refs[fx] = _sym(self._term_of(expr), "Float" in type(value).__name__)
             else:
                 self.refs[fx] = value
 
@@ -277,8 +325,28 @@ _OPERATORS = {
 }  # fmt: skip
 
 
+#: sympy's functions of one size
+_FUNCTIONS_OF_ONE = {"OpaqueUnaryFn_sqrt": "sqrt", "OpaqueUnaryFn_log2": "log2", "log": "log"}
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
+
+
+def _power(base: Term, exponent: Term) -> Term | None:
+    """A power with a fraction or a negative number as its exponent, or of a fixed base; None for others."""
+    if not isinstance(base, Formula):
+        return Formula("pow", (base, exponent)) if isinstance(exponent, Formula) else None
+    if not isinstance(exponent, Formula) and exponent in _ROOTS:
+        return Formula(_ROOTS[float(exponent)], (base,))
+    if isinstance(exponent, Formula) or float(exponent) != int(exponent):
+        return Formula("pow", (base, exponent))
+    if exponent == -1:
+        return Formula("/", (1, base))
+    if 0 < exponent < 5:
+        return reduce(lambda a, b: Formula("*", (a, b)), [base] * int(exponent))
+    return Formula("pow", (base, float(exponent)))
+
+
 def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
-    """A sympy size expression over ``+ * // % /`` and min, max."""
+    """A sympy size expression over ``+ * // % /``, min, max, powers, roots and logarithms."""
     kind = type(expr).__name__
     if expr.is_Symbol:
         return names.get(str(expr)) or named(str(expr))
@@ -291,8 +359,10 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
         return reduce(lambda a, b: Formula(_OPERATORS[kind], (a, b)), args)
     if kind in ("Max", "Min"):
         return Formula(kind.lower(), tuple(args))
-    if kind == "Pow" and expr.args[1].is_Integer and 1 < int(expr.args[1]) < 5:
-        return reduce(lambda a, b: Formula("*", (a, b)), [args[0]] * int(expr.args[1]))
+    if kind in ("FloatPow", "Pow", "PowByNatural") and (power := _power(*args)) is not None:
+        return power
+    if kind in _FUNCTIONS_OF_ONE:
+        return Formula(_FUNCTIONS_OF_ONE[kind], (args[0],))
     raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
 
 

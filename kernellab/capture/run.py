@@ -7,8 +7,9 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from kernellab.capture.graph import BITS, Formula, Graph, Node, Ref, Sym
+from kernellab.capture.graph import BITS, Graph, Node, Ref, Sym
 from kernellab.task.dtypes import parts
+from kernellab.task.formula import Term, sizes_from
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
@@ -18,14 +19,13 @@ def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
         return value.double() if f64 and isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
     values: dict[str, Any] = {}
-    sizes: dict[str, Any] = {}
+    extents: list[tuple[int, Term]] = []
     for given in graph.inputs:
         constant = graph.constants.get(given.name)
         tensor = parts(args[given.position]) if constant is None else constant
         values[given.name] = upcast(tensor)
-        for extent, actual in zip(given.shape, tensor.shape, strict=True):
-            if isinstance(extent, Formula) and extent.name:
-                sizes.setdefault(extent.name, int(actual))
+        extents += [(int(n), extent) for extent, n in zip(given.shape, tensor.shape, strict=True)]
+    sizes: dict[str, Any] = sizes_from(extents)
     for name, position in graph.scalars.items():
         sizes[name] = args[position]
     with torch.no_grad():

@@ -232,7 +232,7 @@ def modelled_ms(sketch: str, task: Task, target: Target) -> float | None:
     program = load_program(sketch)
     binding = bind(program, task, {}, target)
     sizes = dict(task.module().default_sizes())
-    symbols = {s: task.args[at].extents(sizes)[dim] for s, (at, dim) in binding.symbols.items()}
+    symbols = binding.sizes(lambda at, dim: task.args[at].extents(sizes)[dim])
     found = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), target.chip)
     limit = target.chip.on_chip_bytes
     if limit and found.footprint > limit:

@@ -72,6 +72,8 @@ class GpuHost(HostFunction):
     def _symbols(self) -> None:
         for symbol, (position, dim) in self.binding.symbols.items():
             self.put(f"{symbol} = {self._parameters[position]}.shape[{dim}]")
+        for symbol, text in self.solved(lambda at: self._parameters[at]):
+            self.put(f"{symbol} = {text}")
         for symbol, value in self.binding.fixed.items():
             if symbol in self.binding.symbols:
                 self.put(f"if {symbol} != {value}:")

@@ -72,6 +72,11 @@ class HostFunction(ABC):
             yield f"if {name} != {value!r}:"
             yield f'    raise ValueError(f"{name} is {{{name}}}; this kernel was made for {value!r}.")'
 
+    def solved(self, named: Callable[[int], str]) -> Iterator[tuple[str, str]]:
+        """Symbols that follow from extents such as ``N + 1``, and their texts; ``named`` gives a parameter's name."""
+        for symbol, solved in self.binding.solved.items():
+            yield symbol, solved.text(lambda place: f"{named(place[0])}.shape[{place[1]}]")
+
     def made(self) -> Iterator[tuple[Tensor, str, Shape]]:
         """Each tensor that the function makes, ``zeros`` (what is only ever added to) or ``empty``, and its shape."""
         added = only_added_to([s for k in self.program.kernels for s in statements(k.body)])

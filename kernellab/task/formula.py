@@ -2,16 +2,23 @@
 
 A Task states its extents as texts, for people and for journals; :func:`read` reads one, once. What follows (the
 captured graph, the Designer, a sketch's binding) computes with the record.
+
+:func:`solve` finds sizes from shapes: extents such as ``R + 1``, ``C*32`` or ``B*T - 2`` are read as polynomials over
+their names. A name is found from an extent in which it is the only unknown and stands to the first power, or from
+several extents that are linear in the same names.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Union
+from fractions import Fraction
+from functools import lru_cache, reduce
+from math import lcm
+from typing import Any, Generic, TypeVar, Union
 
 Term = Union[int, float, "Formula"]
 
@@ -26,7 +33,13 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "ceil": lambda a, b: -(-a // b),
+    "pow": operator.pow,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda a: 1 / math.sqrt(a),
+    "log": math.log,
+    "log2": math.log2,
 }
+_FUNCTIONS = frozenset(("pow", "sqrt", "rsqrt", "log", "log2"))
 #: how tightly an operator binds; a call binds as a name does
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2, "neg": 3}
 _TIGHTEST = 4
@@ -44,8 +57,8 @@ _READ: dict[type[ast.operator], str] = {
 class Formula:
     """A name, or ``op`` over numbers and formulas.
 
-    Operators: ``+ - * / // %`` (floor), ``neg``, ``min``, ``max`` and ``ceil`` (ceiling division); each but neg takes
-    two arguments, min and max two or more.
+    Operators: ``+ - * / // %`` (floor), ``neg``, ``min``, ``max``, ``ceil`` (ceiling division), ``pow``, ``sqrt``,
+    ``rsqrt``, ``log`` and ``log2``; those of one number take one argument, min and max two or more, others two.
     """
 
     op: str = ""
@@ -57,6 +70,12 @@ class Formula:
         if self.name:
             return frozenset([self.name])
         return frozenset().union(*(a.names() for a in self.args if isinstance(a, Formula)))
+
+    @property
+    def is_function(self) -> bool:
+        """Is it, or a part of it, a function that makes a fraction of a whole number, such as a root?"""
+        inside = (a.is_function for a in self.args if isinstance(a, Formula))
+        return self.op in _FUNCTIONS or any(inside)
 
     def value(self, sizes: Mapping[str, Any]) -> Any:
         """The number under ``sizes``. Raises KeyError for a name that they lack."""
@@ -112,3 +131,243 @@ def _read(node: ast.expr) -> int | Formula:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, _, *_] as args):
             return Formula(name, tuple(map(_read, args)))
     raise ValueError(f"not a shape expression: {ast.unparse(node)}")
+
+
+# -- sizes from shapes
+
+Key = TypeVar("Key")
+#: a sorted tuple of atoms (names, and what does not distribute, such as ``N // 2``) -> what it is multiplied by
+Poly = dict[tuple[Formula, ...], int]
+#: operators that make whole numbers of whole numbers
+_WHOLE = frozenset(("+", "-", "*", "//", "%", "neg", "min", "max", "ceil"))
+
+
+@dataclass(frozen=True)
+class Solved(Generic[Key]):
+    """A name's size: ``(sum of factor * size - less) // by``, over the sizes at some keys and names solved before."""
+
+    sizes: tuple[tuple[int, Key], ...]
+    less: Term = 0
+    by: Term = 1
+
+    def value(self, size_at: Callable[[Key], int], known: Mapping[str, int]) -> int:
+        """The size under the others; where an extent is 0 whatever the name is, as if that were divided by 1."""
+        total = sum(factor * size_at(key) for factor, key in self.sizes)
+        return int((total - _number(self.less, known)) // (_number(self.by, known) or 1))
+
+    def text(self, text_at: Callable[[Key], str]) -> str:
+        """The same in Python; ``text_at`` gives a size's text."""
+        terms = [(factor, text_at(key)) for factor, key in self.sizes]
+        total = " + ".join(t if factor == 1 else f"{factor} * {t}" for factor, t in terms)
+        if isinstance(self.less, Formula):
+            total += f" - ({self.less})"
+        elif self.less:
+            total += f" - {self.less}" if self.less > 0 else f" + {-self.less}"
+        if self.by == 1:
+            return total
+        return f"({total}) // " + (f"(({self.by}) or 1)" if isinstance(self.by, Formula) else str(self.by))
+
+    def formula(self, extent_at: Callable[[Key], Term], known: Mapping[str, Term]) -> Term | None:
+        """The same over formulas, the names before it being ``known``; None where the division is not exact for
+        certain."""
+        total = reduce(_plus, (_scaled(poly(extent_at(key)), factor) for factor, key in self.sizes))
+        less, by = (poly(_put(term, known)) for term in (self.less, self.by))
+        return _over(_plus(total, _scaled(less, -1)), by)
+
+
+def solve(equations: Sequence[tuple[Key, Term]]) -> dict[str, Solved[Key]]:
+    """The names that the ``equations`` (what the size at each key stands for) give, in an order in which each uses only
+    those before it. A name that they do not give for certain is left out."""
+    rows: _Rows[Key] = [(((1, key),), poly(term)) for key, term in equations]
+    names = {n for _, terms in rows for monomial in terms for atom in monomial for n in atom.names()}
+    found: dict[str, Solved[Key]] = {}
+    while True:
+        unknown = names - found.keys()
+        solved = _alone(rows, unknown) or _eliminated(rows, unknown)
+        if solved is None:
+            return found
+        found[solved[0]] = solved[1]
+
+
+def sizes_from(equations: Sequence[tuple[int, Term]]) -> dict[str, int]:
+    """The names that actual sizes give: each equation is a size and what it stands for."""
+    found: dict[str, int] = {}
+    numbered = [(k, term) for k, (_, term) in enumerate(equations)]
+    for name, solved in solve(numbered).items():
+        found[name] = solved.value(lambda k: equations[k][0], found)
+    return found
+
+
+def simplified(term: Term) -> Term:
+    """A polynomial with its terms collected: ``R + 1 - 1`` is ``R``, and ``(C*32) // 32`` is ``C``."""
+    if not isinstance(term, Formula) or term.name:
+        return term
+    if _is_whole(term):
+        return _term(poly(term))
+    return Formula(term.op, tuple(simplified(a) for a in term.args))
+
+
+def _is_whole(term: Term) -> bool:
+    """Is it of whole numbers throughout?"""
+    if isinstance(term, Formula):
+        return bool(term.name) or (term.op in _WHOLE and all(map(_is_whole, term.args)))
+    return isinstance(term, int)
+
+
+def _put(term: Term, known: Mapping[str, Term]) -> Term:
+    """``term`` with formulas in place of names."""
+    if not isinstance(term, Formula):
+        return term
+    if term.name:
+        return known.get(term.name, term)
+    return Formula(term.op, tuple(_put(a, known) for a in term.args))
+
+
+@lru_cache(maxsize=4096)
+def _poly(term: Term) -> tuple[tuple[tuple[Formula, ...], int], ...]:
+    return tuple(_expanded(term).items())
+
+
+def poly(term: Term) -> Poly:
+    """``term`` as a polynomial; what does not distribute is an atom."""
+    return dict(_poly(term))
+
+
+def _expanded(term: Term) -> Poly:
+    if not isinstance(term, Formula):
+        assert isinstance(term, int), term
+        return {(): term} if term else {}
+    if term.name:
+        return {(term,): 1}
+    if term.op == "neg":
+        return _scaled(poly(term.args[0]), -1)
+    if term.op in ("+", "-"):
+        return _plus(poly(term.args[0]), _scaled(poly(term.args[1]), 1 if term.op == "+" else -1))
+    if term.op == "*":
+        return _times(poly(term.args[0]), poly(term.args[1]))
+    if term.op in ("//", "ceil"):
+        exact = _over(poly(term.args[0]), poly(term.args[1]))
+        if exact is not None:
+            return poly(exact)
+    return {(Formula(term.op, tuple(map(simplified, term.args))),): 1}
+
+
+def _plus(a: Poly, b: Poly) -> Poly:
+    total = {m: a.get(m, 0) + b.get(m, 0) for m in (*a, *b)}
+    return {m: n for m, n in total.items() if n}
+
+
+def _scaled(a: Poly, by: int) -> Poly:
+    return {m: n * by for m, n in a.items() if n * by}
+
+
+def _times(a: Poly, b: Poly) -> Poly:
+    total: Poly = {}
+    for m, n in a.items():
+        total = _plus(total, {tuple(sorted((*m, *k), key=str)): n * c for k, c in b.items()})
+    return total
+
+
+def _over(a: Poly, b: Poly) -> Term | None:
+    """The exact quotient of ``a`` by ``b``, which is one monomial; None where there is none for certain."""
+    if len(b) != 1:
+        return None
+    (divisor, by), *_ = b.items()
+    quotient: Poly = {}
+    for monomial, n in a.items():
+        left = list(monomial)
+        if n % by or any(left.count(f) < divisor.count(f) for f in divisor):
+            return None
+        for factor in divisor:
+            left.remove(factor)
+        quotient[tuple(left)] = n // by
+    return _term(quotient)
+
+
+def _term(a: Poly) -> Term:
+    """A polynomial as a term, its products first and its number last."""
+    parts = sorted(a.items(), key=lambda part: (part[1] < 0, -len(part[0]), str(part[0])))
+    total: Term | None = None
+    for monomial, n in parts:
+        if total is None:
+            total = _monomial(monomial, n)
+        else:
+            total = Formula("+" if n > 0 else "-", (total, _monomial(monomial, abs(n))))
+    return 0 if total is None else total
+
+
+def _monomial(factors: tuple[Formula, ...], n: int) -> Term:
+    if not factors:
+        return n
+    first: Term = factors[0] if n == 1 else Formula("*", (n, factors[0]))
+    return reduce(lambda a, b: Formula("*", (a, b)), factors[1:], first)
+
+
+def _number(term: Term, known: Mapping[str, int]) -> int:
+    return int(term.value(known)) if isinstance(term, Formula) else int(term)
+
+
+_Rows = list[tuple[tuple[tuple[int, Key], ...], Poly]]
+
+
+def _unknown_in(monomial: tuple[Formula, ...], unknown: set[str]) -> list[Formula]:
+    return [atom for atom in monomial if atom.names() & unknown]
+
+
+def _alone(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | None:
+    """A name that is the only unknown of an extent; the plainest such extent first."""
+    found: list[tuple[int, str, Solved[Key]]] = []
+    for sizes, terms in rows:
+        inside = [(monomial, n, _unknown_in(monomial, unknown)) for monomial, n in terms.items()]
+        atoms = [atom for _, _, some in inside for atom in some]
+        if not atoms or any(len(some) > 1 for _, _, some in inside) or len(set(atoms)) > 1 or not atoms[0].name:
+            continue
+        by = {tuple(a for a in m if a is not some[0] and a != some[0]): n for m, n, some in inside if some}
+        less = {m: n for m, n, some in inside if not some}
+        rank = 4 * (len(by) > 1) + 2 * any(by) + bool(less)
+        found.append((rank, atoms[0].name, Solved(sizes, _term(less), _term(by))))
+    if not found:
+        return None
+    _, name, solved = min(found, key=lambda one: one[0])
+    return name, solved
+
+
+def _eliminated(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | None:
+    """A name that several extents give together, each linear in its unknown names."""
+    linear = [(sizes, terms) for sizes, terms in rows if _is_linear(terms, unknown)]
+    columns = sorted({a.name for _, terms in linear for m in terms for a in _unknown_in(m, unknown)})
+    if not columns:
+        return None
+    count = len(linear)
+    matrix = [
+        [*(Fraction(terms.get((named(c),), 0)) for c in columns), *(Fraction(int(i == k)) for k in range(count))]
+        for i, (_, terms) in enumerate(linear)
+    ]
+    row = 0
+    for column in range(len(columns)):
+        pivot = next((r for r in range(row, count) if matrix[r][column]), None)
+        if pivot is None:
+            continue
+        matrix[row], matrix[pivot] = matrix[pivot], matrix[row]
+        matrix[row] = [v / matrix[row][column] for v in matrix[row]]
+        for r in range(count):
+            if r != row and matrix[r][column]:
+                matrix[r] = [a - matrix[r][column] * b for a, b in zip(matrix[r], matrix[row], strict=True)]
+        row += 1
+    for line in matrix[:row]:
+        left = [c for c, v in zip(columns, line, strict=False) if v]
+        if len(left) == 1:
+            weights = line[len(columns) :]
+            by = lcm(*(w.denominator for w in weights))
+            whole = [int(w * by) for w in weights]
+            sizes = tuple((w * f, key) for w, (s, _) in zip(whole, linear, strict=True) if w for f, key in s)
+            knowns = [{m: n for m, n in terms.items() if not _unknown_in(m, unknown)} for _, terms in linear]
+            nothing: Poly = {}
+            less = reduce(_plus, (_scaled(k, w) for k, w in zip(knowns, whole, strict=True)), nothing)
+            return left[0], Solved(sizes, _term(less), by)
+    return None
+
+
+def _is_linear(terms: Poly, unknown: set[str]) -> bool:
+    inside = [(m, _unknown_in(m, unknown)) for m in terms]
+    return any(some for _, some in inside) and all(not some or (len(m) == 1 and bool(m[0].name)) for m, some in inside)

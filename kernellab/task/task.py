@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.fidelity import STRICT
 from kernellab.task.dims import Dim, Extent, TaskForm, extent
+from kernellab.task.formula import read, sizes_from
 
 if TYPE_CHECKING:
     from kernellab.task.module import Learnt, TaskModule
@@ -162,15 +163,9 @@ class Task:
         return next(a for a in self.args if a.name == name)
 
     def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:
-        """The Dims' sizes, read from the shapes of ``args``; Dims that no shape names plainly are left out."""
-        sizes: dict[str, int] = {}
-        names = {d.name for d in self.dims}
-        for spec, value in zip(self.args, args, strict=False):
-            if spec.is_tensor:
-                for dim, actual in zip(spec.shape, value.shape, strict=False):
-                    if dim in names:
-                        sizes.setdefault(str(dim), int(actual))
-        return sizes
+        """The Dims' sizes, solved from the shapes of ``args``; Dims that no shape gives for certain are left out."""
+        given = [(s, v) for s, v in zip(self.args, args, strict=False) if s.is_tensor]
+        return sizes_from([(int(n), read(e)) for s, v in given for e, n in zip(s.shape, v.shape, strict=False)])
 
     @property
     def signature(self) -> str:

@@ -69,7 +69,7 @@ def _cost(program: Program, task: Task) -> Cost:
     binding = bind(program, task, {})
     sizes = task.module().default_sizes()
     shapes = [arg.extents(sizes) if arg.is_tensor else () for arg in task.args]
-    places = {s: shapes[at][dim] for s, (at, dim) in binding.symbols.items()}
+    places = binding.sizes(lambda at, dim: shapes[at][dim])
     return cost(program, {**binding.fixed, **places}, dict(binding.constexpr))
 
 

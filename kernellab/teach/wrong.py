@@ -95,7 +95,7 @@ def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wro
     wanted = tuple(map(parts, task.module().results(case.args)))
     exact = reference64(task, case.args)
     inputs = binding.inputs(case.args)
-    symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+    symbols = binding.sizes(lambda position, dim: case.args[position].shape[dim])
     symbols |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
     constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
     sizes = {**dict(program.sizes), **symbols}

@@ -82,7 +82,7 @@ class Space:
             program = load_program(point.sketch)
             binding = bind(program, self.task, {**dict(point.values), **self.fixed}, self.target)
             sizes = dict(self.task.module().default_sizes())
-            symbols = {s: self.task.args[at].extents(sizes)[dim] for s, (at, dim) in binding.symbols.items()}
+            symbols = binding.sizes(lambda at, dim: self.task.args[at].extents(sizes)[dim])
             found = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), self.target.chip)
         except (KernellabError, KeyError, IndexError):
             return None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kernellab.agents.model.prompts.assembly import PromptError
+from kernellab.errors import CaptureError, DesignError
 from kernellab.records import (
     Author,
     Candidate,
@@ -111,6 +114,19 @@ def test_the_next_player_is_asked_where_a_prompt_is_too_long_for_one() -> None:
 
     played = first_answer("model:A>rules", ask)
     assert (played.answer, played.author) == ("code", Author.RULES) and "900 tokens over" in played.note
+
+
+@pytest.mark.parametrize("fault", [CaptureError("The trace ends.", ""), DesignError("No schedule.", ""), KeyError("N")])
+def test_the_next_player_is_asked_whatever_the_rules_fail_of(fault: Exception) -> None:
+    def ask(player: str) -> str:
+        if player == "rules":
+            raise fault
+        return "sketch"
+
+    played = first_answer("rules>model:A", ask)
+    assert (played.answer, played.author) == ("sketch", Author.MODEL) and "rules gave no answer" in played.note
+    with pytest.raises(type(fault)):
+        first_answer("rules", ask)
 
 
 def test_a_sketch_that_cannot_run_is_coded_unless_the_checker_names_a_fault() -> None:

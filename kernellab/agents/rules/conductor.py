@@ -208,13 +208,14 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
 def _passed(verdict: Verdict, allowed: bool = False) -> str:
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
-    said = f"Verified at {verdict.trust.value}."
+    slower = eager is not None and eager.high < 1
+    said = f"{'Right' if slower else 'Verified'} at {verdict.trust.value}."
     composed = bool(of(verdict.conditions, LibraryShare))
     if composed:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
-    if eager and eager.high < 1 and (composed or allowed):
-        said += " The framework alone is faster here."
-    elif eager and eager.high < 1:
-        said += " The framework's own kernel is faster here; with --allow-library a kernel may call it, labelled so."
+    if slower:
+        said += " Eager is faster here: kept for its shape, not recommended."
+    if slower and not (composed or allowed):
+        said += " With --allow-library a kernel may call the framework's own, labelled so."
     return said

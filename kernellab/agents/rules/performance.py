@@ -249,7 +249,7 @@ def cost_at(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int
     binding = bind(program, task, dict(constexpr), target)
     sizes = dict(task.module().default_sizes())
     try:
-        symbols = {symbol: task.args[at].extents(sizes)[dim] for symbol, (at, dim) in binding.symbols.items()}
+        symbols = binding.sizes(lambda at, dim: task.args[at].extents(sizes)[dim])
         return cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), target.chip)
     except (KeyError, IndexError) as error:
         raise SketchError(

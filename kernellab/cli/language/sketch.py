@@ -107,7 +107,7 @@ def cost(
         arguments = loaded.module().sample(loaded.module().default_sizes() | sizes)
         sizes = {
             **binding.fixed,
-            **{symbol: int(arguments[at].shape[dim]) for symbol, (at, dim) in binding.symbols.items()},
+            **binding.sizes(lambda at, dim: arguments[at].shape[dim]),
             **{name: value for name, value in sizes.items() if name in program.symbols},
         }
     missing = [symbol for symbol in program.symbols if symbol not in sizes]

@@ -47,6 +47,31 @@ def best_pads(group: Sequence[Red], axis: Axis, free: Free, ends: Ends) -> dict[
     return dict.fromkeys(floats, best) if best else {}
 
 
+#: operations of integers whose second operand must not be 0, in a lane beyond the edge either
+DIVISIONS = frozenset(("floordiv", "mod"))
+
+
+def divides(e: Expr) -> bool:
+    """Is it a division of integers, which has no value for a divisor of 0?"""
+    return isinstance(e, Op) and e.op in DIVISIONS and "float" not in e.args[1].dtype
+
+
+def divisor_pads(roots: Sequence[Expr]) -> dict[int, float]:
+    """The loads that integers are divided by, each with the pad that a division allows, by their ids."""
+    seen: dict[int, object] = {}
+    found: dict[int, float] = {}
+    for e in (e for root in roots for e in walk(root, seen)):
+        if isinstance(e, Op) and divides(e):
+            divisor = _uncast(e.args[1])
+            if isinstance(divisor, Leaf) and not divisor.operands:
+                found[id(divisor)] = 1.0
+    return found
+
+
+def _uncast(e: Expr) -> Expr:
+    return _uncast(e.args[0]) if isinstance(e, Op) and e.op == "cast" and "float" not in e.args[0].dtype else e
+
+
 def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: Ends) -> float | None:
     """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
     match e:

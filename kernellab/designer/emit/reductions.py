@@ -41,7 +41,7 @@ def write_passes(w: Writer, loops: list[Axis]) -> None:
             for r in group:
                 w.define(r, w.scopes[0], w.reduced(r), w.title(r))
             _forget_cheap(w)
-    w.pads = {}
+    w.pads = dict(w.divisors)
     tail = [o for o in w.k.outs if _varies(w, o)]
     if tail and loops:
         loop(w, loops, lambda: store_all(w, tail))

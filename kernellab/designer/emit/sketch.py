@@ -134,6 +134,21 @@ def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
     return frozenset(found)
 
 
+def _not_held(tensor: str, dtype: str) -> DesignError:
+    """What to do about a tensor of a dtype that the sketch language does not have."""
+    remedy = {
+        "complex64": "Compute on its real and imaginary parts (torch.view_as_real)",
+        "complex128": "Compute on its real and imaginary parts (torch.view_as_real)",
+        "uint16": "Pass it as int32, which holds all of its values",
+        "uint32": "Pass it as int64, which holds all of its values",
+        "uint64": "Pass its bits as int64 (x.view(torch.int64))",
+    }.get(dtype, "Give it another dtype")
+    return DesignError(
+        f"The tensor {tensor!r} is {dtype}, which a sketch cannot hold.",
+        f"{remedy}, or let a person or a model write the kernel.",
+    )
+
+
 def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
     """Declarations of the tensors: inputs in the graph's order, temps, and what is stored.
 
@@ -149,11 +164,7 @@ def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
     for t in dict.fromkeys([*inputs, *temps, *(o.tensor for o in k.outs)]):
         role = "out" if own(t) in file.results else "temp" if t not in inputs else None
         if file.layout.dtypes[t] not in DTYPES:
-            raise DesignError(
-                f"The tensor {own(t)!r} is {file.layout.dtypes[t]}, which a sketch cannot hold.",
-                "Compute on its real and imaginary parts (torch.view_as_real), or let a person or a model write the "
-                "kernel.",
-            )
+            raise _not_held(own(t), file.layout.dtypes[t])
         view = file.layout.views.get(t) or (1,)
         found.append(tree.TensorDecl(own(t), tuple(map(extent, view)), DTYPES[file.layout.dtypes[t]], role))
     return found

@@ -24,7 +24,7 @@ from kernellab.designer.emit.nodes import (
     plus,
     times,
 )
-from kernellab.designer.emit.pads import IDENTITY, at_edge, best_pads, neutral
+from kernellab.designer.emit.pads import IDENTITY, at_edge, best_pads, divides, divisor_pads, neutral
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import (
@@ -84,8 +84,11 @@ class Writer:
         #: an axis' position, and its loop's variable where the position runs against that
         self.vars: dict[Axis, tree.Expr] = {}
         self.counters: dict[Axis, str] = {}
+        self._has_doubles = "float64" in {*(e.dtype for e in launch.loads), *(o.dtype for o in launch.outs)}
+        #: loads that whole numbers are divided by, and what these read past the edge
+        self.divisors = divisor_pads(launch.roots)
         #: what loads read past the edge, where it is not 0
-        self.pads: dict[int, float] = {}
+        self.pads = dict(self.divisors)
         #: output axes of a window that run by phase: stride and the phase's variable
         self.phase: dict[Axis, tuple[int, str]] = {}
         #: the tap of a window that is looked at
@@ -163,7 +166,8 @@ class Writer:
 
     def pads_for(self, group: list[Red], loops: list[Axis]) -> None:
         ragged = [a for a in loops if a in self.t.blocks and a not in self.t.exact]
-        self.pads = best_pads(group, ragged[0], self.free, self.layout.ends) if ragged else {}
+        best = best_pads(group, ragged[0], self.free, self.layout.ends) if ragged else {}
+        self.pads = {**best, **self.divisors}
 
     def kept(self, r: Red) -> tuple[Axis, ...]:
         return tuple(a for a in self.tile_axes(self.free(r)))
@@ -182,6 +186,10 @@ class Writer:
         match e:
             case Num():
                 return Value(number(e.value))
+            case SymNum() if e.expr.is_function and e.dtype == "float32" and not self._has_doubles:
+                # a root of a size is taken once, before all loops; as a double it takes the dtype of what it meets
+                value = Value(call("cast", extent(e.expr), Name(DTYPES[e.dtype])))
+                return self.define(e, self.scope_of(frozenset()), value, "factor")
             case SymNum():
                 return Value(extent(e.expr))
             case Leaf():
@@ -248,6 +256,8 @@ class Writer:
             for a, p in zip(e.args, parts, strict=True)
         ]
         trees = [self.spread(p, axes).tree for p in parts]
+        if divides(e):
+            trees[1] = self._divisor(e.args[1], trees[1], axes)
         if e.op in ("cast", "bitcast"):
             return Value(call(e.op, trees[0], Name(DTYPES[e.dtype])), axes)
         if e.op == "neg":
@@ -256,6 +266,14 @@ class Writer:
             left, right = trees
             return Value(Binary(INFIX[e.op], left, right), axes)
         return Value(call(e.op, *trees), axes)
+
+    def _divisor(self, e: Expr, divisor: tree.Expr, axes: tuple[Axis, ...]) -> tree.Expr:
+        """A divisor that is 1 in lanes beyond the edge where it may be 0 there."""
+        for axis in axes:
+            ragged = axis in self.free(e) and axis in self.t.blocks and axis not in self.t.exact
+            if ragged and at_edge(e, axis, self.pads, self.free, self.layout.ends) in (None, 0.0):
+                divisor = call("where", self.valid(axis, axes), divisor, tree.Num(1))
+        return divisor
 
     def _iota(self, e: Iota) -> Value:
         ix = e.index
@@ -343,7 +361,7 @@ class Writer:
 
     def _pad(self, e: Leaf) -> tree.Expr | None:
         pad = self.pads.get(id(e), 0.0)
-        return number(pad) if pad else None
+        return number(int(pad) if id(e) in self.divisors else pad) if pad else None
 
     def own(self, tensor: str) -> str:
         """The tensor's own name: inside the Designer it may have a second one, in another view."""

@@ -107,7 +107,7 @@ def _stack(
         return None
     whole = [size for size in sizes if isinstance(size, int)]
     size = gcd(*whole) if len(whole) == len(sizes) else sizes[0]
-    if isinstance(size, int):
+    if isinstance(size, int) and len(whole) == len(sizes):
         counts = [n // size for n in whole] if size else []
     else:
         counts = [1] * len(sizes) if all(extents.same(n, size) for n in sizes) else []

@@ -103,14 +103,16 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
-    """What a choice between two values is where its condition compares numbers: the other value is then not read."""
-    if not (isinstance(e, Op) and e.op == "where" and isinstance(args[0], Op) and args[0].op in _COMPARED):
+    """What a choice is between two values that are one, or whose condition compares numbers: the other is not read."""
+    if not (isinstance(e, Op) and e.op == "where"):
         return None
-    sides = args[0].args
-    if not all(isinstance(s, Num) for s in sides):
+    if args[1] is args[2]:
+        chosen = args[1]
+    elif isinstance(args[0], Op) and args[0].op in _COMPARED and all(isinstance(s, Num) for s in args[0].args):
+        left, right = (s.value for s in args[0].args if isinstance(s, Num))
+        chosen = args[1] if _COMPARED[args[0].op](left, right) else args[2]
+    else:
         return None
-    left, right = (s.value for s in sides if isinstance(s, Num))
-    chosen = args[1] if _COMPARED[args[0].op](left, right) else args[2]
     return chosen if chosen.dtype == e.dtype else Op("cast", (chosen,), e.dtype, e.line)
 
 
@@ -302,7 +304,47 @@ def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tu
                 f"The tensor {clashes[0]!r} is needed in two shapes at once, which no one view serves.",
                 "Let a person or a model write this sketch.",
             )
-    return _rewrite(outputs, shapes, merged)
+    apart = _apart(outputs, merged)
+    return collapse(apart, shapes) if apart is not None else _rewrite(outputs, shapes, merged)
+
+
+#: behind every position
+_NO_PLACE = (1 << 63) - 1
+
+
+def _apart(outputs: list[Output], chains: dict[Axis, tuple[Axis, ...]]) -> list[Output] | None:
+    """The outputs with each argmax and argmin over axes that do not lie in memory as it counts them (a transposed view,
+    several axes) as the least position of the best value; None where there is none."""
+    done: dict[int, tuple[Expr, Expr]] = {}
+    found = False
+
+    def visit(e: Expr) -> Expr:
+        nonlocal found
+        if id(e) in done:
+            return done[id(e)][1]
+        made = e.rebuilt([visit(a) for a in e.operands]) if e.operands else e
+        of_several = isinstance(made, Red) and made.kind in ("argmax", "argmin") and len(made.axes) > 1
+        if isinstance(made, Red) and of_several and chains.get(made.axes[0]) != made.axes:
+            made, found = _least_place(made), True
+        done[id(e)] = (e, made)
+        return made
+
+    result = [replace(o, expr=visit(o.expr)) for o in outputs]
+    return result if found else None
+
+
+def _least_place(r: Red) -> Expr:
+    """The first position of the largest (smallest) value in the order of the axes; the first NaN where there is one."""
+    arg, line = r.arg, r.line
+    floats = arg.dtype.startswith(("float", "bfloat"))
+    if floats and arg.dtype not in ("float32", "float64"):
+        arg = Op("cast", (arg,), "float32", line)
+    best = Red(r.kind.removeprefix("arg"), arg, r.over, arg.dtype, line)
+    here: Expr = Op("eq", (arg, best), "bool", line)
+    if floats:
+        here = Op("logical_or", (here, Op("isnan", (arg,), "bool", line)), "bool", line)
+    place = Op("where", (here, row_major(Ix(r.axes)), Num(_NO_PLACE, "int64")), "int64", line)
+    return Red("min", place, r.over, "int64", line)
 
 
 def _accesses(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> list[tuple[str, list[Slot]]]:

@@ -123,6 +123,8 @@ class CppHost(HostFunction):
                     lines += [f"if {symbol} != {fixed}:", f"    raise ValueError(f{what!r})"]
             elif fixed is not None:
                 lines.append(f"{symbol} = {fixed}")
+        for symbol, text in self.solved(lambda position: self.local(by_position[position])):
+            lines.append(f"{symbol} = {text}")
         shapes = [t.shape for t in self.program.tensors] + [o.shape for o in self.binding.outputs]
         named = frozenset().union(*(e.names() for shape in shapes for e in shape))
         for constexpr in self.program.constexprs:

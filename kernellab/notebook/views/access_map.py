@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 from math import prod
+from typing import Any
 
 from kernellab.errors import KernellabError, NotRunnable, TaskError
 from kernellab.notebook.language.check import amount
@@ -117,7 +119,7 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
     failure: KernellabError = TaskError("No small size of the task can be run.", "Give it Dims.")
     for case in islice(cases(program, binding, task), 8):
         inputs = binding.inputs(case.args)
-        symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+        symbols = binding.sizes(partial(_size, case.args))
         if max((value.numel() for value in inputs.values()), default=0) > MOST_ELEMENTS:
             continue
         try:
@@ -158,3 +160,7 @@ def _part(touch: Touch, tensor: int) -> TouchedPart:
         else:
             ranges.append([element, 1])
     return {"tensor": tensor, "write": touch.is_write, "line": touch.line, "ranges": ranges, "outside": touch.outside}
+
+
+def _size(args: Sequence[Any], position: int, dim: int) -> int:
+    return int(args[position].shape[dim])

@@ -82,7 +82,7 @@ class Facts:
         if key not in self._sizes:
             try:
                 binding = bind(program, self.task, {}, self.target)
-                places = {s: self.shapes[at][dim] for s, (at, dim) in binding.symbols.items()}
+                places = binding.sizes(lambda at, dim: self.shapes[at][dim])
                 self._sizes[key] = {**binding.fixed, **places}
             except (KernellabError, IndexError):
                 self._sizes[key] = None

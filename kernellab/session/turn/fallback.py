@@ -11,7 +11,15 @@ from kernellab.agents.model import AnswerError
 from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.roles import is_model, players_of
 from kernellab.agents.rules.coder import RulesCoder
-from kernellab.errors import DesignError, KernellabError, LoweringError, ModelError, ModelFault, SketchError
+from kernellab.errors import (
+    CaptureError,
+    DesignError,
+    KernellabError,
+    LoweringError,
+    ModelError,
+    ModelFault,
+    SketchError,
+)
 from kernellab.records import Author
 from kernellab.session.record.state import State
 
@@ -38,27 +46,33 @@ def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
     """The answer of the first player of ``spec`` that gives one.
 
     Raises:
-        KernellabError: what kept the last player from answering, or what no other player can do better.
+        Exception: what kept the last player from answering, or what no other player can do better.
     """
     players, failures = players_of(spec), []
     for number, player in enumerate(players):
         try:
             answer = ask(player)
-        except KernellabError as error:
+        except Exception as error:
             if number + 1 == len(players) or not _anothers(error):
                 raise
-            failures.append(f"{player} gave no answer: {error.message}")
+            failures.append(f"{player} gave no answer: {_reason(error)}")
         else:
             author = None if number == 0 else Author.MODEL if is_model(player) else Author(player)
             return Played(answer, author, "".join(f"{failure} " for failure in failures), tuple(players[:number]))
     raise AssertionError("a role without a player")
 
 
-def _anothers(error: KernellabError) -> bool:
-    """May another player answer where this one could not?"""
+def _anothers(error: Exception) -> bool:
+    """May another player answer where this one could not? A fault of a player's own program is none of the next's."""
     if isinstance(error, ModelError):
         return error.kind not in _NOT_ANOTHERS
-    return isinstance(error, (AnswerError, DesignError, PromptError))
+    return not isinstance(error, KernellabError) or isinstance(
+        error, (AnswerError, CaptureError, DesignError, LoweringError, PromptError, SketchError)
+    )
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, KernellabError) else f"It failed: {type(error).__name__}: {error}."
 
 
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:

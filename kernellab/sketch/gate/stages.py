@@ -324,7 +324,7 @@ def _configurations(
 
 def _symbols(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
     """The sizes of the case: of its arguments, of the reference's outputs, else those that the sketch says."""
-    given = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+    given = binding.sizes(lambda position, dim: case.args[position].shape[dim])
     if wanted is not None:
         given |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
     return {**dict(program.sizes), **given}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, prod
 
@@ -13,7 +13,7 @@ from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, OutputSpec, Task, extent
-from kernellab.task.formula import Term, read
+from kernellab.task.formula import Formula, Solved, Term, named, read, solve
 from kernellab.task.sample.sizes import runs_at, small_sizes
 
 Number = int | float
@@ -53,7 +53,9 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         found.read(tensor, shape, position)
     for _, shape, position in views:
         found.named(program.symbols, shape, position)
-    _all_known(program, found.places)
+    found.solve(views)
+    found.solve_by_name(program.symbols, views)
+    _all_known(program, found.extents)
     sizes = _sample_sizes(task)
     for tensor, shape, position in views:
         found.same_elements(tensor, shape, sizes, f"the argument {task.args[position].name}")
@@ -73,7 +75,8 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         defaults={i: a.default for i, a in enumerate(task.args) if a.default is not None},
         dtypes={position: program.tensor(name).dtype for name, position in tensors.items()},
         fixed={s: e for s, e in found.extents.items() if isinstance(e, int)},
-        of_outputs=_of_outputs(program, task, outputs, found.places),
+        solved=found.solved,
+        of_outputs=_of_outputs(program, task, outputs, found.extents),
         pairs=frozenset(i for i, a in enumerate(task.args) if a.held.dtype != a.dtype),
     )
 
@@ -87,6 +90,8 @@ class _Symbols:
     sizes: Mapping[str, int]
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
     extents: dict[str, Extent] = field(default_factory=dict)
+    #: symbols that stand inside extents alone
+    solved: dict[str, Solved[tuple[int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.extents |= self.sizes
@@ -115,6 +120,48 @@ class _Symbols:
             if isinstance(size, str) and size in symbols and size not in self.extents:
                 self.extents[size] = size
                 self.places[size] = (position, dim)
+
+    def solve(self, views: Sequence[tuple[Tensor, Sequence[Extent], int]]) -> None:
+        """Finds the symbols that stand only inside extents, such as ``N + 1``, from the sizes of the arguments."""
+        shapes = {position: shape for _, shape, position in views}
+        equations: list[tuple[tuple[int, int], Term]] = [(place, named(s)) for s, place in self.places.items()]
+        for tensor, shape, position in views:
+            if len(tensor.shape) == len(shape):
+                equations += [((position, d), self._formula(e)) for d, e in enumerate(tensor.shape)]
+        for symbol, solved in solve(equations).items():
+            if symbol in self.extents:
+                continue
+            extent = solved.formula(lambda place: read(shapes[place[0]][place[1]]), self._terms())
+            if extent is not None:
+                self.solved[symbol] = solved
+                self.extents[symbol] = extent if isinstance(extent, int) else str(extent)
+
+    def solve_by_name(self, symbols: Sequence[str], views: Sequence[tuple[Tensor, Sequence[Extent], int]]) -> None:
+        """Finds a symbol that no declared shape gives (``x[B, C, 32]`` of a [B, C*32]) as the Dim of its name."""
+        equations = [((position, d), read(e)) for _, shape, position in views for d, e in enumerate(shape)]
+        for name, solved in solve(equations).items():
+            if name in symbols and name not in self.extents:
+                formulas = [t for t in (solved.less, solved.by) if isinstance(t, Formula)]
+                needed = frozenset[str]().union(*(t.names() for t in formulas))
+                if all(self.extents.get(n) == n for n in needed):
+                    self.solved[name] = solved
+                    self.extents[name] = name
+
+    def _terms(self) -> dict[str, Term]:
+        return {symbol: read(extent) for symbol, extent in self.extents.items()}
+
+    def _formula(self, expr: IntExpr) -> Term:
+        """A declared extent as a formula over symbols."""
+        if expr.kind is IntKind.NUM:
+            return expr.value
+        if expr.kind is IntKind.CONSTEXPR:
+            return int(self.constexpr[expr.name])
+        if expr.kind is not IntKind.OP:
+            return named(expr.name)
+        args = tuple(map(self._formula, expr.args))
+        if expr.op == "-" and len(args) == 1:
+            return Formula("neg", args)
+        return Formula({"cdiv": "ceil"}.get(expr.op, expr.op), args)
 
     def same_elements(
         self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]], what: str
@@ -334,13 +381,13 @@ def _outputs(
 
 
 def _of_outputs(
-    program: Program, task: Task, outputs: Sequence[BoundOutput], places: Mapping[str, tuple[int, int]]
+    program: Program, task: Task, outputs: Sequence[BoundOutput], told: Collection[str]
 ) -> dict[str, tuple[int, int]]:
     """The symbols that no argument gives and that are an extent of an output: which output, and its dimension."""
     found: dict[str, tuple[int, int]] = {}
     for number, (bound, spec) in enumerate(zip(outputs, task.results, strict=True)):
         for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.held.shape):
-            if expr.kind is IntKind.SYMBOL and expr.name not in places:
+            if expr.kind is IntKind.SYMBOL and expr.name not in told:
                 found.setdefault(expr.name, (number, dim))
     return found
 
@@ -354,12 +401,12 @@ def _sample_sizes(task: Task) -> list[dict[str, int]]:
     return [default, *([spread] if runs_at(task, tuple(spread.items())) else small_sizes(task)[-1:])]
 
 
-def _all_known(program: Program, places: Mapping[str, tuple[int, int]]) -> None:
+def _all_known(program: Program, told: Collection[str]) -> None:
     used = {n for t in program.tensors for e in t.shape for n in e.names()}
     for symbol in program.symbols:
-        if symbol in used and symbol not in places and symbol not in dict(program.sizes):
+        if symbol in used and symbol not in told and symbol not in dict(program.sizes):
             raise SketchError(
-                f"The symbol {symbol} is not a dimension of any argument.",
+                f"The size of the symbol {symbol} does not follow from the arguments' shapes.",
                 f"Declare an in tensor with {symbol} as one of its extents, write the extent with known symbols, or "
                 f"give {symbol} a value.",
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import DType
 from kernellab.task.dtypes import parts
+from kernellab.task.formula import Solved
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,21 @@ class Binding:
     dtypes: Mapping[int, DType] = field(default_factory=dict)
     #: symbol -> value fixed by a static task or by the sketch (the host function refuses another size)
     fixed: Mapping[str, int] = field(default_factory=dict)
+    #: symbols that stand only inside extents (``N + 1``): how they follow from (position, dimension) and symbols before
+    solved: Mapping[str, Solved[tuple[int, int]]] = field(default_factory=dict)
     #: symbol that no argument gives -> (output, dimension) whose extent it is
     of_outputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: positions of complex parameters, which a kernel takes as pairs of real numbers: [..., 2]
     pairs: frozenset[int] = frozenset()
     #: tunables of which the lowered text takes no other value (:mod:`kernellab.lowering.tunables` finds them)
     held: frozenset[str] = frozenset()
+
+    def sizes(self, size_at: Callable[[int, int], int]) -> dict[str, int]:
+        """Each symbol's size, where ``size_at`` gives that of an argument (by position) along a dimension."""
+        sizes = {symbol: int(size_at(*place)) for symbol, place in self.symbols.items()}
+        for symbol, solved in self.solved.items():
+            sizes[symbol] = solved.value(lambda place: size_at(*place), {**self.fixed, **sizes})
+        return sizes
 
     def inputs(self, args: Sequence[Any]) -> dict[str, Any]:
         """What each in tensor holds where the kernel is called with ``args``."""

@@ -69,7 +69,7 @@ def axes(text: str, task: Task, target: Target) -> Axes:
     program = load_program(text)
     binding = bind(program, task, {}, target)
     sizes = dict(task.module().default_sizes()) if task.dims else {}
-    symbols = {s: task.args[at].extents(sizes)[dim] for s, (at, dim) in binding.symbols.items()}
+    symbols = binding.sizes(lambda at, dim: task.args[at].extents(sizes)[dim])
     names = {**dict.fromkeys(program.symbols, 1), **dict(program.sizes), **binding.fixed, **symbols}
     found = cost(program, names, dict(binding.constexpr), target.chip)
     return Axes(

@@ -155,7 +155,7 @@ class Case:
         """
         found = self._moved()
         return tuple(
-            r if r.double is None else replace(r, either=partial(self._either, i), tied=partial(self._by_ties, i))
+            replace(r, either=None if r.double is None else partial(self._either, i), tied=partial(self._by_ties, i))
             for i, r in enumerate(found)
         )
 

@@ -33,8 +33,8 @@ class Reference:
     #: float64's answers with sums rounded as another order of their terms may round them: what a cut in the formula
     #: (a threshold, a bin) makes of that. Only asked for when a kernel is about to be refused
     either: Callable[[], Sequence[Tensor]] | None = field(default=None, compare=False, repr=False)
-    #: float64's answers with equal elements sorted in either order, where that is nobody's promise: a row may be one of
-    #: them as a whole. Asked for when ``either`` is
+    #: float64's answers with equal elements sorted in either order, where torch promises none: a row may be one of them
+    #: as a whole. Asked for when a kernel is about to be refused
     tied: Callable[[], Sequence[Tensor]] | None = field(default=None, compare=False, repr=False)
 
     @property

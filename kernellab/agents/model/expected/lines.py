@@ -86,7 +86,7 @@ def _call(program: Program, brief: CodeBrief, evidence: Evidence) -> Call | None
         return None
     args = make_args(task, sizes, evidence.family or "inputs", evidence.seed)
     binding = bind(program, task, brief.constexpr)
-    symbols = {s: int(args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+    symbols = binding.sizes(lambda position, dim: args[position].shape[dim])
     spec = task.outputs[evidence.output or 0]
     element = 0
     for size, at in zip(spec.extents(sizes), evidence.first_wrong or (), strict=True):

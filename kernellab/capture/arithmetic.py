@@ -1,0 +1,105 @@
+"""Arithmetic on sizes in a reference that is traced: ``math.sqrt(d)``, ``float(d)``, ``min(n, 64)`` stay expressions.
+
+Python's own functions would make a plain number of a symbolic size, and the trace would hold at that size alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce, wraps
+from typing import Any
+
+
+@contextmanager
+def symbolic_sizes(namespace: dict[str, Any], text: str) -> Iterator[None]:
+    """While it lasts, functions of numbers that the module of ``text`` calls take symbolic sizes too."""
+    functions = {getattr(math, name): _taking(getattr(math, name), made) for name, made in _functions().items()}
+    own: dict[str, Any] = {
+        name: functions[value] for name, value in namespace.items() if callable(value) and _among(value, functions)
+    }
+    called = _only_called(text)
+    for builtin, made in ((float, _as_float), (min, _extreme("sym_min")), (max, _extreme("sym_max"))):
+        if builtin.__name__ in called and builtin.__name__ not in namespace:
+            own[builtin.__name__] = _taking(builtin, made)
+    before = {name: namespace.get(name) for name in own}
+    namespace.update(own)
+    for function, instead in functions.items():
+        setattr(math, function.__name__, instead)
+    try:
+        yield
+    finally:
+        for function in functions:
+            setattr(math, function.__name__, function)
+        for name, value in before.items():
+            if value is None:
+                namespace.pop(name, None)
+            else:
+                namespace[name] = value
+
+
+def _among(value: Any, functions: dict[Any, Any]) -> bool:
+    return any(value is function for function in functions)
+
+
+def _only_called(text: str) -> frozenset[str]:
+    """The names that ``text`` calls, and uses for nothing else: not as a class, as in ``dtype=float``."""
+    tree = ast.parse(text)
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    callees = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    otherwise = {node.id for node in names if id(node) not in callees}
+    return frozenset(node.id for node in names) - otherwise
+
+
+def _taking(plain: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:
+    """``plain``, and ``symbolic`` where an argument is a symbolic number."""
+
+    @wraps(plain)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        if not kwargs and any(isinstance(a, (torch.SymInt, torch.SymFloat)) for a in args):
+            return symbolic(*args)
+        return plain(*args, **kwargs)
+
+    return either
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    """Functions of ``math`` on symbolic numbers; what a trace knows of tensors only is a tensor of one float64, which
+    changes no other operand's dtype."""
+    import torch
+
+    def tensor(x: Any) -> Any:
+        return torch.full((), _as_float(x), dtype=torch.float64)
+
+    def log(x: Any, base: float = math.e) -> Any:
+        natural = torch.log(tensor(x))
+        return natural if base == math.e else natural / math.log(base)
+
+    return {
+        "sqrt": torch.sym_sqrt,
+        "log": log,
+        "log2": lambda x: log(x, 2.0),
+        "log10": lambda x: log(x, 10.0),
+        "log1p": lambda x: log(x + 1),
+        "exp": lambda x: torch.exp(tensor(x)),
+        "pow": lambda a, b: _as_float(a) ** b,
+    }
+
+
+def _as_float(x: Any) -> Any:
+    import torch
+
+    return torch.sym_float(x)  # type: ignore[no-untyped-call]
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    def made(*args: Any) -> Any:
+        import torch
+
+        return reduce(getattr(torch, name), args)
+
+    return made

@@ -1,0 +1,205 @@
+"""Tasks as practitioners write them, by the kind of construct that they hold; each says its Dims and its inputs."""
+
+from __future__ import annotations
+
+_HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom kernellab import Dim\n"
+
+
+def task(dims: str, reference: str, inputs: str) -> str:
+    """A task's text: ``dims`` as ``N 1 500``, the reference's lines, and what ``inputs`` returns."""
+    named = [line.split() for line in dims.split(",")]
+    declared = "".join(f'{n} = Dim("{n}", {low}, {high})\n' for n, low, high, _ in named)
+    keywords = ", ".join(f"{n}={default}" for n, _, _, default in named)
+    return f"{_HEAD}{declared}\n{reference.strip()}\n\ndef inputs({keywords}):\n    return {inputs}\n"
+
+
+#: Dims that stand only inside extents
+SIZES = {
+    "segment_lengths": task(
+        "S 1 300 40",
+        """
+def reference(ends):
+    lengths = ends[1:] - ends[:-1]
+    return lengths * 0.5, (ends.shape[0] - 1) / (lengths + 1.0)
+""",
+        "torch.randint(0, 5, (S + 1,)).cumsum(0)",
+    ),
+    "chunked_decay": task(
+        "B 1 3 2, C 1 6 3, D 4 40 12",
+        """
+def reference(x):
+    b, n, d = x.shape
+    y = x.view(b, n // 16, 16, d)
+    return (y - y.mean(2, keepdim=True)).reshape(b, n, d), y.amax(2)
+""",
+        "torch.randn(B, C * 16, D)",
+    ),
+    "row_sums_of_a_sparse_matrix": task(
+        "R 1 80 30, Z 1 400 120",
+        """
+def reference(first, value):
+    row = torch.searchsorted(first, torch.arange(value.shape[0]), right=True) - 1
+    return torch.zeros(first.shape[0] - 1).index_add(0, row, value)
+""",
+        "torch.cat((torch.zeros(1, dtype=torch.long), torch.sort(torch.randint(0, Z + 1, (R - 1,))).values,"
+        " torch.tensor([Z]))), torch.randn(Z)",
+    ),
+    "two_lengths_of_one_buffer": task(
+        "N 2 60 9, M 2 60 7",
+        """
+def reference(both, more):
+    n = more.shape[0] - both.shape[0]
+    return torch.cat((both[:n] * 2, more[n:] + 1))
+""",
+        "torch.randn(N + M), torch.randn(2 * N + M)",
+    ),
+}
+
+#: places of extremes over views, merged axes and several axes
+PLACES = {
+    "place_in_a_turned_matrix": task(
+        "A 1 40 9, B 1 40 14",
+        """
+def reference(x):
+    y = x.permute(1, 0)
+    return y.argmin(), y.flatten().argmax(), torch.argmax(y.contiguous(), 0)
+""",
+        "torch.randint(0, 6, (A, B)).float()",
+    ),
+    "place_over_two_axes_of_three": task(
+        "A 1 12 3, B 2 12 5, C 1 12 4",
+        """
+def reference(x):
+    y = x.transpose(0, 2).reshape(x.shape[2], -1)
+    return y.argmax(1), x[:, 1:].flatten(1).argmin(1), y.max(1).indices
+""",
+        "torch.randn(A, B, C).round()",
+    ),
+    "place_in_an_outer_sum": task(
+        "A 1 40 9, B 1 40 14",
+        """
+def reference(x, y):
+    return (x[:, None] - y).argmax(), (x[:, None] * y).T.argmin()
+""",
+        "torch.randn(A), torch.randn(B)",
+    ),
+}
+
+#: lanes beyond the edge, in which nothing may be divided by the 0 that fills them
+PADS = {
+    "whole_quotients": task(
+        "N 1 900 333",
+        """
+def reference(a, b):
+    return a // b, a % b, torch.fmod(a, b), torch.div(a, b, rounding_mode="trunc"), a // (b * b - 2)
+""",
+        "torch.randint(-500, 500, (N,)), torch.randint(1, 9, (N,)) * (torch.randint(0, 2, (N,)) * 2 - 1)",
+    ),
+    "sums_of_whole_quotients": task(
+        "M 1 60 17, N 1 300 70",
+        """
+def reference(a, b):
+    return (a // b).sum(1), (a % b[:1]).amax(0), (a.short() // (b.short() + 1)).argmax(1)
+""",
+        "torch.randint(-500, 500, (M, N), dtype=torch.int32), torch.randint(1, 9, (M, N), dtype=torch.int32)",
+    ),
+    "page_of_a_token": task(
+        "N 1 300 70, P 1 40 12",
+        """
+def reference(positions, pages, size):
+    return pages[positions // size] * size + positions % size
+""",
+        "torch.randint(0, 4 * P, (N,)), torch.randperm(P), torch.tensor(4)",
+    ),
+}
+
+#: numbers made of sizes: roots, logarithms, powers, extremes
+SCALARS = {
+    "scaled_scores": task(
+        "M 1 60 17, D 2 200 48",
+        """
+def reference(q, k):
+    d = q.shape[-1]
+    return torch.softmax(q @ k.T * d**-0.5, -1), q / math.sqrt(d), q * float(d) ** 0.5
+""",
+        "torch.randn(M, D), torch.randn(M, D)",
+    ),
+    "length_scaled_by_a_logarithm": task(
+        "N 1 200 48",
+        """
+from math import log, sqrt
+
+def reference(x):
+    n = x.shape[0]
+    return x * log(n + 1.0) / sqrt(n), x + math.log2(n), x * min(n, 32) + max(n, 7) ** -1.5
+""",
+        "torch.randn(N)",
+    ),
+    "root_of_a_size_in_double": task(
+        "N 1 200 48",
+        """
+def reference(x):
+    return (x - x.mean()) * x.shape[0] ** -0.5
+""",
+        "torch.randn(N, dtype=torch.float64)",
+    ),
+}
+
+#: tables read at places that are turned and viewed afterwards
+GATHERS = {
+    "window_bias_from_a_table": (
+        _HEAD
+        + """
+class Model(torch.nn.Module):
+    def __init__(self, side, heads):
+        super().__init__()
+        self.cells = side * side
+        self.table = torch.nn.Parameter(torch.randn((2 * side - 1) ** 2, heads))
+        at = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).flatten(1)
+        apart = at[:, :, None] - at[:, None, :] + side - 1
+        self.register_buffer("index", apart[0] * (2 * side - 1) + apart[1])
+
+    def forward(self, scores):
+        bias = self.table[self.index.view(-1)].view(self.cells, self.cells, -1).permute(2, 0, 1)
+        return torch.softmax(scores + bias.unsqueeze(0), -1)
+
+def get_inputs():
+    return [torch.randn(3, 2, 25, 25)]
+
+def get_init_inputs():
+    return [5, 2]
+"""
+    ),
+    "rows_counted_from_the_end": task(
+        "N 1 300 70, R 1 40 12",
+        """
+def reference(x, at):
+    return x[at], x[at - at], x[-1]
+""",
+        "torch.randn(R, 5), torch.randint(-R, R, (N,))",
+    ),
+    "an_argument_named_as_its_operation": task(
+        "N 1 60 20",
+        """
+def reference(index, add, mul):
+    return (add[index] + mul) * add
+""",
+        "torch.randint(0, N, (N,)), torch.randn(N), torch.randn(N)",
+    ),
+}
+
+#: whatever sorts, and marks or scatters by the places
+ORDERS = {
+    "words_kept_by_their_mass": task(
+        "B 1 6 3, V 4 300 90",
+        """
+def reference(logits, mass: float = 0.8):
+    ordered, at = torch.sort(logits, descending=True)
+    past = torch.softmax(ordered, -1).cumsum(-1) > mass
+    past[:, 1:] = past[:, :-1].clone()
+    past[:, 0] = False
+    return logits.masked_fill(torch.zeros_like(past).scatter(1, at, past), float("-inf"))
+""",
+        "torch.randn(B, V)",
+    ),
+}

@@ -1,0 +1,55 @@
+"""Constructs that practitioners write: designed by rules, right in the gate, and right as compiled code."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.capture import capture
+from kernellab.errors import CaptureError, DesignError
+from kernellab.task import load_task
+from tests.designer.coverage import CPU
+from tests.designer.practice import state_of
+from tests.practice.cases import GATHERS, ORDERS, PADS, PLACES, SCALARS, SIZES, task
+
+KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", KINDS)
+def test_a_construct_is_right_and_compiles(name: str) -> None:
+    state, reason = state_of(KINDS[name], run=True)
+    assert state == "right", reason
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "words"),
+    [
+        ("def reference(x):\n    y = x[0]\n    for k in range(len(x)):\n        y = y.sin() + x[k]\n    return y",
+         "torch.randn(N)", "makes a plain number of the size N"),
+        ("def reference(x):\n    return x * 2", "torch.randn(N // 2)", "does not follow from the arguments"),
+    ],
+)  # fmt: skip
+def test_a_size_that_cannot_be_followed_is_told_as_what_it_is(reference: str, inputs: str, words: str) -> None:
+    with pytest.raises(CaptureError, match=words):
+        capture(load_task(task("N 2 50 9", reference, inputs), "sized"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "instead"), [("uint16", "int32"), ("uint32", "int64"), ("uint64", "x.view(torch.int64)")]
+)
+def test_unsigned_whole_numbers_are_refused_with_their_own_remedy(dtype: str, instead: str) -> None:
+    text = task(
+        "N 1 90 9", "def reference(x):\n    return x.to(torch.int32) + 1", f"torch.zeros(N, dtype=torch.{dtype})"
+    )
+    with pytest.raises(DesignError, match=dtype) as refused:
+        RulesDesigner().design(DesignBrief(load_task(text, "unsigned"), CPU))
+    assert instead in str(refused.value) and "imaginary" not in str(refused.value)
+
+
+def test_a_choice_between_one_value_is_that_value() -> None:
+    text = task(
+        "N 1 90 9", "def reference(x):\n    y = x * 2\n    return torch.where(x > 0, y, x * 2)", "torch.randn(N)"
+    )
+    assert "where" not in RulesDesigner().design(DesignBrief(load_task(text, "chosen"), CPU)).sketch
