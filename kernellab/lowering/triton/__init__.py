@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.gluon import Asynchronous, Refused, asynchronous
+from kernellab.lowering.gluon import names as gluon_names
 from kernellab.lowering.library_call import own_kernels
 from kernellab.lowering.remembered import remembered
 from kernellab.lowering.silent import index_lines
@@ -14,7 +16,8 @@ from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.program import Program
+from kernellab.sketch.program.program import Loop, Program
+from kernellab.sketch.program.walk import statements
 from kernellab.target import Backend, Target
 
 _FILE = "kernel.py"
@@ -35,12 +38,15 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     kernels = []
     for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
-    host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "")
+    own, routes = _asynchronous(program, binding, known, wide, target)
+    host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own)
     host_text = host.write()
 
-    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch."""\n\n'
-    head += "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{routes}"""\n\n'
+    head += ("import functools\nimport warnings\n\n" if own else "") + "import torch\nimport triton\n"
+    head += "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
     named = frozenset().union(*(written.used for written in kernels))
+    named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
     helpers = library_text(named, interpreter=interpreter)
     text = head + (helpers + "\n\n" if helpers else "")
     mapped: dict[int, int] = {}
@@ -51,9 +57,36 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
         body, lines = join_comments(written.lines, program.text.splitlines(), first, quiet)
         text += body + "\n\n"
         mapped.update(lines)
+        if kernel.name in own:
+            text += "if gluon is not None:\n\n"
+            for start, part in own[kernel.name].text():
+                text += start
+                body, lines = join_comments(part, program.text.splitlines(), text.count("\n") + 1)
+                text += body + "\n"
+                mapped.update(lines)
+            text += "\n"
     return Source(
         dsl="triton", files={_FILE: text + host_text}, entry_file=_FILE, entry="kernel", line_map={_FILE: mapped}
     )
+
+
+def _asynchronous(
+    program: Program, binding: Binding, known: dict[str, int], wide: str, target: Target
+) -> tuple[dict[str, Asynchronous], str]:
+    """The kernels that have a form in Gluon, and a line for each kernel whose hints ask for one: its route and why."""
+    found: dict[str, Asynchronous] = {}
+    routes = ""
+    options = {name: int(binding.constexpr.get(name) or default) for name, default in (("num_warps", 8), ("num_stages", 3))}
+    for kernel in own_kernels(program):
+        if not any(isinstance(s, Loop) and s.hints.copy_engine for s in statements(kernel.body)):
+            continue
+        try:
+            found[kernel.name] = asynchronous(program, kernel, known, wide, target, options)
+        except Refused as refused:
+            routes += f"\n\n{kernel.name}: Triton, since {refused}."
+            continue
+        routes += f"\n\n{kernel.name}: Gluon, and Triton where the copy engine refuses a tensor or Gluon is missing."
+    return found, routes + ("\n" if routes else "")
 
 
 def _write(program: Program, name: str, known: dict[str, int], wide: str, *, interpreter: bool) -> Written:
