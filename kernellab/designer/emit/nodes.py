@@ -186,9 +186,10 @@ def hint(*args: Expr) -> Hint:
     return Hint(args)
 
 
-def pipeline(stages: bool) -> Hint:
-    """The hint of a loop whose loads run ahead; ``stages``: by the file's constexpr."""
-    return hint(Str("pipeline"), Name("num_stages")) if stages else hint(Str("pipeline"))
+def pipeline(stages: bool, groups: int = 0) -> Hint:
+    """The hint of a loop whose loads run ahead; ``stages``: by the file's constexpr; ``groups`` of warps multiply."""
+    roles = (Str("copy_engine"), Str("warp_roles"), Num(groups), Str("ahead")) if groups else ()
+    return hint(Str("pipeline"), *((Name("num_stages"),) if stages else ()), *roles)
 
 
 class Names:

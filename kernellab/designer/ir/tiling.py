@@ -55,6 +55,8 @@ class Tiling:
     stages: int = 0
     #: its loop may load through tensor descriptors: whether it does by default
     descriptors: bool | None = None
+    #: groups of warps that multiply what one more warp loads through the chip's copy engine; 0: every warp does both
+    groups: int = 0
     #: a block of channels holds all of them (windows)
     whole_channels: bool = False
     #: positions are the rows of a window's product

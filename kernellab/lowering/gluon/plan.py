@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernellab.lowering.bounds import Bounds
+from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
     Alloc,
@@ -138,6 +139,8 @@ def plan(program: Program, kernel: Kernel, known: Mapping[str, int], target: Tar
         raise Refused("its loop has no warp_roles; Triton's own pipeline loads through descriptors where it can")
     if between or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
         raise Refused("statements stand between its parallel loops")
+    if kernel.constexprs is not None and not {"num_warps", "num_stages"} <= kernel.constexprs:
+        raise Refused("it declares no num_warps and num_stages")
     at = body.index(loop)
     hints = [lp.hints for lp in loops]
     rows = _row_block(loops, loop)
@@ -153,11 +156,22 @@ def plan(program: Program, kernel: Kernel, known: Mapping[str, int], target: Tar
     if any(h.async_store for h in hints):
         found.async_store = _engine_store(found, facts)
     _limits(program, found, facts, target)
-    trips = int_op("-", loop.stop, loop.start)
-    low = facts.low(trips)
-    if low is None or low < 1:
+    if not _runs(loop.start, loop.stop, facts):
         raise Refused("its loop may run over nothing")
     return found
+
+
+def _runs(start: IntExpr, stop: IntExpr, facts: Bounds) -> bool:
+    """Is ``start < stop`` for certain?"""
+    if stop.op == "min":
+        return all(_runs(start, arm, facts) for arm in stop.args)
+    if start.op == "max":
+        return all(_runs(arm, stop, facts) for arm in start.args)
+    if start.op == "*" and len(start.args) == 2 and start.args[0].op == "//" and start.args[0].args[1] == start.args[1]:
+        # a multiple is not beyond what it was rounded down from
+        return _runs(start.args[0].args[0], stop, facts)
+    low = facts.low(affine.simplify(facts.fold(int_op("-", stop, start))))
+    return low is not None and low >= 1
 
 
 def _row_block(loops: Sequence[Loop], loop: Loop) -> str:

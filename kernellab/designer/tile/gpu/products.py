@@ -22,7 +22,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
     rows, cols = [a for a in t.order if a in k.par][-2:]
     summed, parts = k.product.axes[-1], parts_of(k.product)
     exact = precision(ctx, k)
-    tile = _tile(ctx, k, rows, cols)
+    tile, groups = _asynchronous(ctx, k, rows, cols) or (_tile(ctx, k, rows, cols), 0)
     descriptors = True if parts == 2 or (exact == "tf32" and not parts and widest(k.product) == "float32") else None
     blocks = {
         rows: ctx.block("BM", tile.m, rows, 16, 256),
@@ -31,7 +31,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
     }
     return replace(
         t, blocks=blocks, exact=ctx.exact(blocks), precision="" if parts else exact, swizzle=8, warps=tile.warps,
-        stages=tile.stages, descriptors=None if ctx.scalar_products else descriptors,
+        groups=groups, stages=tile.stages, descriptors=None if ctx.scalar_products else descriptors,
         why=why.product("" if parts else exact, parts),
     )  # fmt: skip
 
@@ -63,6 +63,37 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
     return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
+
+
+def asynchronous_chip(ctx: Context) -> bool:
+    """Has the chip a copy engine, and products that read what it copies?"""
+    return ctx.target.dsl == "triton" and {"wgmma", "tma"} <= set(ctx.chip.isa)
+
+
+#: tiles of asynchronous products: rows, columns, groups, stages, and what a tile takes beside the first
+#: (an H100 and three sizes, bf16: 128 x 256 takes 1.9 times what 128 x 128 takes)
+_ASYNCHRONOUS = ((128, 256, 1, 3, 1.0), (128, 128, 2, 4, 0.52))
+
+
+def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> tuple[Tile, int] | None:
+    """The tile of a product with warp roles, and its groups; None where every warp had better load and multiply."""
+    dot = k.product
+    narrow = {dot.a.dtype, dot.b.dtype} in ({"bfloat16"}, {"float16"}) and not dot.parts
+    plain = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
+    if not (ctx.style.measured and asynchronous_chip(ctx) and narrow and plain and not k.gathers and len(dot.axes) == 1):
+        return None
+    others, height, width = ctx.volume(k.par - {rows, cols}), ctx.size(rows), ctx.size(cols)
+
+    def tiles(m: int, n: int) -> int:
+        return others * -(-height // m) * -(-width // n)
+
+    m, n, groups, stages, _ = min(_ASYNCHRONOUS, key=lambda t: -(-tiles(t[0], t[1]) // ctx.cores) * t[4])
+    wide = any(item_bytes(o.expr.dtype) > 2 for o in k.outs)
+    if wide:
+        m, n, groups, stages = 128, 128, 2, 4
+    if height < 128 or width < n or tiles(m, n) * 2 < ctx.cores or ctx.volume(dot.axes) < 64:
+        return None
+    return Tile(m, n, 64, 8, stages), groups
 
 
 def parts_of(dot: Dot) -> int:
