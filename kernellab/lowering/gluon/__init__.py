@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernellab.lowering.gluon.multiply import multiplies
 from kernellab.lowering.gluon.names import HELPERS, IMPORTS
+from kernellab.lowering.gluon.parts import Function
 from kernellab.lowering.gluon.plan import Refused, plan
-from kernellab.lowering.gluon.roles import Function, Roles
+from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.python_text import python_int, tidy
 from kernellab.lowering.triton.shapes import Computed
 from kernellab.sketch.program.program import Kernel, Program
@@ -60,25 +62,25 @@ def asynchronous(
     roles = Roles(program, found, known)
     place = roles.place()
     place.parameters[:] = ["pid", *_taken(place, _parameters(program, roles))]
-    loads, multiplies = roles.loads(place), roles.multiplies(place)
+    loads, groups = roles.loads(place), multiplies(roles, place)
     parameters = _parameters(program, roles)
     loads.parameters[:] = _taken(loads, parameters)
-    multiplies.parameters[:] = _taken(multiplies, parameters)
-    whole = roles.kernel(loads, multiplies)
-    own = [n for n in (*loads.parameters, *multiplies.parameters) if n in parameters and n not in _inside(roles)]
+    groups.parameters[:] = _taken(groups, parameters)
+    whole = roles.kernel(loads, groups)
+    own = [n for n in (*loads.parameters, *groups.parameters) if n in parameters and n not in _inside(roles)]
     used = whole.used() | frozenset(own)
     whole.parameters[:] = [n for n in parameters if n in used and n not in _inside(roles)]
     descriptors = {}
     for source in roles.sources:
         shape, block = (", ".join(tidy(python_int(e)) for e in part) for part in (source.box.shape, source.box.block))
-        if found.async_store is not None and source.name.endswith("_result") and found.groups > 1:
+        if found.async_store is not None and source.name.endswith("_result") and found.shares:
             block = ", ".join(
                 tidy(python_int(e)) + (f" // {found.groups}" if e.name == found.rows else "") for e in source.box.block
             )
-        descriptors[source.name] = (source.tensor, f"[{shape}]", f"[{block}]")
+        descriptors[source.name] = (source.tensor, f"({shape})", f"({block})")
     grid = tidy(python_int(roles.tiles()))
     return Asynchronous(
-        [place, loads, multiplies, whole], parameters, descriptors,
+        [place, loads, groups, whole], parameters, descriptors,
         f"min({grid}, _cores)" if found.persistent else grid, found.persistent, found.groups,
         tuple(dict.fromkeys(s.tensor for s in roles.sources)), dict(roles.computed),
     )  # fmt: skip
@@ -89,7 +91,7 @@ def _parameters(program: Program, roles: Roles) -> dict[str, bool]:
     found = dict.fromkeys((s.name for s in roles.sources), False)
     found |= dict.fromkeys((t.name for t in program.tensors), False)
     found |= dict.fromkeys(_inside(roles), False)
-    found |= {s: True for s in program.symbols}
+    found |= dict.fromkeys(program.symbols, True)
     found |= {c.name: True for c in program.constexprs if c.name not in ("num_warps", "num_stages")}
     found |= dict.fromkeys(roles.computed, True)
     return found | {"who": True, "STAGES": True, "WARPS": True, "GROUPS": True}
@@ -104,7 +106,7 @@ def _inside(roles: Roles) -> list[str]:
     for group in p.streams:
         found += [roles.buffer(load) for load in group]
         found += [roles.barrier(group, word) for word in ("ready", "free")]
-    return [*found, "result_buffer", "who"]
+    return [*found, "result_buffer", "turns", "who"]
 
 
 def _taken(function: Function, parameters: Mapping[str, bool]) -> list[str]:

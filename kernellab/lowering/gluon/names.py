@@ -1,14 +1,14 @@
 """Gluon's names: the one module that knows in which Triton what is called how.
 
 Seen in Triton 3.6 and 3.9: ``async_copy_global_to_shared`` became ``async_load`` and ``async_copy_shared_to_global``
-``async_store``; the older names went or raise. A Triton without Gluon, or with other names again, leaves ``gluon`` None,
-and every launch of the file runs its Triton kernel.
+``async_store``; the older names went or raise. A Triton without Gluon, or with other names again, leaves ``gluon``
+None, and every launch of the file runs its Triton kernel.
 """
 
 from __future__ import annotations
 
 #: imports of a generated file
-IMPORTS = '''try:  # Gluon is experimental: a Triton that names its parts otherwise runs the Triton kernels
+IMPORTS = """try:  # Gluon is experimental: a Triton that names its parts otherwise runs the Triton kernels
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.language.nvidia.hopper import (
@@ -24,17 +24,22 @@ IMPORTS = '''try:  # Gluon is experimental: a Triton that names its parts otherw
     tma_store = tma.async_store if hasattr(tma, "async_load") else tma.async_copy_shared_to_global
 except (ImportError, AttributeError):
     gluon = None
-'''
+"""
 
 #: what a generated file's host function asks, and the descriptors that it hands over
 HELPERS = '''_routes = {}
+
+
+@functools.lru_cache(maxsize=None)
+def kl_generation(device):
+    return torch.cuda.get_device_capability(device)[0]
 
 
 def kl_asynchronous(name, *tensors):
     """Whether a launch goes to its asynchronous kernel; why not is in ``_routes`` and said once."""
     if gluon is None:
         why = "this Triton has no Gluon by the names known here"
-    elif not tensors[0].is_cuda or torch.cuda.get_device_capability(tensors[0].device)[0] != 9:
+    elif not tensors[0].is_cuda or kl_generation(tensors[0].device) != 9:
         why = "the tensors are not on a Hopper GPU"
     elif any(t.data_ptr() % 16 for t in tensors):
         why = "an address is no multiple of the 16 bytes that the copy engine wants"
@@ -47,18 +52,43 @@ def kl_asynchronous(name, *tensors):
     return False
 
 
-@functools.lru_cache(maxsize=None)
-def kl_layout(block, dtype):
-    return gl.NVMMASharedLayout.get_default_for(list(block), dtype)
+class KlAddress:
+    """A tensor's address and dtype: what a descriptor that is kept holds of it, so that its memory can be freed."""
+
+    def __init__(self, address, dtype):
+        self.address, self.dtype = address, dtype
+
+    def data_ptr(self):
+        return self.address
 
 
-def kl_blocks(tensor, shape, block):
-    """``tensor`` seen as ``shape``, contiguous, in boxes of ``block`` for the copy engine."""
+@functools.lru_cache(maxsize=1024)
+def kl_described(address, dtype, shape, block):
     strides = [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
-    dtype = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}[tensor.dtype]
-    return TensorDescriptor(tensor, shape, strides, block, kl_layout(tuple(block), dtype))
+    element = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}[dtype]
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
+    return TensorDescriptor(KlAddress(address, dtype), list(shape), strides, list(block), layout)
+
+
+def kl_blocks(tensor, shape, block):
+    """``tensor`` seen as ``shape``, contiguous, in boxes of ``block`` for the copy engine; kept for the next call."""
+    return kl_described(tensor.data_ptr(), tensor.dtype, shape, block)
+
+
+_launches = {}
+
+
+def kl_launch(kernel, programs, warps, *arguments):
+    """Launches, by what Triton compiled for such arguments where that is known: its own look-up costs 40 us."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    plain = [a for a in arguments if isinstance(a, (int, bool))]
+    key = (kernel, warps, torch.cuda.current_device(), *(t.data_ptr() % 16 == 0 for t in tensors), *plain)
+    if key in _launches:
+        _launches[key][(programs, 1, 1)](*arguments)
+    else:
+        _launches[key] = kernel[(programs, 1, 1)](*arguments, num_warps=warps)
 '''
 
 #: what :func:`known` asks of the language and of its module for Hopper

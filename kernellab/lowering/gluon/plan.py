@@ -95,6 +95,8 @@ class Plan:
     stages: int
     registers: int
     persistent: bool
+    #: groups compute whole tiles in turn, not shares of one
+    in_turn: bool
     ahead: bool
     #: the store that leaves through the copy engine
     async_store: Store | None
@@ -104,6 +106,11 @@ class Plan:
     #: loads before the loop that products read
     resident: list[Load] = field(default_factory=list)
     shared_bytes: int = 0
+
+    @property
+    def shares(self) -> bool:
+        """Has each group a share of a tile's rows?"""
+        return self.groups > 1 and not self.in_turn
 
     @property
     def early(self) -> Product | None:
@@ -120,7 +127,9 @@ class Plan:
         return plain and not others and len(self.streams) == 1
 
 
-def plan(program: Program, kernel: Kernel, known: Mapping[str, int], target: Target, options: Mapping[str, int]) -> Plan:
+def plan(
+    program: Program, kernel: Kernel, known: Mapping[str, int], target: Target, options: Mapping[str, int]
+) -> Plan:
     """The plan of ``kernel``; ``options`` has the values of num_warps and num_stages.
 
     Raises:
@@ -147,7 +156,7 @@ def plan(program: Program, kernel: Kernel, known: Mapping[str, int], target: Tar
     found = Plan(
         kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, max(loop.hints.warp_roles, 1),
         options["num_warps"], options["num_stages"], loop.hints.registers or 0, any(h.persistent for h in hints),
-        loop.hints.ahead, None,
+        loop.hints.in_turn, loop.hints.ahead, None,
     )  # fmt: skip
     facts = Bounds({**known}, loops={lp.var: lp for lp in loops})
     _products(found)
@@ -180,9 +189,8 @@ def _row_block(loops: Sequence[Loop], loop: Loop) -> str:
         shape = stmt.acc.shape if isinstance(stmt, Gemm) else ()
         if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
             shape = stmt.tile.shape
-        if len(shape) == 2 and shape[0].kind is IntKind.CONSTEXPR:
-            if any(lp.step == shape[0] for lp in loops):
-                return shape[0].name
+        if len(shape) == 2 and shape[0].kind is IntKind.CONSTEXPR and any(lp.step == shape[0] for lp in loops):
+            return shape[0].name
     raise Refused("its products have no rows that are a tunable step of a parallel loop")
 
 
@@ -368,20 +376,23 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     """
     rows = facts.consts[p.rows]
     groups = p.groups
-    if groups > 1 and p.rows not in {c.name for c in program.constexprs if c.choices}:
+    if p.in_turn and not (p.persistent and not (p.loop.start.loop_vars() | p.loop.stop.loop_vars()) and not p.resident):
+        raise Refused("groups take tiles in turn only of a persistent grid whose tiles all take as many steps")
+    own = rows // groups if p.shares else rows
+    least = GROUP_ROWS * (p.warps // groups // 4)
+    if p.shares and p.rows not in {c.name for c in program.constexprs if c.choices}:
         # the edge of a group's rows is then tested by the whole tile's, at launch
         raise Refused(f"{p.rows} is no tunable, and several groups share its rows")
-    if p.warps % (4 * groups) or rows % groups or rows // groups != GROUP_ROWS * (p.warps // groups // 4):
-        raise Refused(
-            f"{rows} rows among {groups} groups of {p.warps // groups} warps are not {GROUP_ROWS} for each four warps"
-        )
+    if p.warps % (4 * groups) or rows % groups or own % least:
+        raise Refused(f"{own} rows of a group of {p.warps // groups} warps are no multiple of {least}")
     threads = 32 * p.warps
     room = (REGISTERS - 128 * LOADER_REGISTERS) // threads // 8 * 8
     p.registers = min(p.registers or MOST_REGISTERS, room, MOST_REGISTERS)
     sums = {q.acc.uid: _elements(q.acc.shape, facts) for q in p.products}
     held = sum(sums.values()) + (_elements(p.early.acc.shape, facts) if p.early else 0)
-    if held // threads > p.registers - 24:
-        raise Refused(f"its sums take {held // threads} registers of each thread, of {p.registers}")
+    each = held // (threads // groups if p.in_turn else threads)
+    if each > p.registers - 24:
+        raise Refused(f"its sums take {each} registers of each thread, of {p.registers}")
     for q in p.products:
         columns = facts.const(q.acc.shape[-1]) or 0
         if columns % 8 or columns & (columns - 1):
@@ -391,9 +402,12 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     size = sum(_elements(load.tile.shape, facts) * item * copies for load, copies in loads)
     if p.async_store is not None:
         stored = p.async_store.region
-        size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes
+        size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
     else:
-        size += max((_elements(s.region.shape, facts) * s.region.tensor.dtype.bytes for s in p.after if isinstance(s, Store)), default=0)
+        size += max(
+            (_elements(s.region.shape, facts) * s.region.tensor.dtype.bytes for s in p.after if isinstance(s, Store)),
+            default=0,
+        )
     p.shared_bytes = size + _SPARE_BYTES
     if p.shared_bytes > target.chip.shared_bytes:
         raise Refused(
@@ -409,4 +423,16 @@ def _elements(shape: Sequence[IntExpr], facts: Bounds) -> int:
     return total
 
 
-__all__ = ["ENGINE_BYTES", "LOADER_REGISTERS", "Box", "Operand", "Plan", "Product", "Refused", "box", "is_view", "plan", "product_of"]
+__all__ = [
+    "ENGINE_BYTES",
+    "LOADER_REGISTERS",
+    "Box",
+    "Operand",
+    "Plan",
+    "Product",
+    "Refused",
+    "box",
+    "is_view",
+    "plan",
+    "product_of",
+]

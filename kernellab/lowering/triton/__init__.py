@@ -44,7 +44,9 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{routes}"""\n\n'
     head += ("import functools\nimport warnings\n\n" if own else "") + "import torch\nimport triton\n"
-    head += "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
+    head += (
+        "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
+    )
     named = frozenset().union(*(written.used for written in kernels))
     named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
     helpers = library_text(named, interpreter=interpreter)
@@ -76,7 +78,9 @@ def _asynchronous(
     """The kernels that have a form in Gluon, and a line for each kernel whose hints ask for one: its route and why."""
     found: dict[str, Asynchronous] = {}
     routes = ""
-    options = {name: int(binding.constexpr.get(name) or default) for name, default in (("num_warps", 8), ("num_stages", 3))}
+    options = {
+        name: int(binding.constexpr.get(name) or default) for name, default in (("num_warps", 8), ("num_stages", 3))
+    }
     for kernel in own_kernels(program):
         if not any(isinstance(s, Loop) and s.hints.copy_engine for s in statements(kernel.body)):
             continue

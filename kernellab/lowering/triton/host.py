@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -23,7 +23,11 @@ class Host:
     """``index`` is the constexpr parameter that holds the index dtype, "" where it is fixed when lowering."""
 
     def __init__(
-        self, program: Program, binding: Binding, kernels: list[Written], index: str,
+        self,
+        program: Program,
+        binding: Binding,
+        kernels: list[Written],
+        index: str,
         asynchronous: Mapping[str, Asynchronous] = MappingProxyType({}),
     ) -> None:
         self.asynchronous = asynchronous
@@ -71,8 +75,7 @@ class Host:
         given = {"STAGES": "num_stages", "WARPS": warps, "GROUPS": str(own.groups)}
         given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
         arguments = [given.get(n, n) for n in own.functions[-1].parameters]
-        arguments.append(f"num_warps={warps}")
-        self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)})")
+        self.host.put(f"    kl_launch({', '.join([own.functions[-1].name, own.grid, warps, *arguments])})")
         self.host.put("else:")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:

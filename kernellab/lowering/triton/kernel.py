@@ -72,7 +72,13 @@ class KernelWriter:
     """Lowers the statements of one kernel, top-down."""
 
     def __init__(
-        self, program: Program, kernel: Kernel, known: Mapping[str, int], wide: str, *, interpreter: bool,
+        self,
+        program: Program,
+        kernel: Kernel,
+        known: Mapping[str, int],
+        wide: str,
+        *,
+        interpreter: bool,
         layouts: Layouts | None = None,
     ) -> None:
         self._program = program

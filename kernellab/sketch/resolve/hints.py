@@ -14,8 +14,8 @@ AXES = (
     "threadidx.z", "warp",
 )  # fmt: skip
 LOOP_HINTS = (
-    "parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split", "copy_engine", "warp_roles",
-    "registers", "ahead", "async_store",
+    "parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split", "copy_engine",
+    "warp_roles", "in_turn", "registers", "ahead", "async_store",
 )  # fmt: skip
 MEMORY_HINTS = (
     "fastest", "fast", "medium", "slow", "accumulator", "input_cache", "output_buffer", "temp_workspace",

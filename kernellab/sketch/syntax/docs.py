@@ -77,6 +77,7 @@ HINTS: Mapping[str, str] = {
     "split": "Divide a reduction loop among programs; only for values carried by +, *, min, max, gemm or welford.",
     "copy_engine": "The chip's copy engine fills the buffers of a pipeline loop, and threads wait for barriers.",
     "warp_roles": "One warp loads, the others multiply: in so many groups, each with a share of the tile's rows.",
+    "in_turn": "Groups of warps compute whole tiles in turn: one stores while the next multiplies.",
     "registers": "How many registers each thread of a group that multiplies has.",
     "ahead": "Products are issued before earlier work is done, and awaited where their result is read.",
     "async_store": "Results leave through the copy engine while the next tile is computed.",
