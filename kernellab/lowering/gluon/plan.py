@@ -404,10 +404,9 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
         stored = p.async_store.region
         size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
     else:
-        size += max(
-            (_elements(s.region.shape, facts) * s.region.tensor.dtype.bytes for s in p.after if isinstance(s, Store)),
-            default=0,
-        )
+        # results change their layout on the way to 16-byte stores: as many bytes as one group's
+        stores = [s.region for s in p.after if isinstance(s, Store)]
+        size += max((_elements(r.shape, facts) * r.tensor.dtype.bytes for r in stores), default=0) // groups
     p.shared_bytes = size + _SPARE_BYTES
     if p.shared_bytes > target.chip.shared_bytes:
         raise Refused(
