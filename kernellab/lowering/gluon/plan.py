@@ -199,6 +199,14 @@ def is_view(stmt: Statement) -> bool:
     return isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "transpose"
 
 
+def turned_tile(stmt: Statement) -> Tile | None:
+    """The tile that the statement turns, None where it turns none."""
+    if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "transpose":
+        source = stmt.value.args[0]
+        return source.tile if isinstance(source, Read) else None
+    return None
+
+
 def product_of(stmt: Statement) -> tuple[Tile, Value, Value, bool] | None:
     """Sum, factors, and whether it overwrites, where the statement is a product."""
     if isinstance(stmt, Gemm):
@@ -210,14 +218,16 @@ def product_of(stmt: Statement) -> tuple[Tile, Value, Value, bool] | None:
 
 def _products(p: Plan) -> None:
     tiles = {s.tile.uid: s for s in (*p.before, *p.loop.body) if isinstance(s, Load)}
-    views = {s.tile.uid: s for s in p.loop.body if is_view(s)}
+    views: dict[int, Tile] = {}
+    for stmt in p.loop.body:
+        inner = turned_tile(stmt)
+        if isinstance(stmt, Assign) and inner is not None and inner.uid in tiles:
+            views[stmt.tile.uid] = inner
 
     def operand(value: Value) -> Operand:
         if isinstance(value, Read):
             if value.tile.uid in views:
-                inner = views[value.tile.uid].value.args[0]
-                if isinstance(inner, Read) and inner.tile.uid in tiles:
-                    return Operand(value, inner.tile, True)
+                return Operand(value, views[value.tile.uid], True)
             if value.tile.uid in tiles:
                 return Operand(value, value.tile)
         if isinstance(value, Apply) and value.op == "transpose":

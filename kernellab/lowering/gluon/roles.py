@@ -204,8 +204,8 @@ class Roles:
             barriers += [(self.barrier(group, "ready"), 1, "1"), (self.barrier(group, "free"), 1, takers)]
         if p.async_store is not None:
             shape = ", ".join(self._shared(writer.int_text(e), "") for e in p.async_store.region.shape)
-            many = "GROUPS, " if p.groups > 1 else ""
-            put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{many}{shape}]", f"[{shape}]"))
+            copies = "GROUPS, " if p.groups > 1 else ""
+            put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{copies}{shape}]", f"[{shape}]"))
         if p.in_turn:
             put("turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())")
             put("for turn in gl.static_range(GROUPS):")
