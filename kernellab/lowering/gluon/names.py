@@ -103,8 +103,8 @@ def known() -> str:
     """Why asynchronous kernels do not run with the Triton installed here, "" when nothing stands against it."""
     try:
         import triton  # type: ignore[import-untyped]
-        from triton.experimental.gluon import language
-        from triton.experimental.gluon.language.nvidia import hopper
+        from triton.experimental.gluon import language  # type: ignore[import-untyped]
+        from triton.experimental.gluon.language.nvidia import hopper  # type: ignore[import-untyped]
     except ImportError as error:
         return f"Gluon cannot be imported ({error})"
     absent = [n for n in _LANGUAGE if not hasattr(language, n)] + [n for n in _HOPPER if not hasattr(hopper, n)]

@@ -218,7 +218,7 @@ def product_of(stmt: Statement) -> tuple[Tile, Value, Value, bool] | None:
 
 def _products(p: Plan) -> None:
     tiles = {s.tile.uid: s for s in (*p.before, *p.loop.body) if isinstance(s, Load)}
-    views: dict[int, Tile] = {}
+    views: dict[str, Tile] = {}
     for stmt in p.loop.body:
         inner = turned_tile(stmt)
         if isinstance(stmt, Assign) and inner is not None and inner.uid in tiles:
