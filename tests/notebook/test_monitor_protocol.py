@@ -10,9 +10,9 @@ import pytest
 from test_protocol import Field, interfaces, nullable
 
 from kernellab.notebook.monitor import protocol
-from kernellab.notebook.monitor.acts import ACTS
-from kernellab.notebook.monitor.asks import ASKS
+from kernellab.notebook.monitor.commands import ACTS
 from kernellab.notebook.monitor.monitor import Monitor
+from kernellab.notebook.monitor.queries import ASKS
 
 SCRIPT = Path(__file__).parents[2] / "widgets/src/monitor/protocol.ts"
 #: the traits and the answers, which no view makes

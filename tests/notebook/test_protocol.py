@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kernellab.notebook import protocol
-from kernellab.notebook.board.acts import _ACTS
-from kernellab.notebook.board.asks import _ASKS
+from kernellab.notebook.board.commands import _ACTS
+from kernellab.notebook.board.queries import _ASKS
 from kernellab.notebook.board.workbench import Workbench
 
 SCRIPT = Path(__file__).parents[2] / "widgets/src/protocol.ts"

@@ -236,7 +236,7 @@ class Workbench(anywidget.AnyWidget):
             log.info("a message for the closed view of %s", self._session.id)
 
     def _queue_question(self, ident: str, body: Message) -> None:
-        from kernellab.notebook.board.asks import QUICK
+        from kernellab.notebook.board.queries import QUICK
 
         quick = body.get("ask") in QUICK
         if body.get("ask") == "check":
@@ -245,7 +245,7 @@ class Workbench(anywidget.AnyWidget):
         (self._editor if quick else self._questions).submit(self._answer, ident, body)
 
     def _act(self, ident: str, body: Message) -> None:
-        from kernellab.notebook.board.acts import Desk, carry_out
+        from kernellab.notebook.board.commands import Desk, carry_out
 
         known = self._done.get(ident) if ident else None
         if known is not None:
@@ -264,7 +264,7 @@ class Workbench(anywidget.AnyWidget):
         self._publisher.poke()
 
     def _answer(self, ident: str, body: Message) -> None:
-        from kernellab.notebook.board.asks import Window, answer
+        from kernellab.notebook.board.queries import Window, answer
 
         reply: Message = {"kind": "answer", "id": ident}
         with self._lock:

@@ -22,11 +22,11 @@ from kernellab.evolve.run import Run
 from kernellab.evolve.summary import summary, words
 from kernellab.notebook.board.publisher import Publisher
 from kernellab.notebook.board.workbench import STATIC
-from kernellab.notebook.monitor.acts import Desk, carry_out
-from kernellab.notebook.monitor.asks import answer
+from kernellab.notebook.monitor.commands import Desk, carry_out
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import figures, head
 from kernellab.notebook.monitor.messages import Messages
+from kernellab.notebook.monitor.queries import answer
 from kernellab.notebook.monitor.rows import MOST, rows
 
 log = logging.getLogger("kernellab.notebook")
