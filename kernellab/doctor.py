@@ -91,6 +91,9 @@ def report(probe_models: bool = False) -> str:
     for name, dsl in found.dsls.items():
         state = f"ready ({dsl.backend})" if dsl.ready else f"not ready: {dsl.reason} {dsl.remedy}".rstrip()
         lines.append(f"  {name:<13} {state}{'; the rules write it' if dsl.ready and dsl.rules else ''}")
+    if found.packages.get("triton"):
+        why = asynchronous_kernels()
+        lines.append(f"  {'':<13} asynchronous kernels for Hopper (Gluon): {why or 'ready'}")
     lines += ["", "compilers  " + (", ".join(f"{k} {v}" for k, v in found.compilers.items()) or "none")]
     lines += ["packages   " + ", ".join(f"{k} {v}" for k, v in found.packages.items())]
     lines += ["sandbox    " + found.sandbox, *(f"  {line}" for line in sandbox_gaps(found.sandbox))]
@@ -99,6 +102,13 @@ def report(probe_models: bool = False) -> str:
     if found.install:
         lines += ["", "to install what is missing", *(f"  {line}" for line in found.install)]
     return "\n".join(lines)
+
+
+def asynchronous_kernels() -> str:
+    """Why Triton's Gluon cannot be used here, "" where it can."""
+    from kernellab.lowering.gluon.names import known
+
+    return known()
 
 
 def models_of(probe_models: bool) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ Lowering = Callable[[Program, Binding, Target], Source]
 #: DSL -> (module, function) of the lowerings of this package, imported when they are first used
 _OWN: Mapping[str, tuple[str, str]] = {
     "cpp": ("kernellab.lowering.cpp", "lower_cpp"),
-    "triton": ("kernellab.lowering.triton", "lower_triton"),
+    "triton": ("kernellab.lowering.triton.source", "lower_triton"),
     "cuda_c": ("kernellab.lowering.cuda_c", "lower_cuda_c"),
 }
 #: the file that makes the rules Coder write a DSL of ``knowledge/dsl``

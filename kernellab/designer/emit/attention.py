@@ -25,7 +25,7 @@ from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Attend, Axis, Expr
-from kernellab.designer.passes.attention import Roles, Scaled, last_key, roles, scaled
+from kernellab.designer.passes.attention import Roles, Scaled, first_key, last_key, roles, scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
 
@@ -69,7 +69,7 @@ def _attend(w: Writer, a: _Attention) -> None:
     row.body.append(let(a.top, filled(rows, _LOWEST, a.dtype)))
     row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
     row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
-    loop(w, [r.keys], lambda: _step(w, a), pipeline(bool(w.t.stages)), {r.keys: _keys(w, a)})
+    loop(w, [r.keys], lambda: _step(w, a), pipeline(bool(w.t.stages), w.t.groups), {r.keys: _keys(w, a)})
     if a.of.zero:
         row.body.append(let(a.total, call("where", Binary("==", total, ZERO), ONE, total)))
     column = w.spread(Value(total, (r.row,)), (r.row, r.col))
@@ -78,14 +78,19 @@ def _attend(w: Writer, a: _Attention) -> None:
 
 
 def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
-    """The range of keys; where a mask hides all beyond a diagonal, up to the last that a row of the tile sees."""
+    """The range of keys: what a mask hides from every row of the tile, before a diagonal or beyond one, is left out."""
     r = a.roles
+    start: Node = ZERO
     stop = extent(r.keys.extent)
+    before = first_key(a.of.a, r.row, r.keys)
+    if before is not None and r.keys in w.t.blocks:
+        block = Name(w.t.blocks[r.keys])
+        start = Binary("*", Binary("//", call("max", ZERO, plus(w.vars[r.row], before)), block), block)
     beyond = last_key(a.of.a, r.row, r.keys)
     if beyond is not None:
         size = w.extent(r.row) if r.row in w.t.blocks else ONE
         stop = call("min", stop, plus(plus(w.vars[r.row], size), beyond))
-    return ZERO, stop, Name(w.t.blocks[r.keys])
+    return start, stop, Name(w.t.blocks[r.keys])
 
 
 def _step(w: Writer, a: _Attention) -> None:
@@ -186,6 +191,13 @@ def _mask(w: Writer, a: _Attention, name: str, plain: Scaled, full: tuple[Axis, 
         first = extent(r.keys.extent)
     elif plain.last is not None and len(tests) == 1 and r.row in w.t.blocks:
         first = plus(w.vars[r.row], plain.last + 1)
+    elif plain.band is not None and len(tests) == 1 and r.row in w.t.blocks:
+        before, last = plain.band
+        end = plus(plus(w.vars[r.row], w.extent(r.row)), before - 1)
+        left = Binary("<", w.vars[r.keys], end)
+        right = Binary(">", plus(w.vars[r.keys], w.extent(r.keys)), plus(w.vars[r.row], last + 1))
+        body.append(guarded(Binary("or", left, right), [masked]))
+        return
     else:
         body.append(masked)
         return

@@ -68,7 +68,8 @@ def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     for axis, dim in zip(par, dims, strict=True):
         swizzle = (Str("swizzle"), Num(w.t.swizzle)) if w.t.swizzle and axis is par[-1] else ()
         core = w.t.core if on_cpu else f"{w.t.core}{dim}"
-        heads.append(Head(w.variable(axis), span(w, axis), (hint(Str("parallel"), Str(core), *swizzle),)))
+        leaves = (Str("persistent"), Str("async_store")) if w.t.groups and swizzle else ()
+        heads.append(Head(w.variable(axis), span(w, axis), (hint(Str("parallel"), Str(core), *swizzle, *leaves),)))
     return parallel(w, heads, body)
 
 

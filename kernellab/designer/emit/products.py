@@ -28,7 +28,7 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     test = _reached(w, dot, full)
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
-    loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), pipeline(bool(w.t.swizzle)))
+    loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), pipeline(bool(w.t.swizzle), w.t.groups, w.t.in_turn))
     if test is not None:
         row.body[start:] = [guarded(test, row.body[start:])]
     row.known[id(dot)] = Value(Name(name), full)

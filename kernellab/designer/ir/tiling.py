@@ -55,6 +55,10 @@ class Tiling:
     stages: int = 0
     #: its loop may load through tensor descriptors: whether it does by default
     descriptors: bool | None = None
+    #: groups of warps that multiply what one more warp loads through the chip's copy engine; 0: every warp does both
+    groups: int = 0
+    #: those groups compute whole tiles in turn
+    in_turn: bool = False
     #: a block of channels holds all of them (windows)
     whole_channels: bool = False
     #: positions are the rows of a window's product

@@ -227,17 +227,25 @@ def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
     return None
 
 
+def first_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
+    """d, where keys before ``row + d`` are hidden from a row (of a window, d < 0). None where there is no such d."""
+    beyond = last_key(scores, keys, row)
+    return None if beyond is None else -beyond
+
+
 @dataclass(frozen=True)
 class Scaled:
     """Scores that are the product times ``scale``, a positive number, and -inf where ``seen`` is not ``shown``.
 
-    ``last``: d, where just the keys beyond row + d are hidden.
+    ``last``: d, where just the keys beyond row + d are hidden; ``band``: both ends, where just the keys outside
+    row + d[0] to row + d[1] are.
     """
 
     scale: float
     seen: Expr | None = None
     shown: bool = True
     last: int | None = None
+    band: tuple[int, int] | None = None
 
 
 def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
@@ -251,7 +259,25 @@ def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
         shown = _is_lowest(branches[1])
         found = scaled(branches[0 if shown else 1], row, keys)
         if found is not None and found.seen is None and (shown or _is_lowest(branches[0])):
-            return Scaled(found.scale, test, shown, _bound(test, shown, row, keys, alone=True))
+            last, band = _bound(test, shown, row, keys, alone=True), _band(test, shown, row, keys)
+            return Scaled(found.scale, test, shown, last, band)
+    return None
+
+
+def _band(test: Expr, holds: bool, row: Axis, keys: Axis) -> tuple[int, int] | None:
+    """(d, e), where ``test`` being ``holds`` means d <= key - row <= e, and nothing else."""
+    if not isinstance(test, Op):
+        return None
+    if test.op == "logical_not":
+        return _band(test.args[0], not holds, row, keys)
+    if test.op != ("logical_and" if holds else "logical_or") or len(test.args) != 2:
+        return None
+    ends = [_bound(a, holds, row, keys, alone=True) for a in test.args]
+    starts = [_bound(a, holds, keys, row, alone=True) for a in test.args]
+    for i in (0, 1):
+        end, start = ends[i], starts[1 - i]
+        if end is not None and start is not None:
+            return -start, end
     return None
 
 

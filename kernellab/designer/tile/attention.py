@@ -8,7 +8,7 @@ from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.attention import last_key
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import exact_products
+from kernellab.designer.tile.gpu.products import asynchronous_chip, exact_products
 from kernellab.designer.tile.order import attention_roles, axis_order
 from kernellab.designer.tile.windows import even
 
@@ -46,6 +46,9 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
     wider = max(min(ctx.size(r.width), _WIDTH), min(ctx.size(r.col), _COLUMNS))
     causal = last_key(att.a, r.row, r.keys) is not None
     rows, keys, warps, stages = _block(ctx, att, wider, causal)
+    asynchronous = _asynchronous(ctx, att, wider, ctx.size(r.row))
+    if asynchronous is not None:
+        rows, keys, warps, stages = asynchronous
     descriptors = wider > 64 if att.narrow and not _wide_scores(att) and not ctx.scalar_products else None
     blocks = {r.row: ctx.block("BM", rows, r.row, 16, 256), r.keys: ctx.block("BN", keys, r.keys, 16, 256)}
     whole = []
@@ -56,9 +59,22 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
             blocks[axis] = ctx.consts.add(name, most // 2, (most // 4, most // 2, most))
     return Tiling(
         axis_order(ctx, k), blocks, frozenset(whole), ctx.exact(blocks), core="grididx", lanes=True, warps=warps,
-        stages=stages, descriptors=descriptors, precision=_precision(ctx, att),
+        stages=stages, descriptors=descriptors, precision=_precision(ctx, att), groups=2 if asynchronous else 0,
         why=why.attention(bool(att.parts), att.binary),
     )  # fmt: skip
+
+
+def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[int, int, int, int] | None:
+    """Two groups of 64 rows against two buffers of keys; None where the chip has no copy engine, or heads do not fit.
+
+    Measured on an H100, width 128: 1.04 of cuDNN's speed (causal), 0.95 (full); three buffers of 128 keys do not fit,
+    64 keys are 10 % slower. Width 64: 0.90 to 0.97.
+    """
+    inner = (att.inner.a, att.inner.b, att.b)
+    narrow = all(e.dtype in ("bfloat16", "float16") for e in inner) and not att.parts and not att.inner.parts
+    if not (ctx.style.measured and asynchronous_chip(ctx) and narrow and att.narrow):
+        return None
+    return (128, 128 if width <= 128 else 64, 8, 2) if width in (64, 128, 256) and height >= 128 else None
 
 
 def _block(ctx: Context, att: Attend, width: int, causal: bool) -> tuple[int, int, int, int]:

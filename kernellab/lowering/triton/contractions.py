@@ -90,8 +90,9 @@ def _dot(values: Values, value: Apply) -> Text:
 
 def dot(values: Values, a: Value, b: Value, acc: str, acc_dtype: DType, precision: str) -> str:
     """``a @ b`` (+ ``acc``) with lanes past the summed extent neutralised on both sides."""
-    left = _operand(values, a, len(a.type.shape) - 1, precision)
-    right = _operand(values, b, len(b.type.shape) - 2, precision)
+    narrow = _stored(a).type.dtype is _stored(b).type.dtype
+    left = _operand(values, _stored(a) if narrow else a, len(a.type.shape) - 1, precision)
+    right = _operand(values, _stored(b) if narrow else b, len(b.type.shape) - 2, precision)
     parts = [left, right, *([f"acc={acc}"] if acc else [])]
     _fence(values, a)
     if not acc_dtype.is_float:
@@ -111,10 +112,14 @@ def _fence(values: Values, left: Value) -> None:
     values.out.at = at
 
 
-def _operand(values: Values, value: Value, summed: int, precision: str) -> str:
-    # tl.dot takes the narrow dtype itself: the product of two is exact in float32
+def _stored(value: Value) -> Value:
+    """``value`` without a cast from a narrow dtype: tl.dot takes two of one narrow dtype, whose product is exact."""
     if isinstance(value, Apply) and value.op == "cast" and value.args[0].type.dtype.compute is value.type.dtype:
-        value = value.args[0]
+        return value.args[0]
+    return value
+
+
+def _operand(values: Values, value: Value, summed: int, precision: str) -> str:
     shape = value.type.shape
     dtype = value.type.dtype
     code = values.neutral(values.filled(value, shape), shape, [summed], dtype, 0.0)

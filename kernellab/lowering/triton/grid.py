@@ -43,19 +43,21 @@ def write_grid(writer: KernelWriter) -> Grid:
     for loop in loops:
         trips.append(writer.ints.iterations(loop))
         writer.ints.loops[loop.var] = loop
-    persistent = any(loop.hints.persistent for loop in loops)
+    # persistence that serves asynchronous stores is the asynchronous kernel's alone
+    persistent = any(loop.hints.persistent for loop in loops) and not any(loop.hints.async_store for loop in loops)
     if persistent:
         total = " * ".join(f"({writer.int_text(t)})" for t in trips)
         writer.out.put(f"for pid in range(tl.program_id(0), {tidy(total)}, tl.num_programs(0)):")
         writer.out.depth += 1
-    _variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)")
+    write_variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)")
     for i, stmt in enumerate(before):
         writer.statement(stmt, [*before[i + 1 :], *inner])
     host = " * ".join(f"({tidy(python_int(t))})" for t in trips) or "1"
     return Grid(f"min({tidy(host)}, _cores)" if persistent else tidy(host), inner, persistent)
 
 
-def _variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str) -> None:
+def write_variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str) -> None:
+    """Write each loop's variable, from the number ``pid`` of the program or tile."""
     counts = [writer.int_text(t) for t in trips]
     numbers = _numbers(writer, loops, counts, pid)
     for loop, number in zip(loops, numbers, strict=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
+from kernellab.lowering.gluon import Asynchronous
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.triton.kernel import Written
 from kernellab.sketch.program.bind import Binding
@@ -19,7 +22,15 @@ WIDE_ELEMENTS = 1 << 30
 class Host:
     """``index`` is the constexpr parameter that holds the index dtype, "" where it is fixed when lowering."""
 
-    def __init__(self, program: Program, binding: Binding, kernels: list[Written], index: str) -> None:
+    def __init__(
+        self,
+        program: Program,
+        binding: Binding,
+        kernels: list[Written],
+        index: str,
+        asynchronous: Mapping[str, Asynchronous] = MappingProxyType({}),
+    ) -> None:
+        self.asynchronous = asynchronous
         self.host = GpuHost(program, binding)
         self.program, self.binding = program, binding
         self.kernels, self.index = kernels, index
@@ -34,7 +45,7 @@ class Host:
             self.host.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
         if any(k.describes for k in self.kernels):
             self.host.put('triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))')
-        if any(k.persistent for k in self.kernels):
+        if any(k.persistent for k in self.kernels) or any(a.persistent for a in self.asynchronous.values()):
             device = self.host.device()
             cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
             self.host.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
@@ -45,10 +56,27 @@ class Host:
         for name, made in kernel.computed.items():
             if name in wanted:
                 self.host.put(f"{name} = {made.text}")
+        own = self.asynchronous.get(kernel.name.removesuffix("_kernel"))
+        if own is not None:
+            self._launch_asynchronous(kernel, own)
         # by position: a keyword costs Triton's launcher 0.4 us
         arguments = [p.name for p in self.kernel_parameters(kernel)]
         arguments += [f"{name}={text}" for name, text in self._options(kernel)]
-        self.host.put(f"{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
+        indent = "    " if own is not None else ""
+        self.host.put(f"{indent}{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
+
+    def _launch_asynchronous(self, kernel: Written, own: Asynchronous) -> None:
+        for name, made in own.computed.items():
+            if name not in kernel.computed and name in own.functions[-1].parameters:
+                self.host.put(f"{name} = {made.text}")
+        name = kernel.name.removesuffix("_kernel")
+        self.host.put(f'if kl_asynchronous("{name}", {", ".join(own.tensors)}):')
+        warps = f"num_warps // {own.groups}" if own.groups > 1 else "num_warps"
+        given = {"STAGES": "num_stages", "WARPS": warps, "GROUPS": str(own.groups)}
+        given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
+        arguments = [given.get(n, n) for n in own.functions[-1].parameters]
+        self.host.put(f"    kl_launch({', '.join([own.functions[-1].name, own.grid, warps, *arguments])})")
+        self.host.put("else:")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:
         declared = [name for name in LAUNCH_OPTIONS if self.host.declares(kernel.name.removesuffix("_kernel"), name)]

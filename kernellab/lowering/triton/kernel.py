@@ -19,7 +19,7 @@ from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Computed, Shapes
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_in
-from kernellab.lowering.triton.values import TL_DTYPES, Text, Values
+from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values
 from kernellab.sketch.program.ints import IntExpr, IntKind, num
 from kernellab.sketch.program.program import (
     Alloc,
@@ -72,7 +72,14 @@ class KernelWriter:
     """Lowers the statements of one kernel, top-down."""
 
     def __init__(
-        self, program: Program, kernel: Kernel, known: Mapping[str, int], wide: str, *, interpreter: bool
+        self,
+        program: Program,
+        kernel: Kernel,
+        known: Mapping[str, int],
+        wide: str,
+        *,
+        interpreter: bool,
+        layouts: Layouts | None = None,
     ) -> None:
         self._program = program
         self._kernel = kernel
@@ -87,8 +94,11 @@ class KernelWriter:
             self.ints, self.shapes, self.names, self.out, self.int_text, interpreter, self._tunables
         )
         self.values = Values(
-            self.shapes, self.names, self.out, self.tile_name, self.int_text, RULES, interpreter=interpreter
-        )
+            self.shapes, self.names, self.out, self.tile_name, self.int_text, RULES, interpreter=interpreter,
+            layouts=layouts,
+        )  # fmt: skip
+        if layouts is not None:
+            self.shapes.arange = "gl.arange"
         self._streamed = _read_once(kernel)
         self._folded: dict[int, Folded] = {}
         self._swapped: dict[int, Value] = {}
@@ -162,9 +172,7 @@ class KernelWriter:
         # Triton has no undefined tile: one is needed only where a nested block is the first to write it
         if stmt.init_zero or not _written_next(stmt.tile, rest):
             zero = {True: "0.0", False: "0"}[stmt.tile.dtype.is_float]
-            self.set_tile(
-                stmt.tile, f"tl.full({self.shapes.text(stmt.tile.shape)}, {zero}, {TL_DTYPES[stmt.tile.dtype]})"
-            )
+            self.set_tile(stmt.tile, self.values.full(stmt.tile.shape, zero, stmt.tile.dtype))
 
     def _load(self, stmt: Load) -> None:
         folded = self._folded.get(id(stmt))

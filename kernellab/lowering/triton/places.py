@@ -96,14 +96,14 @@ class PlaceWriter:
         """A range's places along a dimension that it shares with others."""
         own = self.shapes.extent(lanes.extent).padded
         if self.ints.equal(lanes.total, lanes.extent):
-            return f"tl.arange(0, {own})"
-        code = f"tl.arange(0, {self.int_text(lanes.total)})"
+            return f"{self.shapes.arange}(0, {own})"
+        code = f"{self.shapes.arange}(0, {self.int_text(lanes.total)})"
         if not lanes.over.is_one:
             code = f"({code} // {_factor(self.int_text(lanes.over))})"
         return code if self.ints.equal(int_op("*", lanes.over, lanes.extent), lanes.total) else f"({code} % {own})"
 
     def _vector(self, index: Range, axis: int, rank: int, size: IntExpr, lanes: str = "") -> str:
-        lanes = lanes or f"tl.arange(0, {self.shapes.extent(index.extent).padded})"
+        lanes = lanes or f"{self.shapes.arange}(0, {self.shapes.extent(index.extent).padded})"
         code = lanes if index.step.is_one else f"{lanes} * {_factor(self.int_text(index.step))}"
         if index.start != num(0):
             code = f"{self.int_text(index.start)} + {code}"

@@ -50,6 +50,8 @@ class Shapes:
     names: Names
     #: constexpr parameters that the host computes
     computed: dict[str, Computed] = field(default_factory=dict)
+    #: what gives a vector of lane numbers
+    arange: str = "tl.arange"
     #: canonical extents that take part in a dot
     dotted: set[str] = field(default_factory=set)
     _extents: dict[str, Extent] = field(default_factory=dict)
@@ -128,7 +130,7 @@ class Shapes:
         return known, rest
 
     def lanes(self, expr: IntExpr, axis: int, rank: int) -> str:
-        return shaped(f"tl.arange(0, {self.extent(expr).padded})", axis, rank)
+        return shaped(f"{self.arange}(0, {self.extent(expr).padded})", axis, rank)
 
     def real(self, expr: IntExpr, size: str, axis: int, rank: int) -> str:
         """The condition that a lane of this dimension is real, "" when all are."""

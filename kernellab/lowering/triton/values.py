@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names
@@ -39,6 +40,16 @@ class Text:
     bare: bool = False
 
 
+class Layouts(Protocol):
+    """Which threads hold which elements of a tile, for a DSL that wants it said (Gluon)."""
+
+    def of(self, shape: tuple[IntExpr, ...]) -> str:
+        """The layout of a tile of that shape, "" where the compiler finds it."""
+
+    def beside(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
+        """``code``, of that shape, as it has to be before ``axes`` of extent 1 are put into it."""
+
+
 class Values:
     """Writes values; operands that a template repeats become temporaries in ``out`` first.
 
@@ -55,7 +66,9 @@ class Values:
         rules: Mapping[str, Rule],
         *,
         interpreter: bool,
+        layouts: Layouts | None = None,
     ) -> None:
+        self.layouts = layouts
         self.shapes = shapes
         self.names = names
         self.out = out
@@ -71,14 +84,26 @@ class Values:
         text = self.write(value)
         if not text.bare:
             return text
-        return Text(_scalar(text.code, value.type.dtype), ())
+        return Text(self.scalar(text.code, value.type.dtype), ())
+
+    def scalar(self, code: str, dtype: DType) -> str:
+        # tl.cast would round a float64 literal to float32 on its way
+        return f"{'tl' if self.layouts is None else 'gl'}.full([], {code}, {TL_DTYPES[dtype]})"
 
     def filled(self, value: Value, shape: tuple[IntExpr, ...]) -> str:
         """``value`` as a tensor of exactly ``shape`` and its dtype."""
         text = self.write(value)
         if text.bare or (not text.shape and shape):
-            return f"tl.full({self.shapes.text(shape)}, {text.code}, {TL_DTYPES[value.type.dtype]})"
+            return self.full(shape, text.code, value.type.dtype)
         return self.spread(text, shape)
+
+    def full(self, shape: tuple[IntExpr, ...], code: str, dtype: DType) -> str:
+        """A tile of that shape, ``code`` everywhere."""
+        words = [self.shapes.text(shape), code, TL_DTYPES[dtype]]
+        if self.layouts is None:
+            return f"tl.full({', '.join(words)})"
+        layout = self.layouts.of(shape)
+        return f"gl.full({', '.join([*words, *([layout] if layout else [])])})"
 
     def spread(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
         """``text`` broadcast to exactly ``shape``."""
@@ -87,7 +112,8 @@ class Values:
         code = text.code
         if text.shape and len(text.shape) < len(shape):
             index = ", ".join(["None"] * (len(shape) - len(text.shape)) + [":"] * len(text.shape))
-            code = f"({code})[{index}]"
+            code = f"({code})" if self.layouts is None else self._beside(code, text.shape, len(shape))
+            code = f"{code}[{index}]"
         return f"tl.broadcast_to({code}, {self.shapes.text(shape)})"
 
     def write(self, value: Value) -> Text:
@@ -137,7 +163,19 @@ class Values:
         shape = self.broadcast([a.shape for a in args])
         if self.interpreter and shape and value.op.startswith("logical_"):
             args = [a if a.shape else Text(self._spread_condition(a.code, shape), shape) for a in args]
-        return Text(template.format(*(a.code for a in args)), shape)
+        return Text(template.format(*(self.ranked(a, shape) for a in args)), shape)
+
+    def _beside(self, code: str, shape: tuple[IntExpr, ...], rank: int) -> str:
+        assert self.layouts is not None
+        return self.layouts.beside(code, shape, tuple(range(rank - len(shape))))
+
+    def ranked(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
+        """``text`` to be combined with others to ``shape``: where layouts are said, with all of its dimensions."""
+        missing = len(shape) - len(text.shape)
+        if self.layouts is None or not text.shape or not missing:
+            return text.code
+        code = self._beside(text.code, text.shape, len(shape))
+        return f"{code}[{', '.join(['None'] * missing + [':'] * len(text.shape))}]"
 
     def _spread_condition(self, code: str, shape: tuple[IntExpr, ...]) -> str:
         # the interpreter keeps the operands' dtype on a scalar condition, and spreads it as numbers of that dtype
@@ -161,7 +199,7 @@ class Values:
         if source is target and not text.bare:
             return text
         if text.bare:
-            code = _scalar(text.code, source)
+            code = self.scalar(text.code, source)
             return Text(code, ()) if source is target else self.cast(Text(code, ()), source, target)
         if target is DType.BOOL:
             return Text(f"({text.code} != 0)", text.shape)
@@ -209,7 +247,7 @@ def _where(values: Values, value: Apply) -> Text:
     if value.type.dtype is DType.F64:
         texts = [t if not t.bare else values.typed(a) for t, a in zip(texts, value.args, strict=True)]
     shape = values.broadcast([t.shape for t in texts])
-    return Text(f"tl.where({', '.join(t.code for t in texts)})", shape)
+    return Text(f"tl.where({', '.join(values.ranked(t, shape) for t in texts)})", shape)
 
 
 def _cast(values: Values, value: Apply) -> Text:
@@ -230,10 +268,9 @@ def _newaxis(values: Values, value: Apply) -> Text:
     for k in range(rank):
         shape.append(num(1) if k in axes else next(rest))
     if not text.shape:
-        return Text(
-            f"tl.full({values.shapes.text(tuple(shape))}, {text.code}, {TL_DTYPES[value.type.dtype]})", tuple(shape)
-        )
-    return Text(f"({text.code})[{index}]", tuple(shape))
+        return Text(values.full(tuple(shape), text.code, value.type.dtype), tuple(shape))
+    code = f"({text.code})" if values.layouts is None else values.layouts.beside(text.code, text.shape, axes)
+    return Text(f"{code}[{index}]", tuple(shape))
 
 
 def _transpose(values: Values, value: Apply) -> Text:
@@ -249,8 +286,7 @@ def _broadcast(values: Values, value: Apply) -> Text:
 
 def _full(values: Values, value: Apply) -> Text:
     text = values.write(value.args[0])
-    dtype = TL_DTYPES[value.type.dtype]
-    return Text(f"tl.full({values.shapes.text(value.type.shape)}, {text.code}, {dtype})", value.type.shape)
+    return Text(values.full(value.type.shape, text.code, value.type.dtype), value.type.shape)
 
 
 def _arange(values: Values, value: Apply) -> Text:
@@ -276,7 +312,7 @@ def _reshape(values: Values, value: Apply) -> Text:
     if not target:
         return Text(f"tl.sum({code}, 0)" if len(source) == 1 else f"tl.sum(tl.reshape({code}, [1]), 0)", ())
     if not source:
-        return Text(f"tl.full({values.shapes.text(target)}, {code}, {TL_DTYPES[value.type.dtype]})", target)
+        return Text(values.full(target, code, value.type.dtype), target)
     return Text(f"tl.reshape({code}, {values.shapes.text(target)})", target)
 
 
@@ -310,11 +346,6 @@ _POWERS: dict[float, str] = {
 }  # fmt: skip
 
 
-def _scalar(code: str, dtype: DType) -> str:
-    # tl.cast would round a float64 literal to float32 on its way
-    return f"tl.full([], {code}, {TL_DTYPES[dtype]})"
-
-
 def axes_of(attr: object) -> tuple[int, ...]:
     if isinstance(attr, int):
         return (attr,)
@@ -334,4 +365,4 @@ RULES: Mapping[str, Rule] = {
 }  # fmt: skip
 
 
-__all__ = ["RULES", "TL_DTYPES", "Rule", "Text", "Values", "axes_of", "shaped"]
+__all__ = ["RULES", "TL_DTYPES", "Layouts", "Rule", "Text", "Values", "axes_of", "shaped"]

@@ -373,6 +373,18 @@ class LoopHints:
     persistent: bool = False
     swizzle: int | None = None
     split: int | None = None
+    #: the chip's copy engine fills the buffers of this pipeline
+    copy_engine: bool = False
+    #: one warp loads and this many groups of warps multiply, each a share of the tile's rows
+    warp_roles: int | None = None
+    #: the groups compute whole tiles in turn, one's end beside the next one's products
+    in_turn: bool = False
+    #: registers of each thread that multiplies; None leaves them to the lowering
+    registers: int | None = None
+    #: products are issued before what precedes them is done, and awaited where their result is read
+    ahead: bool = False
+    #: a tile's results leave through the copy engine while the next tile is computed
+    async_store: bool = False
 
 
 @dataclass(frozen=True)

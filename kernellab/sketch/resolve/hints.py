@@ -13,13 +13,16 @@ AXES = (
     "grididx", "grididx.x", "grididx.y", "grididx.z", "coreidx", "threadidx", "threadidx.x", "threadidx.y",
     "threadidx.z", "warp",
 )  # fmt: skip
-LOOP_HINTS = ("parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split")
+LOOP_HINTS = (
+    "parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split", "copy_engine",
+    "warp_roles", "in_turn", "registers", "ahead", "async_store",
+)  # fmt: skip
 MEMORY_HINTS = (
     "fastest", "fast", "medium", "slow", "accumulator", "input_cache", "output_buffer", "temp_workspace",
     "shared_between_threads", "init_zero", "no_init",
 )  # fmt: skip
 #: what a hint without a number means; 0 leaves it to the lowering
-_DEFAULTS = {"pipeline": 2, "swizzle": 8, "unroll": 0, "split": 0}
+_DEFAULTS = {"pipeline": 2, "swizzle": 8, "unroll": 0, "split": 0, "warp_roles": 1, "registers": None}
 
 
 def loop_hints(hints: tuple[tree.Hint, ...], scope: Scope) -> LoopHints:

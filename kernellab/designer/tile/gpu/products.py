@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, walk
@@ -22,7 +22,8 @@ def product(ctx: Context, k: Launch) -> Tiling:
     rows, cols = [a for a in t.order if a in k.par][-2:]
     summed, parts = k.product.axes[-1], parts_of(k.product)
     exact = precision(ctx, k)
-    tile = _tile(ctx, k, rows, cols)
+    roles = _asynchronous(ctx, k, rows, cols)
+    tile = roles.tile if roles else _tile(ctx, k, rows, cols)
     descriptors = True if parts == 2 or (exact == "tf32" and not parts and widest(k.product) == "float32") else None
     blocks = {
         rows: ctx.block("BM", tile.m, rows, 16, 256),
@@ -31,7 +32,8 @@ def product(ctx: Context, k: Launch) -> Tiling:
     }
     return replace(
         t, blocks=blocks, exact=ctx.exact(blocks), precision="" if parts else exact, swizzle=8, warps=tile.warps,
-        stages=tile.stages, descriptors=None if ctx.scalar_products else descriptors,
+        groups=roles.groups if roles else 0, in_turn=roles is not None and roles.in_turn, stages=tile.stages,
+        descriptors=None if ctx.scalar_products else descriptors,
         why=why.product("" if parts else exact, parts),
     )  # fmt: skip
 
@@ -63,6 +65,51 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
     return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
+
+
+def asynchronous_chip(ctx: Context) -> bool:
+    """Has the chip a copy engine, and products that read what it copies?"""
+    return ctx.target.dsl == "triton" and {"wgmma", "tma"} <= set(ctx.chip.isa)
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """An asynchronous product's tile, the groups of warps that multiply, and its time beside the first's.
+
+    Measured on an H100, bf16, six products: 128 x 256 is the fastest where its last wave is full; two groups that
+    take 128 x 128 in turn take 0.52 of its time a tile, and work on one result while the other's products run.
+    """
+
+    tile: Tile
+    groups: int
+    in_turn: bool = False
+    share: float = 1.0
+
+
+_ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52))
+#: of results of 4 bytes fewer fit the shared memory
+_WIDE_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2)
+
+
+def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | None:
+    """The tile of a product with warp roles; None where every warp had better load and multiply."""
+    dot = k.product
+    narrow = {dot.a.dtype, dot.b.dtype} in ({"bfloat16"}, {"float16"}) and not dot.parts
+    plain = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
+    if not (
+        ctx.style.measured and asynchronous_chip(ctx) and narrow and plain and not k.gathers and len(dot.axes) == 1
+    ):
+        return None
+    others, height, width = ctx.volume(k.par - {rows, cols}), ctx.size(rows), ctx.size(cols)
+
+    def tiles(m: int, n: int) -> int:
+        return others * -(-height // m) * -(-width // n)
+
+    best = min(_ROLES, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
+    if any(item_bytes(o.dtype) > 2 for o in k.outs):
+        best = _WIDE_ROLES
+    few = height < best.tile.m or width < best.tile.n or tiles(best.tile.m, best.tile.n) * 2 < ctx.cores
+    return None if few or ctx.volume(dot.axes) < best.tile.d else best
 
 
 def parts_of(dot: Dot) -> int:

@@ -1,0 +1,345 @@
+"""The function of the groups of warps that multiply: waits, products, what is done with them, and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernellab.lowering.gluon.parts import Function, Layouts
+from kernellab.lowering.gluon.plan import Operand, Product, is_view
+from kernellab.lowering.gluon.roles import Roles
+from kernellab.lowering.gluon.segments import split_at
+from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.values import Text
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import Assign, If, Load, Read, Statement, Store
+from kernellab.sketch.program.walk import statements, subvalues
+
+
+def multiplies(roles: Roles, place: Function) -> Function:
+    """What each group runs; its rows of a tile are the sketch's rows to it."""
+    p = roles.plan
+    layouts = Layouts(p.rows, p.products[0].acc.shape[-1])
+    own = {p.rows: roles.known[p.rows] // (p.groups if p.shares else 1)}
+    return Multiply(roles, layouts, own).write(place)
+
+
+class Multiply:
+    """Writes the function of the groups that multiply."""
+
+    def __init__(self, roles: Roles, layouts: Layouts, own: dict[str, int]) -> None:
+        self.roles, self.plan, self.layouts = roles, roles.plan, layouts
+        self.writer = roles.fresh(own, layouts)
+        self.out = self.writer.out
+        self.of = {id(p.stmt): p for p in self.plan.products}
+        self.group = {p_id: g for p_id, p in self.of.items() for g in [self._group_of(p)]}
+        #: sums that products in flight will change, oldest first, each with the barrier to free
+        self.flying: list[tuple[str, str]] = []
+
+    def _group_of(self, product: Product) -> Sequence[Load] | None:
+        tiles = [o.tile for o in (product.a, product.b) if o.tile is not None]
+        for group in self.plan.streams:
+            if any(load.tile in tiles for load in group):
+                return group
+        return None
+
+    def write(self, place: Function) -> Function:
+        p, out, roles = self.plan, self.out, self.roles
+        begin = len(out.lines)
+        roles.begin(self.writer, place)
+        if p.shares:
+            rows = next(lp for lp in p.loops if lp.step.name == p.rows)
+            name = self.writer.int_text(IntExpr(IntKind.LOOP, name=rows.var))
+            out.put(f"{name} += who * {p.rows}  # of the tile's rows, this group's")
+        self._all(p.before)
+        for load in p.resident:
+            out.put(f"mbarrier.wait({roles.barrier([load], 'ready')}, {'tile_count & 1' if p.persistent else '0'})")
+        self.writer.ints.loops[p.loop.var] = p.loop
+        if p.in_turn:
+            # a buffer's phases are told apart by one bit: no group looks at one before those ahead have read theirs
+            out.put("mbarrier.wait(turns.index(who), (tile_count // GROUPS & 1) ^ (1 if who == 0 else 0))")
+        if p.early is not None:
+            self._ahead(p.early)
+        elif p.ahead and p.accumulates:
+            self._flow()
+        else:
+            self._loop("0", "steps", lambda: self._steps(p.loop.body, "t", None))
+        del self.writer.ints.loops[p.loop.var]
+        out.at = 0
+        if p.in_turn:
+            out.put("mbarrier.arrive(turns.index((who + 1) % GROUPS))")
+        for load in p.resident:
+            if p.persistent:
+                out.put(f"mbarrier.arrive({roles.barrier([load], 'free')})")
+        self._all(p.after)
+        out.at = 0
+        roles.end(self.writer)
+        if p.async_store is not None:
+            out.put("tma.store_wait(0)")
+        head = [
+            (f"    {name}: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {_columns(text)}, 16])", 0)
+            for text, name in self.layouts.columns.items()
+        ]
+        out.lines[begin:begin] = head
+        doc = "Four warps or eight with a share of a tile's rows: products and what is done with them."
+        return Function(f"{roles.name}_multiplies", doc, out.lines)
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def _all(self, body: Sequence[Statement]) -> None:
+        for i, stmt in enumerate(body):
+            self._statement(stmt, body[i + 1 :])
+
+    def _statement(self, stmt: Statement, rest: Sequence[Statement]) -> None:
+        self.out.at = stmt.span.line
+        if isinstance(stmt, Load) and self._buffered(stmt):
+            return
+        if isinstance(stmt, Store):
+            self._store(stmt)
+            return
+        if isinstance(stmt, Load):
+            self.writer.places.enter()
+        self.layouts.now = self._layout(stmt)
+        self.writer.statement(stmt, rest)
+        self.layouts.now = ""
+        if isinstance(stmt, Load):
+            self.writer.places.leave(release=True)
+
+    def _layout(self, stmt: Statement) -> str:
+        if isinstance(stmt, Assign):
+            shape = stmt.tile.shape
+            return self.layouts.of(shape) if len(shape) == 2 else self.layouts.name(self.layouts.home)
+        return ""
+
+    def _buffered(self, load: Load) -> bool:
+        return load in self.plan.resident or any(load in group for group in self.plan.streams)
+
+    def _store(self, stmt: Store) -> None:
+        writer, shape = self.writer, stmt.region.shape
+        self.layouts.now = self.layouts.of(shape) if len(shape) == 2 else self.layouts.name(self.layouts.home)
+        code = writer.values.filled(stmt.value, shape)
+        code = tidy(writer.values.cast(Text(code, shape), stmt.value.type.dtype, stmt.region.tensor.dtype).code)
+        self.layouts.now = ""
+        if stmt is self.plan.async_store:
+            source = self.roles.boxes[id(stmt)]
+            target = "result_buffer"
+            if self.plan.groups > 1:
+                target += ".index(who)"
+            self.out.put("tma.store_wait(0)  # the last tile's has been read")
+            self.out.put(f"{target}.store({code})")
+            self.out.put("fence_async_shared()")
+            if len(source.box.block) > 2:
+                target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
+            at = ", ".join(tidy(writer.int_text(a)) for a in source.box.at)
+            self.out.put(f"tma_store({source.name}, [{at}], {target})")
+            return
+        writer.places.enter()
+        place = writer.places.place(stmt.region, write=True)
+        pointer, mask = tidy(place.pointer), tidy(place.mask) if place.mask else ""
+        if len(shape) == 2:
+            width = writer.ints.const(shape[1]) or 1
+            each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
+            across = max(1, min(32, width // each))
+            layout = f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
+            self.out.put(f"STORED: gl.constexpr = {layout}")
+            code = f"gl.convert_layout({code}, STORED)"
+            pointer = f"gl.set_auto_layout({pointer}, STORED)"
+            mask = f", mask=gl.set_auto_layout({mask}, STORED)" if mask else ""
+        else:
+            pointer = (
+                f"gl.set_auto_layout({pointer}, {self.layouts.vector})" if self.layouts.is_rows(shape) else pointer
+            )
+            mask = f", mask=gl.set_auto_layout({mask}, {self.layouts.vector})" if mask else ""
+        self.out.put(f"gl.store({pointer}, {code}{mask})")
+        writer.places.leave(release=True)
+
+    # -- products --------------------------------------------------------------------------------------------------
+
+    def _smem(self, operand: Operand, slot: str, first: bool) -> str:
+        load = next(
+            s for s in (*self.plan.before, *self.plan.loop.body) if isinstance(s, Load) and s.tile == operand.tile
+        )
+        code = self.roles.buffer(load)
+        if load not in self.plan.resident:
+            code += f".index({slot})"
+        if first and self.plan.shares:
+            code += f".slice(who * {self.plan.rows}, {self.plan.rows})"
+        return f"{code}.permute((1, 0))" if operand.turned else code
+
+    def _issue(self, product: Product, slot: str, name: str) -> None:
+        """Begins a product; ``name`` is of its result."""
+        layout = self.layouts.name(product.acc.shape[-1])
+        if product.a.tile is not None:
+            left = self._smem(product.a, slot, True)
+        else:
+            value = product.a.value
+            self.layouts.now = self.layouts.of(value.type.shape)
+            code = tidy(self.writer.values.filled(value, value.type.shape))
+            self.layouts.now = ""
+            left = f"gl.convert_layout({code}, gl.DotOperandLayout(0, {layout}, 2))"
+        right = self._smem(product.b, slot, False)
+        if product.fresh:
+            sums = f"gl.full({self.writer.shapes.text(product.acc.shape)}, 0.0, gl.float32, {layout}), use_acc=False"
+        else:
+            sums = self.writer.tile_name(product.acc)
+        self.out.put(f"{name} = warpgroup_mma({left}, {right}, {sums}, is_async=True)")
+
+    def _ready(self, product: Product, t: str) -> str:
+        """Waits for the factors of step ``t``; the buffer's number."""
+        group = self.group[id(product.stmt)]
+        assert group is not None
+        slot = f"{self.roles.count(t)} % STAGES"
+        phase = f"{self.roles.count(t)} // STAGES & 1"
+        self.out.put(f"mbarrier.wait({self.roles.barrier(group, 'ready')}.index({slot}), {phase})")
+        return slot
+
+    def _freed(self, product: Product, slot: str, pred: str = "") -> str:
+        group = self.group[id(product.stmt)]
+        assert group is not None
+        return f"mbarrier.arrive({self.roles.barrier(group, 'free')}.index({slot}){pred})"
+
+    def _land(self, keep: int = 0) -> None:
+        """Waits until at most ``keep`` products are in flight, and frees the buffers of those that are done."""
+        done = self.flying[: len(self.flying) - keep]
+        self.flying = self.flying[len(done) :]
+        for name, freed in done:
+            self.out.put(f"{name} = warpgroup_mma_wait({keep}, [{name}])")
+            self.out.put(freed)
+
+    def _loop(self, start: str, stop: str, body: Callable[[], None]) -> None:
+        self.out.at = self.plan.loop.span.line
+        self.out.put(f"for t in range({start}, {stop}):")
+        self.out.depth += 1
+        self.writer.places.enter()
+        var = self.writer.int_text(IntExpr(IntKind.LOOP, name=self.plan.loop.var))
+        self.out.put(f"{var} = {self.roles.step(self.writer, 't')}")
+        body()
+        self.writer.places.leave(release=True)
+        self.out.depth -= 1
+
+    def _steps(self, body: Sequence[Statement], t: str, guard: bool | None) -> None:
+        """One step's statements, each product awaited where its result is met; ``guard``: what its condition is."""
+        for i, stmt in enumerate(body):
+            self.out.at = stmt.span.line
+            product = self.of.get(id(stmt))
+            if product is not None:
+                if any(name == self.writer.tile_name(product.acc) for name, _ in self.flying):
+                    self._land()
+                slot = self._ready(product, t)
+                name = self.writer.tile_name(product.acc)
+                self._issue(product, slot, name)
+                self.flying.append((name, self._freed(product, slot)))
+                if not self.plan.ahead:
+                    self._land()
+            elif not is_view(stmt):
+                if self.flying and self._meets(stmt):
+                    self._land()
+                if isinstance(stmt, If) and guard is not None:
+                    if guard:
+                        self._all(stmt.then)
+                else:
+                    self._statement(stmt, body[i + 1 :])
+        if self.plan.early is None:
+            self._land()
+
+    def _meets(self, stmt: Statement) -> bool:
+        names = {name for name, _ in self.flying}
+        tiles = {v.tile for v in _reads(stmt)} | ({stmt.tile} if isinstance(stmt, Assign) else set())
+        return bool(names & {self.writer.tile_name(tile) for tile in tiles}) or isinstance(stmt, If)
+
+    def _flow(self) -> None:
+        """A loop that only adds products: the last step's are in flight while this one's begin."""
+        p = self.plan
+        many = len(p.products)
+        names = [self.writer.tile_name(q.acc) for q in p.products]
+        listed = ", ".join(names)
+        before = f"({self.roles.count('t')} + STAGES - 1) % STAGES"
+
+        def body() -> None:
+            slot = self._ready(p.products[0], "t")
+            for q in p.products:
+                self.out.at = q.stmt.span.line
+                self._issue(q, slot, self.writer.tile_name(q.acc))
+            self.out.at = 0
+            self.out.put(f"{listed} = warpgroup_mma_wait({many}, [{listed}])")
+            self.out.put(self._freed(p.products[0], before, ", pred=t > 0"))
+
+        self._loop("0", "steps", body)
+        self.out.at = 0
+        self.out.put(f"{listed} = warpgroup_mma_wait(0, [{listed}])")
+        self.out.put(self._freed(p.products[0], f"{self.roles.count('steps - 1')} % STAGES"))
+
+    def _ahead(self, early: Product) -> None:
+        """Each step begins the next one's first product before it works on its own."""
+        p, out = self.plan, self.out
+        name = self.writer.tile_name(early.acc)
+        following = self.writer.names.fresh(f"next_{name}")
+        rest = [s for s in p.loop.body if s is not early.stmt]
+        out.at = early.stmt.span.line
+        slot = self._ready(early, "0")
+        self._issue(early, slot, name)
+        out.put(f"{name} = warpgroup_mma_wait(0, [{name}])")
+        out.put(self._freed(early, slot))
+
+        def body(guard: bool | None) -> Callable[[], None]:
+            def write() -> None:
+                out.at = early.stmt.span.line
+                slot = self._ready(early, "t + 1")
+                self._issue(early, slot, following)
+                self._steps(rest, "t", guard)
+                out.at = 0
+                out.put(f"{name} = warpgroup_mma_wait({len(self.flying)}, [{following}])")
+                out.put(self._freed(early, slot))
+                self._land()
+
+            return write
+
+        out.at = p.loop.span.line
+        out.put("last = steps - 1")
+        start = "0"
+        for stop, guard in self._segments(rest):
+            self._loop(start, stop, body(guard))
+            start = stop
+        out.at = p.loop.span.line
+        var = self.writer.int_text(IntExpr(IntKind.LOOP, name=p.loop.var))
+        out.put(f"{var} = {self.roles.step(self.writer, 'last')}")
+        self._steps(rest, "last", None)
+        self._land()
+
+    def _segments(self, body: Sequence[Statement]) -> list[tuple[str, bool | None]]:
+        """Where steps with and without the loop's guarded statement end: the guard is decided by which loop runs."""
+        guards = [s for s in body if isinstance(s, If)]
+        if len(guards) != 1:
+            return [("last", None)]
+        condition = guards[0].cond
+        parts = list(condition.args) if condition.op == "or" else [condition]
+        bounds = [split_at(part, self.plan.loop) for part in parts]
+        if any(b is None for b in bounds) or len(bounds) > 2 or len({b[0] for b in bounds if b}) != len(bounds):
+            return [("last", None)]
+        self.out.at = guards[0].span.line
+        names: dict[bool, str] = {}
+        for bound in bounds:
+            assert bound is not None
+            upper, step = bound
+            name = names[upper] = self.writer.names.fresh("guarded_from" if upper else "guarded_to")
+            low = names.get(False, "0") if upper and False in names else "0"
+            code = f"tl.cast({tidy(self.writer.int_text(step))}, tl.int32)"
+            self.out.put(f"{name} = tl.minimum(tl.maximum({code}, {low}), last)")
+        found: list[tuple[str, bool | None]] = []
+        if False in names:
+            found.append((names[False], True))
+        if True in names:
+            found += [(names[True], False), ("last", True)]
+        else:
+            found.append(("last", False))
+        return found
+
+
+def _reads(stmt: Statement) -> list[Read]:
+    return [v for s in statements((stmt,)) for root in s.values for v in subvalues(root) if isinstance(v, Read)]
+
+
+def _columns(text: str) -> str:
+    return str(min(int(text), 256)) if text.isdigit() else text
+
+
+__all__ = ["multiplies"]

@@ -1,0 +1,116 @@
+"""Gluon's names: the one module that knows in which Triton what is called how.
+
+Seen in Triton 3.6 and 3.9: ``async_copy_global_to_shared`` became ``async_load`` and ``async_copy_shared_to_global``
+``async_store``; the older names went or raise. A Triton without Gluon, or with other names again, leaves ``gluon``
+None, and every launch of the file runs its Triton kernel.
+"""
+
+from __future__ import annotations
+
+#: imports of a generated file
+IMPORTS = """try:  # Gluon is experimental: a Triton that names its parts otherwise runs the Triton kernels
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.language.nvidia.hopper import (
+        fence_async_shared,
+        mbarrier,
+        tma,
+        warpgroup_mma,
+        warpgroup_mma_wait,
+    )
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+    tma_store = tma.async_store if hasattr(tma, "async_load") else tma.async_copy_shared_to_global
+except (ImportError, AttributeError):
+    gluon = None
+"""
+
+#: what a generated file's host function asks, and the descriptors that it hands over
+HELPERS = '''_routes = {}
+
+
+@functools.lru_cache(maxsize=None)
+def kl_generation(device):
+    return torch.cuda.get_device_capability(device)[0]
+
+
+def kl_asynchronous(name, *tensors):
+    """Whether a launch goes to its asynchronous kernel; why not is in ``_routes`` and said once."""
+    if gluon is None:
+        why = "this Triton has no Gluon by the names known here"
+    elif not tensors[0].is_cuda or kl_generation(tensors[0].device) != 9:
+        why = "the tensors are not on a Hopper GPU"
+    elif any(t.data_ptr() % 16 for t in tensors):
+        why = "an address is no multiple of the 16 bytes that the copy engine wants"
+    else:
+        _routes[name] = "asynchronous"
+        return True
+    if _routes.get(name) != why:
+        warnings.warn(f"{name} runs its Triton kernel: {why}.", stacklevel=3)
+    _routes[name] = why
+    return False
+
+
+class KlAddress:
+    """A tensor's address and dtype: what a descriptor that is kept holds of it, so that its memory can be freed."""
+
+    def __init__(self, address, dtype):
+        self.address, self.dtype = address, dtype
+
+    def data_ptr(self):
+        return self.address
+
+
+@functools.lru_cache(maxsize=1024)
+def kl_described(address, dtype, shape, block):
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
+    element = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}[dtype]
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
+    return TensorDescriptor(KlAddress(address, dtype), list(shape), strides, list(block), layout)
+
+
+def kl_blocks(tensor, shape, block):
+    """``tensor`` seen as ``shape``, contiguous, in boxes of ``block`` for the copy engine; kept for the next call."""
+    return kl_described(tensor.data_ptr(), tensor.dtype, shape, block)
+
+
+_launches = {}
+
+
+def kl_launch(kernel, programs, warps, *arguments):
+    """Launches, by what Triton compiled for such arguments where that is known: its own look-up costs 40 us."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    plain = [a for a in arguments if isinstance(a, (int, bool))]
+    key = (kernel, warps, torch.cuda.current_device(), *(t.data_ptr() % 16 == 0 for t in tensors), *plain)
+    if key in _launches:
+        _launches[key][(programs, 1, 1)](*arguments)
+    else:
+        _launches[key] = kernel[(programs, 1, 1)](*arguments, num_warps=warps)
+'''
+
+#: what :func:`known` asks of the language and of its module for Hopper
+_LANGUAGE = (
+    "allocate_shared_memory", "arange", "convert_layout", "full", "warp_specialize", "NVMMADistributedLayout",
+    "NVMMASharedLayout", "SliceLayout", "DotOperandLayout",
+)  # fmt: skip
+_HOPPER = ("fence_async_shared", "mbarrier", "tma", "warpgroup_mma", "warpgroup_mma_wait")
+
+
+def known() -> str:
+    """Why asynchronous kernels do not run with the Triton installed here, "" when nothing stands against it."""
+    try:
+        import triton  # type: ignore[import-untyped]
+        from triton.experimental.gluon import language  # type: ignore[import-untyped]
+        from triton.experimental.gluon.language.nvidia import hopper  # type: ignore[import-untyped]
+    except ImportError as error:
+        return f"Gluon cannot be imported ({error})"
+    absent = [n for n in _LANGUAGE if not hasattr(language, n)] + [n for n in _HOPPER if not hasattr(hopper, n)]
+    if not (hasattr(hopper.tma, "async_load") or hasattr(hopper.tma, "async_copy_global_to_shared")):
+        absent.append("tma.async_load")
+    return f"Triton {triton.__version__} has no {', '.join(absent)} in Gluon" if absent else ""
+
+
+__all__ = ["HELPERS", "IMPORTS", "known"]

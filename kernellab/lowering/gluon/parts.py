@@ -1,0 +1,70 @@
+"""What the functions of an asynchronous kernel are written from: lines, descriptors, layouts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kernellab.lowering.gluon.plan import Box
+from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.text import names_in
+from kernellab.sketch.program.ints import IntExpr, IntKind
+
+Line = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A generated function: parameters in order with what they are, and lines."""
+
+    name: str
+    doc: str
+    lines: list[Line]
+    parameters: list[str] = field(default_factory=list)
+
+    def used(self) -> frozenset[str]:
+        return names_in(ast.parse("def f():\n" + "\n".join(text for text, _ in self.lines)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a region reaches the copy engine: the descriptor's name, and its box."""
+
+    name: str
+    tensor: str
+    box: Box
+
+
+class Layouts:
+    """Layouts of tiles in registers: products' results by their columns, vectors along rows as a slice of one."""
+
+    def __init__(self, rows: str, home: IntExpr) -> None:
+        self._rows, self.home = rows, home
+        self.columns: dict[str, str] = {}
+        #: the layout of the tile that the statement being written computes
+        self.now = ""
+        self.vector = f"gl.SliceLayout(1, {self.name(home)})"
+
+    def name(self, columns: IntExpr) -> str:
+        text = tidy(str(columns))
+        return self.columns.setdefault(
+            text, f"LAYOUT_{text if text.isidentifier() or text.isdigit() else len(self.columns)}"
+        )
+
+    def is_rows(self, shape: Sequence[IntExpr]) -> bool:
+        return len(shape) > 0 and shape[0].kind is IntKind.CONSTEXPR and shape[0].name == self._rows
+
+    def of(self, shape: tuple[IntExpr, ...]) -> str:
+        if len(shape) == 2 and self.is_rows(shape) and not shape[1].is_one:
+            return self.name(shape[1])
+        return self.vector if len(shape) == 1 and self.is_rows(shape) else ""
+
+    def beside(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
+        wanted = f"gl.SliceLayout(1, {self.now})" if self.now else ""
+        if axes == (1,) and len(shape) == 1 and self.is_rows(shape) and wanted not in ("", self.vector):
+            return f"gl.convert_layout({code}, {wanted})"
+        return code if code.isidentifier() else f"({code})"
+
+
+__all__ = ["Function", "Layouts", "Line", "Source"]

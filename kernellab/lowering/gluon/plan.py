@@ -1,0 +1,447 @@
+"""What a sketch's asynchronous hints ask for, and whether it can be had: a :class:`Plan`, or why not.
+
+The hints leave the meaning alone, so whatever a plan refuses is lowered to Triton as if they were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernellab.lowering.bounds import Bounds
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import (
+    Alloc,
+    Apply,
+    Assign,
+    DType,
+    Gemm,
+    If,
+    Kernel,
+    Load,
+    Loop,
+    Point,
+    Program,
+    Range,
+    Read,
+    Region,
+    Statement,
+    Store,
+    Tile,
+    Value,
+)
+from kernellab.sketch.program.walk import parallel_loops, statements, subvalues
+from kernellab.target import Backend, Target
+
+#: what the copy engine wants the distance of rows, and a tensor's address, to be a multiple of (CUDA's driver API,
+#: cuTensorMapEncodeTiled), and the most elements of a box along one dimension
+ENGINE_BYTES, ENGINE_BOX, ENGINE_RANK = 16, 256, 5
+#: rows that one group of four warps multiplies at least (PTX, wgmma)
+GROUP_ROWS = 64
+#: registers of an SM, of a thread at most, and of a thread of the warps that load
+REGISTERS, MOST_REGISTERS, LOADER_REGISTERS = 65536, 240, 24
+#: barriers, and what the compiler keeps for itself
+_SPARE_BYTES = 1024
+_NARROW = frozenset([DType.F16, DType.BF16])
+
+
+class Refused(Exception):
+    """Why a kernel's hints are not honoured, in half a sentence."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A region as the copy engine takes it: extents, coordinates and box of a tensor whose leading points are one."""
+
+    shape: tuple[IntExpr, ...]
+    at: tuple[IntExpr, ...]
+    block: tuple[IntExpr, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor of a product: a loaded tile, turned or as it is, or a value in registers."""
+
+    value: Value
+    tile: Tile | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class Product:
+    """``acc (+)= a @ b``; ``fresh``: it overwrites."""
+
+    stmt: Statement
+    acc: Tile
+    a: Operand
+    b: Operand
+    fresh: bool
+
+
+@dataclass
+class Plan:
+    """The kernel in parts: its grid, what stands before the loop, the loop, and after it."""
+
+    kernel: Kernel
+    loops: list[Loop]
+    before: tuple[Statement, ...]
+    loop: Loop
+    after: tuple[Statement, ...]
+    #: name of the constexpr with the rows of a tile, shared among the groups that multiply
+    rows: str
+    groups: int
+    warps: int
+    stages: int
+    registers: int
+    persistent: bool
+    #: groups compute whole tiles in turn, not shares of one
+    in_turn: bool
+    ahead: bool
+    #: the store that leaves through the copy engine
+    async_store: Store | None
+    products: list[Product] = field(default_factory=list)
+    #: loads of the loop in the order in which products need them; those that one product needs arrive together
+    streams: list[tuple[Load, ...]] = field(default_factory=list)
+    #: loads before the loop that products read
+    resident: list[Load] = field(default_factory=list)
+    shared_bytes: int = 0
+
+    @property
+    def shares(self) -> bool:
+        """Has each group a share of a tile's rows?"""
+        return self.groups > 1 and not self.in_turn
+
+    @property
+    def early(self) -> Product | None:
+        """The product that is issued an iteration before its result is read, where ``ahead`` asks for it."""
+        first = self.products[0]
+        alone = first.fresh and first.a.tile is not None and len(self.products) > 1
+        return first if self.ahead and alone else None
+
+    @property
+    def accumulates(self) -> bool:
+        """Does the loop do nothing but add products to sums that it carries?"""
+        plain = all(not p.fresh and p.a.tile is not None for p in self.products)
+        others = [s for s in self.loop.body if not isinstance(s, (Load, Gemm)) and not is_view(s)]
+        return plain and not others and len(self.streams) == 1
+
+
+def plan(
+    program: Program, kernel: Kernel, known: Mapping[str, int], target: Target, options: Mapping[str, int]
+) -> Plan:
+    """The plan of ``kernel``; ``options`` has the values of num_warps and num_stages.
+
+    Raises:
+        Refused: the kernel asks for nothing asynchronous, or for what this chip or this lowering cannot give.
+    """
+    loops, between, body = parallel_loops(kernel.body)
+    inner = [s for s in body if isinstance(s, Loop)]
+    if not any(s.hints.copy_engine for s in statements(body) if isinstance(s, Loop)):
+        raise Refused("no loop is hinted copy_engine")
+    if target.backend is not Backend.CUDA or not {"wgmma", "tma"} <= set(target.chip.isa):
+        raise Refused(f"{target.chip.name} has no copy engine and products that read its buffers")
+    if len(inner) != 1 or any(isinstance(s, Loop) for s in statements(inner[0].body)):
+        raise Refused("one loop over loaded tiles is expected")
+    loop = inner[0]
+    if loop.hints.warp_roles is None:
+        raise Refused("its loop has no warp_roles; Triton's own pipeline loads through descriptors where it can")
+    if between or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
+        raise Refused("statements stand between its parallel loops")
+    if kernel.constexprs is not None and not {"num_warps", "num_stages"} <= kernel.constexprs:
+        raise Refused("it declares no num_warps and num_stages")
+    at = body.index(loop)
+    hints = [lp.hints for lp in loops]
+    rows = _row_block(loops, loop)
+    found = Plan(
+        kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, max(loop.hints.warp_roles, 1),
+        options["num_warps"], options["num_stages"], loop.hints.registers or 0, any(h.persistent for h in hints),
+        loop.hints.in_turn, loop.hints.ahead, None,
+    )  # fmt: skip
+    facts = Bounds({**known}, loops={lp.var: lp for lp in loops})
+    _products(found)
+    _streams(found, facts)
+    _rest(found)
+    if any(h.async_store for h in hints):
+        found.async_store = _engine_store(found, facts)
+    _limits(program, found, facts, target)
+    if not _runs(loop.start, loop.stop, facts):
+        raise Refused("its loop may run over nothing")
+    return found
+
+
+def _runs(start: IntExpr, stop: IntExpr, facts: Bounds) -> bool:
+    """Is ``start < stop`` for certain?"""
+    if stop.op == "min":
+        return all(_runs(start, arm, facts) for arm in stop.args)
+    if start.op == "max":
+        return all(_runs(arm, stop, facts) for arm in start.args)
+    if start.op == "*" and len(start.args) == 2 and start.args[0].op == "//" and start.args[0].args[1] == start.args[1]:
+        # a multiple is not beyond what it was rounded down from
+        return _runs(start.args[0].args[0], stop, facts)
+    low = facts.low(affine.simplify(facts.fold(int_op("-", stop, start))))
+    return low is not None and low >= 1
+
+
+def _row_block(loops: Sequence[Loop], loop: Loop) -> str:
+    """The constexpr that steps the parallel loop over rows: the one whose tiles the products have as rows."""
+    for stmt in loop.body:
+        shape = stmt.acc.shape if isinstance(stmt, Gemm) else ()
+        if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
+            shape = stmt.tile.shape
+        if len(shape) == 2 and shape[0].kind is IntKind.CONSTEXPR and any(lp.step == shape[0] for lp in loops):
+            return shape[0].name
+    raise Refused("its products have no rows that are a tunable step of a parallel loop")
+
+
+def is_view(stmt: Statement) -> bool:
+    """Is it a loaded tile, turned?"""
+    return isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "transpose"
+
+
+def turned_tile(stmt: Statement) -> Tile | None:
+    """The tile that the statement turns, None where it turns none."""
+    if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "transpose":
+        source = stmt.value.args[0]
+        return source.tile if isinstance(source, Read) else None
+    return None
+
+
+def product_of(stmt: Statement) -> tuple[Tile, Value, Value, bool] | None:
+    """Sum, factors, and whether it overwrites, where the statement is a product."""
+    if isinstance(stmt, Gemm):
+        return stmt.acc, stmt.a, stmt.b, False
+    if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
+        return stmt.tile, stmt.value.args[0], stmt.value.args[1], True
+    return None
+
+
+def _products(p: Plan) -> None:
+    tiles = {s.tile.uid: s for s in (*p.before, *p.loop.body) if isinstance(s, Load)}
+    views: dict[str, Tile] = {}
+    for stmt in p.loop.body:
+        inner = turned_tile(stmt)
+        if isinstance(stmt, Assign) and inner is not None and inner.uid in tiles:
+            views[stmt.tile.uid] = inner
+
+    def operand(value: Value) -> Operand:
+        if isinstance(value, Read):
+            if value.tile.uid in views:
+                return Operand(value, views[value.tile.uid], True)
+            if value.tile.uid in tiles:
+                return Operand(value, value.tile)
+        if isinstance(value, Apply) and value.op == "transpose":
+            inside = operand(value.args[0])
+            return Operand(value, inside.tile, not inside.turned)
+        return Operand(value)
+
+    for stmt in p.loop.body:
+        parts = product_of(stmt)
+        if parts is None:
+            continue
+        acc, a, b, fresh = parts
+        found = Product(stmt, acc, operand(a), operand(b), fresh)
+        if found.b.tile is None or found.b.tile not in [s.tile for s in p.loop.body if isinstance(s, Load)]:
+            raise Refused("a product's second factor is not a tile that its loop loads")
+        if {a.type.dtype, b.type.dtype} - _NARROW or a.type.dtype is not b.type.dtype or acc.dtype is not DType.F32:
+            raise Refused("its products are not of two bf16 or two f16 tiles")
+        if found.a.turned:
+            raise Refused("a product's first factor is turned")
+        p.products.append(found)
+    if not p.products:
+        raise Refused("its loop multiplies nothing")
+
+
+def _streams(p: Plan, facts: Bounds) -> None:
+    loaded = {s.tile.uid: s for s in p.loop.body if isinstance(s, Load)}
+    left = dict(loaded)
+    for product in p.products:
+        tiles = [o.tile for o in (product.a, product.b) if o.tile is not None]
+        group = [left.pop(t.uid) for t in tiles if t.uid in left]
+        if group:
+            p.streams.append(tuple(group))
+        for load in p.before:
+            if isinstance(load, Load) and load.tile in tiles and load not in p.resident:
+                p.resident.append(load)
+    if left:
+        raise Refused("its loop loads a tile that no product reads")
+    inside = Bounds(facts.consts, loops={**facts.loops, p.loop.var: p.loop})
+    for load in [*p.resident, *loaded.values()]:
+        box(load.region, inside)
+        if load.pad not in (0, None):
+            raise Refused("a tile of its loop is padded with another number than 0")
+    used = {o.tile.uid for q in p.products for o in (q.a, q.b) if o.tile is not None}
+    for stmt in (*p.loop.body, *p.after, *p.before):
+        for value in _plain_values(stmt):
+            if isinstance(value, Read) and value.tile.uid in used:
+                raise Refused(f"{value.tile.name} is read by more than products")
+
+
+def _plain_values(stmt: Statement) -> list[Value]:
+    """Values of a statement that are no factor of a product, nor a view of one."""
+    parts = product_of(stmt)
+    if is_view(stmt):
+        return []
+    roots = list(stmt.values) if parts is None else [v for v in parts[1:3] if not isinstance(v, Read)]
+    inner = [v for root in roots for v in subvalues(root)]
+    for body in stmt.bodies:
+        for each in body:
+            inner += _plain_values(each)
+    return inner
+
+
+def box(region: Region, facts: Bounds) -> Box:
+    """``region`` for the copy engine.
+
+    Raises:
+        Refused: the engine takes no such region.
+    """
+    tensor = region.tensor
+    lead: list[tuple[IntExpr, IntExpr]] = []
+    shape, at, block = [], [], []
+    ranges = 0
+    for index, size in zip(region.index, tensor.shape, strict=True):
+        if isinstance(index, Range):
+            extent = facts.const(index.extent)
+            if not index.step.is_one or extent is None or extent & (extent - 1) or not 8 <= extent <= ENGINE_BOX:
+                raise Refused(f"a box of {tensor.name} is no power of two from 8 to {ENGINE_BOX} elements wide")
+            if not facts.nonnegative(index.start):
+                raise Refused(f"a tile of {tensor.name} may start before its edge")
+            ranges += 1
+            shape.append(size)
+            at.append(index.start)
+            block.append(index.extent)
+        elif isinstance(index, Point) and not ranges:
+            lead.append((index.at, size))
+        elif isinstance(index, Point):
+            shape.append(size)
+            at.append(index.at)
+            block.append(num(1))
+        else:
+            raise Refused(f"{tensor.name} is indexed by a tile")
+    if ranges != 2 or not isinstance(region.index[-1], Range):
+        raise Refused(f"a tile of {tensor.name} is no block of rows and columns that lie side by side")
+    if lead:
+        first, whole = lead[0]
+        for more, size in lead[1:]:
+            first, whole = int_op("+", int_op("*", first, size), more), int_op("*", whole, size)
+        if first != num(0) or not whole.is_one:
+            shape, at, block = [whole, *shape], [first, *at], [num(1), *block]
+    row = facts.const(tensor.shape[-1])
+    if row is None or row * tensor.dtype.bytes % ENGINE_BYTES:
+        raise Refused(f"the rows of {tensor.name} are no multiple of {ENGINE_BYTES} bytes apart")
+    if len(shape) > ENGINE_RANK:
+        raise Refused(f"{tensor.name} has more than {ENGINE_RANK} dimensions")
+    return Box(tuple(shape), tuple(at), tuple(block))
+
+
+def _rest(p: Plan) -> None:
+    for stmt in (*p.before, *p.loop.body, *p.after):
+        inner = list(statements((stmt,)))
+        if not all(isinstance(s, (Alloc, Assign, Gemm, If, Load, Store)) for s in inner):
+            raise Refused(f"line {stmt.span.line} is a statement that has no asynchronous form")
+        for each in inner:
+            for root in each.values:
+                for value in subvalues(root):
+                    if isinstance(value, Apply) and value.op in _NO_FORM:
+                        raise Refused(f"{value.op} has no asynchronous form")
+                    if isinstance(value, Apply) and value.op.startswith(("reduce_", "arg")) and _across_rows(value):
+                        raise Refused("a reduction runs across rows, which several groups of warps share")
+    if any(isinstance(s, If) and s.orelse for s in p.loop.body):
+        raise Refused("a condition in its loop has an else")
+    if any(isinstance(s, (Store, Load)) for stmt in p.loop.body if isinstance(stmt, If) for s in statements((stmt,))):
+        raise Refused("a condition in its loop loads or stores")
+
+
+_NO_FORM = frozenset([
+    "gather", "reshape", "concat", "cumsum", "cumprod", "cummax", "cummin", "associative_scan", "welford", "sort",
+    "argmax", "argmin",
+])  # fmt: skip
+
+
+def _across_rows(value: Apply) -> bool:
+    axes = value.attr("axes", value.attr("axis", tuple(range(len(value.args[0].type.shape)))))
+    listed = (axes,) if isinstance(axes, int) else tuple(axes)  # type: ignore[arg-type]
+    rank = len(value.args[0].type.shape)
+    return any(a % rank == 0 for a in listed)
+
+
+def _engine_store(p: Plan, facts: Bounds) -> Store | None:
+    stores = [s for s in p.after if isinstance(s, Store)]
+    if len(stores) != 1:
+        return None
+    try:
+        box(stores[0].region, facts)
+    except Refused:
+        return None
+    shape = stores[0].region.shape
+    return stores[0] if len(shape) == 2 and shape[0].name == p.rows else None
+
+
+def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
+    """Rows, warps, registers and shared memory.
+
+    Raises:
+        Refused: one of them is beyond the chip.
+    """
+    rows = facts.consts[p.rows]
+    groups = p.groups
+    if p.in_turn and not (p.persistent and not (p.loop.start.loop_vars() | p.loop.stop.loop_vars()) and not p.resident):
+        raise Refused("groups take tiles in turn only of a persistent grid whose tiles all take as many steps")
+    own = rows // groups if p.shares else rows
+    least = GROUP_ROWS * (p.warps // groups // 4)
+    if p.shares and p.rows not in {c.name for c in program.constexprs if c.choices}:
+        # the edge of a group's rows is then tested by the whole tile's, at launch
+        raise Refused(f"{p.rows} is no tunable, and several groups share its rows")
+    if p.warps % (4 * groups) or rows % groups or own % least:
+        raise Refused(f"{own} rows of a group of {p.warps // groups} warps are no multiple of {least}")
+    threads = 32 * p.warps
+    room = (REGISTERS - 128 * LOADER_REGISTERS) // threads // 8 * 8
+    p.registers = min(p.registers or MOST_REGISTERS, room, MOST_REGISTERS)
+    sums = {q.acc.uid: _elements(q.acc.shape, facts) for q in p.products}
+    held = sum(sums.values()) + (_elements(p.early.acc.shape, facts) if p.early else 0)
+    each = held // (threads // groups if p.in_turn else threads)
+    if each > p.registers - 24:
+        raise Refused(f"its sums take {each} registers of each thread, of {p.registers}")
+    for q in p.products:
+        columns = facts.const(q.acc.shape[-1]) or 0
+        if columns % 8 or columns & (columns - 1):
+            raise Refused("a product's columns are no power of two")
+    item = 2
+    loads = [(load, p.stages) for group in p.streams for load in group] + [(load, 1) for load in p.resident]
+    size = sum(_elements(load.tile.shape, facts) * item * copies for load, copies in loads)
+    if p.async_store is not None:
+        stored = p.async_store.region
+        size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
+    else:
+        # results change their layout on the way to 16-byte stores: as many bytes as one group's
+        stores = [s.region for s in p.after if isinstance(s, Store)]
+        size += max((_elements(r.shape, facts) * r.tensor.dtype.bytes for r in stores), default=0) // groups
+    p.shared_bytes = size + _SPARE_BYTES
+    if p.shared_bytes > target.chip.shared_bytes:
+        raise Refused(
+            f"its buffers take {p.shared_bytes:,} bytes of shared memory; {target.chip.name} gives a block "
+            f"{target.chip.shared_bytes:,}"
+        )
+
+
+def _elements(shape: Sequence[IntExpr], facts: Bounds) -> int:
+    total = 1
+    for extent in shape:
+        total *= facts.const(extent) or 1
+    return total
+
+
+__all__ = [
+    "ENGINE_BYTES",
+    "LOADER_REGISTERS",
+    "Box",
+    "Operand",
+    "Plan",
+    "Product",
+    "Refused",
+    "box",
+    "is_view",
+    "plan",
+    "product_of",
+]

@@ -1,0 +1,251 @@
+"""Functions of an asynchronous kernel: a tile's place, the warp that loads, and the kernel that starts the roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kernellab.lowering.gluon.parts import Function, Layouts, Source
+from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, box
+from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.grid import write_variables
+from kernellab.lowering.triton.kernel import KernelWriter
+from kernellab.lowering.triton.shapes import Computed
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import Load, Program, Region
+
+#: names that the functions have beside the sketch's
+OWN = frozenset([
+    "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
+    "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
+])  # fmt: skip
+
+
+class Roles:
+    """Writes one plan; ``known`` has the values of constexprs and symbols."""
+
+    def __init__(self, program: Program, plan: Plan, known: Mapping[str, int]) -> None:
+        self.program, self.plan, self.known = program, plan, dict(known)
+        self.name = plan.kernel.name
+        self.sources: list[Source] = []
+        #: constexprs that the host computes, by name
+        self.computed: dict[str, Computed] = {}
+        self.boxes: dict[int, Source] = {}
+        self.writer = self.fresh()
+        for load in [*plan.resident, *(load for group in plan.streams for load in group)]:
+            self._source(load.tile.name, load.region, id(load))
+        if plan.async_store is not None:
+            self._source(plan.async_store.region.tensor.name, plan.async_store.region, id(plan.async_store), "_result")
+
+    # -- writers ---------------------------------------------------------------------------------------------------
+
+    def fresh(self, shared: Mapping[str, int] | None = None, layouts: Layouts | None = None) -> KernelWriter:
+        writer = KernelWriter(
+            self.program, self.plan.kernel, {**self.known, **(shared or {})}, "", interpreter=False, layouts=layouts
+        )
+        for name in OWN:
+            writer.names.of(("own", name), name)
+        for loop in self.plan.loops:
+            writer.ints.loops[loop.var] = loop
+            writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
+        writer.shapes.computed = self.computed
+        return writer
+
+    def _source(self, wish: str, region: Region, key: int, ending: str = "_source") -> None:
+        writer = self.writer
+        writer.ints.loops[self.plan.loop.var] = self.plan.loop
+        made = Source(f"{wish.removesuffix('_tile')}{ending}", region.tensor.name, box(region, writer.ints))
+        del writer.ints.loops[self.plan.loop.var]
+        self.sources.append(made)
+        self.boxes[key] = made
+
+    def buffer(self, load: Load) -> str:
+        many = load not in self.plan.resident
+        return f"{load.tile.name.removesuffix('_tile')}_buffer{'s' if many else ''}"
+
+    def barrier(self, group: Sequence[Load], word: str) -> str:
+        return f"{group[0].tile.name.removesuffix('_tile')}_{word}"
+
+    # -- a tile's place --------------------------------------------------------------------------------------------
+
+    def place(self) -> Function:
+        """``pid`` -> the loop variables of a tile, and how many steps its loop takes."""
+        writer, p = self.fresh(), self.plan
+        trips = [writer.ints.iterations(loop) for loop in p.loops]
+        write_variables(writer, p.loops, trips, "pid")
+        for loop, count in zip(p.loops, trips, strict=True):
+            if loop.var in p.loop.stop.loop_vars() and loop.start == num(0):
+                name = writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
+                last = int_op("*", int_op("-", count, num(1)), loop.step)
+                writer.out.put(f"{name} = {tidy(writer.int_text(last))} - {name}  # the longest first")
+        writer.out.at = p.loop.span.line
+        count = int_op("cdiv", int_op("-", p.loop.stop, p.loop.start), p.loop.step)
+        code = tidy(writer.int_text(count))
+        whole = writer.ints.nonnegative(count.args[0]) if count.kind is IntKind.OP else True
+        writer.out.put(f"steps = {code if whole else f'tl.cast({code}, tl.int32)'}")
+        writer.out.at = 0
+        writer.out.put(f"return {', '.join([*self._variables(writer), 'steps'])}")
+        return Function(
+            f"{self.name}_place", "Where tile ``pid`` lies, and how many steps its loop takes.", writer.out.lines
+        )
+
+    def tiles(self) -> IntExpr:
+        total: IntExpr = num(1)
+        for loop in self.plan.loops:
+            total = int_op("*", total, self.writer.ints.iterations(loop))
+        return total
+
+    def _tile_text(self, writer: KernelWriter) -> str:
+        """The number of tiles, by the rows of a whole tile."""
+        return writer.ints.spell(self.tiles(), lambda e: "tile_rows" if e.name == self.plan.rows else e.name)
+
+    def _variables(self, writer: KernelWriter) -> list[str]:
+        return [writer.int_text(IntExpr(IntKind.LOOP, name=loop.var)) for loop in self.plan.loops]
+
+    def begin(self, writer: KernelWriter, place: Function) -> None:
+        """The loop over tiles, where one program computes many."""
+        out = writer.out
+        turns = self.plan.in_turn and writer.values.layouts is not None
+        if self.plan.persistent:
+            out.put("at = 0")
+            out.put(f"tile_count = {'who' if turns else '0'}")
+            total = tidy(writer.int_text(self.tiles()))
+            if self.plan.shares and writer.values.layouts is not None:
+                out.put(f"tile_rows: gl.constexpr = {self.plan.rows} * GROUPS")
+                total = tidy(self._tile_text(writer))
+            first, step = "gl.program_id(0)", "gl.num_programs(0)"
+            if turns:
+                first, step = f"{first} + who * {step}", f"GROUPS * {step}"
+            out.put(f"for pid in range({first}, {total}, {step}):")
+            out.depth += 1
+        else:
+            out.put("pid = gl.program_id(0)")
+        whole = self.plan.shares and writer.values.layouts is not None
+        args = [f"{n} * GROUPS" if whole and n == self.plan.rows else n for n in place.parameters[1:]]
+        out.put(f"{', '.join([*self._variables(writer), 'steps'])} = {place.name}({', '.join(['pid', *args])})")
+        if turns:
+            out.put("at = tile_count * steps")
+
+    def end(self, writer: KernelWriter) -> None:
+        if self.plan.persistent:
+            turns = self.plan.in_turn and writer.values.layouts is not None
+            if not turns:
+                writer.out.put("at += steps")
+            writer.out.put(f"tile_count += {'GROUPS' if turns else '1'}")
+            writer.out.depth -= 1
+
+    def step(self, writer: KernelWriter, t: str) -> str:
+        """The loop variable's value at step ``t``."""
+        p = self.plan
+        step, start = writer.int_text(p.loop.step), p.loop.start
+        code = f"{t} * {step}"
+        return tidy(code if start == num(0) else f"{writer.int_text(start)} + {code}")
+
+    def count(self, t: str) -> str:
+        return f"(at + {t})" if self.plan.persistent else t if t.isalnum() else f"({t})"
+
+    # -- the warp that loads ---------------------------------------------------------------------------------------
+
+    def loads(self, place: Function) -> Function:
+        writer, p = self.fresh(), self.plan
+        out = writer.out
+        self.begin(writer, place)
+        for load in p.resident:
+            out.at = load.span.line
+            ready = self.barrier([load], "ready")
+            if p.persistent:
+                out.put(f"mbarrier.wait({self.barrier([load], 'free')}, (tile_count & 1) ^ 1)")
+            self._copy(writer, [load], ready, "")
+        out.at = p.loop.span.line
+        out.put("for t in range(0, steps):")
+        out.depth += 1
+        writer.ints.loops[p.loop.var] = p.loop
+        var = writer.int_text(IntExpr(IntKind.LOOP, name=p.loop.var))
+        out.put(f"{var} = {self.step(writer, 't')}")
+        out.put(f"slot = {self.count('t')} % STAGES")
+        out.put(f"phase = {self.count('t')} // STAGES & 1")
+        for group in p.streams:
+            out.at = group[0].span.line
+            out.put(f"mbarrier.wait({self.barrier(group, 'free')}.index(slot), phase ^ 1)")
+            self._copy(writer, group, f"{self.barrier(group, 'ready')}.index(slot)", ".index(slot)")
+        out.depth -= 1
+        out.at = 0
+        self.end(writer)
+        return Function(f"{self.name}_loads", "One warp: the copy engine fills each buffer once it is free.", out.lines)
+
+    def _copy(self, writer: KernelWriter, group: Sequence[Load], ready: str, slot: str) -> None:
+        sources = [self.boxes[id(load)] for load in group]
+        size = " + ".join(f"{s.name}.block_type.nbytes" for s in sources)
+        writer.out.put(f"mbarrier.expect({ready}, {size})")
+        for load, source in zip(group, sources, strict=True):
+            writer.out.at = load.span.line
+            target = f"{self.buffer(load)}{slot}"
+            if len(source.box.block) > 2:
+                target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
+            at = ", ".join(tidy(writer.int_text(a)) for a in source.box.at)
+            writer.out.put(f"tma_load({source.name}, [{at}], {ready}, {target})")
+
+    # -- the kernel ------------------------------------------------------------------------------------------------
+
+    def kernel(self, loads: Function, multiplies: Function) -> Function:
+        writer, p = self.fresh(), self.plan
+        put = writer.out.put
+        barriers: list[tuple[str, int, str]] = []
+        for load in p.resident:
+            shape = f"[{', '.join(writer.int_text(e) for e in load.tile.shape)}]"
+            put(self._memory(self.buffer(load), self.boxes[id(load)].name, shape, shape))
+            barriers.append((self.barrier([load], "ready"), 0, "1"))
+            if p.persistent:
+                barriers.append((self.barrier([load], "free"), 0, "GROUPS"))
+        for group in p.streams:
+            for load in group:
+                extents = ", ".join(writer.int_text(e) for e in load.tile.shape)
+                put(self._memory(self.buffer(load), self.boxes[id(load)].name, f"[STAGES, {extents}]", f"[{extents}]"))
+            takers = "1" if p.in_turn else "GROUPS"
+            barriers += [(self.barrier(group, "ready"), 1, "1"), (self.barrier(group, "free"), 1, takers)]
+        if p.async_store is not None:
+            shape = ", ".join(self._shared(writer.int_text(e), "") for e in p.async_store.region.shape)
+            copies = "GROUPS, " if p.groups > 1 else ""
+            put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{copies}{shape}]", f"[{shape}]"))
+        if p.in_turn:
+            put("turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())")
+            put("for turn in gl.static_range(GROUPS):")
+            put("    mbarrier.init(turns.index(turn), count=1)")
+        for name, many, _ in barriers:
+            put(
+                f"{name} = gl.allocate_shared_memory(gl.int64, [{'STAGES, ' if many else ''}1], "
+                "mbarrier.MBarrierLayout())"
+            )
+        for name, many, count in barriers:
+            if not many:
+                put(f"mbarrier.init({name}, count={count})")
+        put("for slot in gl.static_range(STAGES):")
+        for name, many, count in barriers:
+            if many:
+                put(f"    mbarrier.init({name}.index(slot), count={count})")
+        put("fence_async_shared()")
+        put("gl.warp_specialize([")
+        for who in range(p.groups):
+            args = [self._shared(name, str(who)) for name in multiplies.parameters]
+            put(f"    ({multiplies.name}, ({', '.join(args)},)),")
+        put(f"    ({loads.name}, ({', '.join(loads.parameters)},)),")
+        workers = ["WARPS"] * (p.groups - 1) + ["1"]
+        registers = [str(p.registers)] * (p.groups - 1) + [str(LOADER_REGISTERS)]
+        put(f"], [{', '.join(workers)}], [{', '.join(registers)}])")
+        words = f"{p.groups} group{'s' * (p.groups > 1)} of {p.warps // p.groups} warps multiply, one warp loads"
+        return Function(
+            f"{self.name}_asynchronous", f"{words}; {p.shared_bytes:,} bytes of shared memory.", writer.out.lines
+        )
+
+    def _memory(self, name: str, source: str, shape: str, block: str) -> str:
+        layout = f"gl.NVMMASharedLayout.get_default_for({block}, {source}.dtype)"
+        return f"{name} = gl.allocate_shared_memory({source}.dtype, {shape}, {layout})"
+
+    def _shared(self, name: str, who: str) -> str:
+        if name == "who":
+            return who
+        if name == self.plan.rows and self.plan.shares:
+            return f"{name} // GROUPS"
+        return name
+
+
+__all__ = ["Roles"]

@@ -1,0 +1,157 @@
+"""Asynchronous kernels for Hopper: each hint shows in the source, limits are kept, and the SASS has what was asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
+from kernellab.lowering.gluon.names import known
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+
+HOPPER = Target("triton", Backend.CUDA, find_chip("NVIDIA H100"))
+AMPERE = Target("triton", Backend.CUDA, find_chip("NVIDIA A100"))
+_BF16 = "dtype=torch.bfloat16"
+PRODUCT = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(x, w, b):
+    return F.gelu(F.linear(x, w, b))
+
+def inputs():
+    return torch.randn(2048, 520, {_BF16}), torch.randn(4096, 520, {_BF16}), torch.randn(4096, {_BF16})
+"""
+ATTENTION = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+def inputs():
+    return torch.randn(2, 8, 1000, 128, {_BF16}), *(torch.randn(2, 4, 1000, 128, {_BF16}) for _ in range(2))
+"""
+WINDOW = f"""
+import torch
+
+def reference(q, k, v):
+    scores = q @ k.transpose(-1, -2) / 8.0
+    n = torch.arange(q.shape[-2], device=q.device)
+    away = n[:, None] - n[None, :]
+    return torch.softmax(scores.masked_fill((away < 0) | (away >= 256), float("-inf")), -1) @ v
+
+def inputs():
+    return tuple(torch.randn(4, 2048, 64, {_BF16}) for _ in range(3))
+"""
+
+
+def first_sketch(text: str, target: Target = HOPPER) -> str:
+    return RulesDesigner().designs(DesignBrief(load_task(text, "case"), target))[0].sketch
+
+
+def lowered(sketch: str, text: str, target: Target = HOPPER) -> str:
+    program = load_program(sketch)
+    return lower(program, bind(program, load_task(text, "case"), {}, target), target).files["kernel.py"]
+
+
+@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW])
+def test_first_designs_for_hopper_are_asynchronous_and_say_so(text: str) -> None:
+    source = lowered(first_sketch(text), text)
+    assert "case: Gluon" in source
+    assert "warp_specialize" in source and "kl_asynchronous(" in source
+    assert "@triton.jit" in source, "a Triton kernel runs what the copy engine refuses"
+
+
+@pytest.mark.parametrize("text", [PRODUCT, ATTENTION])
+def test_other_chips_get_the_triton_kernel_alone(text: str) -> None:
+    assert "gluon" not in lowered(first_sketch(text, AMPERE), text, AMPERE)
+    source = lowered(first_sketch(text), text, AMPERE)
+    assert "case: Triton, since NVIDIA A100 has no copy engine" in source
+    assert "warp_specialize" not in source
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (PRODUCT, ', "copy_engine"'), (PRODUCT, ', "warp_roles", 2'), (PRODUCT, ', "ahead"'),
+        (PRODUCT, ', "async_store"'), (PRODUCT, ', "persistent"'), (PRODUCT, ', "in_turn"'),
+        (ATTENTION, ', "copy_engine"'), (ATTENTION, ', "warp_roles", 2'), (ATTENTION, ', "ahead"'),
+    ],
+)  # fmt: skip
+def test_without_a_hint_the_source_is_another(text: str, hint: str) -> None:
+    sketch = first_sketch(text)
+    if text is PRODUCT:
+        # all of the hints, whichever the tile's model prefers
+        roles = '"warp_roles", 2, "in_turn", "ahead"'
+        sketch = sketch.replace('"warp_roles", 1, "ahead"', roles).replace("BN = 256", "BN = 128")
+    assert hint in sketch
+    whole = lowered(sketch, text)
+    assert "case: Gluon" in whole
+    code = [lowered_text.split("#| sketch")[0] for lowered_text in (whole, lowered(sketch.replace(hint, ""), text))]
+    assert code[0] != code[1]
+
+
+def test_early_products_are_awaited_after_the_work_that_they_overlap() -> None:
+    source = lowered(first_sketch(ATTENTION), ATTENTION)
+    step = source[source.index("next_scores = warpgroup_mma") :]
+    assert step.index("kl_reduce_max") < step.index("scores = warpgroup_mma_wait(1, [next_scores])")
+    late = lowered(first_sketch(ATTENTION).replace(', "ahead"', ""), ATTENTION)
+    assert "next_scores" not in late and "warp_specialize" in late
+
+
+def test_a_sketch_whose_buffers_do_not_fit_stays_in_triton_with_the_bytes() -> None:
+    sketch = first_sketch(ATTENTION).replace("num_stages = 2", "num_stages = 4")
+    source = lowered(sketch, ATTENTION)
+    assert "bytes of shared memory; NVIDIA H100 gives a block 232,448" in source
+    assert "warp_specialize" not in source
+
+
+def test_a_window_starts_at_its_first_key_and_masks_only_its_edges() -> None:
+    sketch = first_sketch(WINDOW)
+    assert "range(max(0, " in sketch
+    assert " or " in next(line for line in sketch.splitlines() if line.strip().startswith("if "))
+    assert "guarded_to" in lowered(sketch, WINDOW)
+
+
+@pytest.fixture(scope="module")
+def sass(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, int]]]:
+    if known():
+        pytest.skip(known())
+    folder = tmp_path_factory.mktemp("sass")
+    for name, text in (("product", PRODUCT), ("attention", ATTENTION), ("window", WINDOW)):
+        (folder / f"{name}.py").write_text(lowered(first_sketch(text), text))
+        space: dict[str, object] = {}
+        exec(text, space)
+        torch.save(list(space["inputs"]()), folder / f"{name}.pt")  # type: ignore[operator]
+    script = Path(__file__).parent / "sass_for_hopper.py"
+    files = [str(folder / f"{name}.py") for name in ("product", "attention", "window")]
+    env = {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache")}
+    env.pop("TRITON_INTERPRET", None)
+    done = subprocess.run([sys.executable, str(script), *files], capture_output=True, text=True, env=env, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
+    return {Path(path).stem: kernels for path, kernels in json.loads(line).items()}
+
+
+@pytest.mark.parametrize("name", ["product", "attention", "window"])
+def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills_nothing(
+    sass: dict[str, dict[str, dict[str, int]]], name: str
+) -> None:
+    facts = sass[name]["case_asynchronous"]
+    assert facts["HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
+    assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
+    assert facts["registers"] <= 168 and facts["shared"] <= 232448
+    assert bool(facts["UTMASTG"]) == (name == "product")
