@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernellab.notebook.language.place import before, in_comment, names_in_sight, open_string
-from kernellab.notebook.protocol import Completion
+from kernellab.notebook.protocol import Completion, CompletionKind
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
 
@@ -66,5 +66,5 @@ def _dtypes() -> list[Completion]:
     return [_entry(name, "type", info, "") for name, info in DTYPES.items()]
 
 
-def _entry(label: str, kind: str, detail: str, info: str) -> Completion:
+def _entry(label: str, kind: CompletionKind, detail: str, info: str) -> Completion:
     return {"label": label, "kind": kind, "detail": detail, "info": info, "insert": label}

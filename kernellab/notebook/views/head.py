@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from kernellab.notebook.board.predictions import Predictions
-from kernellab.notebook.protocol import PROTOCOL, BestFigures, Card, Head, Headroom, LedgerFigures
+from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
@@ -118,10 +118,10 @@ def _elsewhere(state: State) -> bool:
     return state.status is SessionStatus.PAUSED and state.reason == ELSEWHERE
 
 
-def can(state: State) -> dict[str, bool]:
+def can(state: State) -> dict[Button, bool]:
     """Which buttons do something in this state."""
     if _elsewhere(state):
-        return dict.fromkeys(("step", "run", "pause", "fork", "stop", "approve", "edit"), False)
+        return dict.fromkeys(get_args(Button), False)
     question, turn = state.question, state.head_turn
     asked = question is not None and question.kind is QuestionKind.BRIEF
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
