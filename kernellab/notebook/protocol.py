@@ -580,6 +580,12 @@ class Traits(TypedDict):
     beat: int
 
 
+class Ping(TypedDict):
+    """Answered at once, whatever else is under way: is the line to the kernel whole?"""
+
+    ping: Literal[True]
+
+
 class _Done(TypedDict):
     kind: Literal["done"]
     id: str

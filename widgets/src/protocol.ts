@@ -554,6 +554,11 @@ export interface Traits {
   beat: number;
 }
 
+/** Answered at once, whatever else is under way: is the line to the kernel whole? */
+export interface Ping {
+  ping: true;
+}
+
 /** A decision was taken. */
 export interface Done {
   kind: "done";

@@ -36,8 +36,6 @@ from kernellab.notebook.views.touches import touches
 from kernellab.records import Role
 from kernellab.session import Session
 
-#: questions of the editor: they share one thread, and a newer check makes an older one pointless
-QUICK = frozenset(("check", "complete", "hover"))
 _EXPECTS: Mapping[Role, Expected] = {Role.DESIGNER: "sketch", Role.CODER: "code", Role.CONDUCTOR: "route"}
 
 
