@@ -104,6 +104,8 @@ class BestFigures(TypedDict):
     headroom: Headroom | None
     trust: str
     label: str
+    #: numbers of the candidates whose intervals overlap that of the best
+    tied: list[int]
 
 
 class LedgerFigures(TypedDict):
@@ -407,7 +409,7 @@ class Artefact(TypedDict):
 
 class CandidateRow(TypedDict):
     """A candidate: a Coder's turn and its verdict's figures, None while there are none. `value` is the speedup's
-    number."""
+    number and ``low`` the lower end of its interval."""
 
     turn: str
     number: int
@@ -418,8 +420,11 @@ class CandidateRow(TypedDict):
     time: Figure | None
     speedup: Figure | None
     value: float | None
+    low: float | None
     note: str
     best: bool
+    #: does its interval overlap that of the best?
+    tied: bool
 
 
 class CandidatePage(TypedDict):

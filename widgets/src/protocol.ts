@@ -83,6 +83,8 @@ export interface BestFigures {
   headroom: Headroom | null;
   trust: string;
   label: string;
+  /** numbers of the candidates whose intervals overlap that of the best */
+  tied: number[];
 }
 
 export interface LedgerFigures {
@@ -387,7 +389,8 @@ export interface Artefact {
 }
 
 /**
- * A candidate: a Coder's turn and its verdict's figures, null while there are none. `value` is the speedup's number.
+ * A candidate: a Coder's turn and its verdict's figures, null while there are none. `value` is the speedup's number
+ * and `low` the lower end of its interval.
  */
 export interface CandidateRow {
   turn: string;
@@ -399,8 +402,11 @@ export interface CandidateRow {
   time: Figure | null;
   speedup: Figure | null;
   value: number | null;
+  low: number | null;
   note: string;
   best: boolean;
+  /** does its interval overlap that of the best? */
+  tied: boolean;
 }
 
 export interface CandidatePage {

@@ -48,7 +48,7 @@ def head(
 ) -> Head:
     """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
     ``stages`` are what running verifications have behind them, by turn."""
-    best = state.best()
+    standings = state.standings()
     target = state.target
     return {
         "protocol": PROTOCOL,
@@ -69,13 +69,13 @@ def head(
         "role_choices": {role.value: choices(state.roles.get(role, "rules")) for role in played(state)},
         "can": can(state),
         "card": card(state, looked_at(state, shown)),
-        "best": best_figures(best) if best else None,
+        "best": best_figures(standings[0], standings[1:]) if standings else None,
         "ledger": ledger_figures(ledger) if ledger and (ledger["total"]["requests"] or ledger["budget"]) else None,
         "teaching": predictions is not None,
         "prediction": predictions.view(state) if predictions is not None else None,
         "comparing": comparing,
         "sol_ms": state.bound_ms,
-        "call": _call(state, facts) if best else "",
+        "call": _call(state, facts) if standings else "",
     }
 
 
@@ -264,8 +264,8 @@ def _proposed(turn: Turn) -> Card:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def best_figures(best: Best) -> BestFigures:
-    """``BestFigures``: the fastest candidate, each number with what it means."""
+def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
+    """``BestFigures``: the fastest candidate, each number with what it means; ``others`` come after it."""
     verdict = best.verdict
     time, where = verdict.time, "; ".join(filter(None, [TRUST_WORDS[verdict.trust], machine(verdict)]))
     headroom: Headroom | None = None
@@ -300,6 +300,7 @@ def best_figures(best: Best) -> BestFigures:
         "headroom": headroom,
         "trust": verdict.trust.value,
         "label": verdict.label,
+        "tied": [other.number for other in others if best.tied(other)],
     }
 
 
