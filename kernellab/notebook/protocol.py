@@ -583,37 +583,3 @@ class Traits(TypedDict):
     shown: str
     #: grows every few seconds while the kernel lives
     beat: int
-
-
-class Ping(TypedDict):
-    """Answered at once, whatever else is under way: is the line to the kernel whole?"""
-
-    ping: Literal[True]
-
-
-class _Done(TypedDict):
-    kind: Literal["done"]
-    id: str
-
-
-class Done(_Done, total=False):
-    """A decision was taken."""
-
-    #: a sentence with its remedy: nothing was done
-    error: str
-    #: a sentence to show
-    note: str
-
-
-class _Answer(TypedDict):
-    kind: Literal["answer"]
-    id: str
-
-
-class Answer(_Answer, total=False):
-    value: object
-    error: str
-
-
-FromKernel = Done | Answer
-"""The reply to a message of the same id."""

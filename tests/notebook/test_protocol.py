@@ -136,7 +136,7 @@ def test_what_real_sessions_sent_keeps_to_the_protocol(path: Path) -> None:
     answers = typing.get_type_hints(requests.Answers)
     if path.stem == "answers":
         for name, reply in dumped.items():
-            assert not misfits(reply, protocol.Answer, name)
+            assert not misfits(reply, requests.Answer, name)
             value = answers.get(name.split("_")[0])
             assert not (value and misfits(reply["value"], value, name))
     elif path.stem == "exchange":

@@ -560,31 +560,6 @@ export interface Traits {
   beat: number;
 }
 
-/** Answered at once, whatever else is under way: is the line to the kernel whole? */
-export interface Ping {
-  ping: true;
-}
-
-/** A decision was taken. */
-export interface Done {
-  kind: "done";
-  id: string;
-  /** a sentence with its remedy: nothing was done */
-  error?: string;
-  /** a sentence to show */
-  note?: string;
-}
-
-export interface Answer {
-  kind: "answer";
-  id: string;
-  value?: unknown;
-  error?: string;
-}
-
-/** The reply to a message of the same id. */
-export type FromKernel = Done | Answer;
-
 export interface Move {
   action: "step" | "run" | "pause" | "stop";
 }
@@ -808,6 +783,31 @@ export interface Answers {
   memory: MemoryPage;
   export: Download;
 }
+
+/** Answered at once, whatever else is under way: is the line to the kernel whole? */
+export interface Ping {
+  ping: true;
+}
+
+/** A decision was taken. */
+export interface Done {
+  kind: "done";
+  id: string;
+  /** a sentence with its remedy: nothing was done */
+  error?: string;
+  /** a sentence to show */
+  note?: string;
+}
+
+export interface Answer {
+  kind: "answer";
+  id: string;
+  value?: unknown;
+  error?: string;
+}
+
+/** The reply to a message of the same id. */
+export type FromKernel = Done | Answer;
 
 /** What each trait holds before the kernel has said anything. */
 export const EMPTY: Traits = {
