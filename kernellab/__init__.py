@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from kernellab import evolve
     from kernellab.errors import KernellabError
+    from kernellab.model_integration import install, profile, uninstall
     from kernellab.session import Session, design
     from kernellab.task import Dim, load_task
-    from kernellab.whole import install, profile, uninstall
 
 __version__ = "0.1.0"
 
@@ -39,15 +39,15 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-_HOMES = {
+_MODULES = {
     "Dim": "kernellab.task",
     "load_task": "kernellab.task",
     "KernellabError": "kernellab.errors",
     "Session": "kernellab.session",
     "design": "kernellab.session",
-    "profile": "kernellab.whole",
-    "install": "kernellab.whole",
-    "uninstall": "kernellab.whole",
+    "profile": "kernellab.model_integration",
+    "install": "kernellab.model_integration",
+    "uninstall": "kernellab.model_integration",
 }
 
 
@@ -68,12 +68,12 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 def __getattr__(name: str) -> Any:
     if name == "evolve":  # a module that can be called
         return import_module("kernellab.evolve")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'kernellab' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "evolve"})
+    return sorted({*globals(), *_MODULES, "evolve"})

@@ -36,7 +36,7 @@ SHARES = {
     "designer/test_practice.py": 60,
     "bench/test_bench_memory.py": 4,
     "bench/test_builtin.py": 14,
-    "whole/test_gradient.py": 3,
+    "model_integration/test_gradient.py": 3,
     "bench/test_scale.py": 7,
     "dsls/test_by_documents.py": 4,
     "teach/test_answers.py": 4,

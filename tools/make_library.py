@@ -32,7 +32,7 @@ from kernellab.memory.features import features
 from kernellab.memory.library import decoded, encoded, shipped, write
 from kernellab.memory.records import Kernel, Provenance
 from kernellab.memory.store import Row
-from kernellab.session.offer import is_worth, kernel_of
+from kernellab.session.memory_export import is_worth, kernel_of
 from kernellab.task import load_task
 from kernellab.tuning import WorkerMeasure, tune
 from kernellab.tuning.space import Point, Space

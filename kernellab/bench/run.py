@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kernellab.bench.one import DEADLINE, Job
 from kernellab.bench.order import quickest_first
 from kernellab.bench.rows import Row
+from kernellab.bench.run_problem import DEADLINE, Job
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.errors import TaskError
-from kernellab.task.given.cases import CHOSEN, Listed
+from kernellab.task.call_inputs.cases import CHOSEN, Listed
 
 if TYPE_CHECKING:
     from kernellab.task import Task

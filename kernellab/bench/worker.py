@@ -1,6 +1,6 @@
 """A process that designs problems one after another: ``python -m kernellab.bench.worker``.
 
-Each line on stdin is a :class:`~kernellab.bench.one.Job`; each line on the standard output that it was started with
+Each line on stdin is a :class:`~kernellab.bench.run_problem.Job`; each line on the standard output it was started with
 is the Row that came of it, or a word on the way: ``waits`` for memory of the device, ``begins`` when it has it, or
 ``later`` instead of a row. What a task prints goes to stderr. It ends with its stdin.
 """
@@ -11,8 +11,8 @@ import os
 import sys
 import time
 
-from kernellab.bench.one import BEGINS, LATER, WAITS, Job, Later, named, run_job
 from kernellab.bench.rows import Row
+from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, Later, named, run_job
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from kernellab.bench.one import BEGINS, LATER, WAITS, Job, named
 from kernellab.bench.rows import Row
+from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, named
 from kernellab.verifier.judge import turns
 
 #: how often a waiting thread looks whether it is to end

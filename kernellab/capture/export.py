@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
-from kernellab.capture.apart import APART, EARLY, WITH_PLACES
+from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader

@@ -77,7 +77,7 @@ def bench(
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
     from kernellab.session.start import check_coder
-    from kernellab.verifier.protocol.requested import fidelity
+    from kernellab.verifier.protocol.option_words import fidelity
 
     check_coder(dsl, roles)
     precision = fidelity(precision) or STRICT

@@ -128,7 +128,7 @@ def _options(
         return {}
     if level == "T0":
         raise SessionError("--level T0 runs no kernel, so it verifies none.", "Choose T1, T2, T3 or T4.")
-    from kernellab.verifier.protocol.requested import verify_options
+    from kernellab.verifier.protocol.option_words import verify_options
 
     wanted = verify_options(baseline, level or "T2", repeat, allow_library, precision=precision or "")
     return wanted.model_dump(mode="json", exclude_defaults=True)
@@ -188,8 +188,8 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
     """What came of the backward, where the task asks for one."""
-    from kernellab.cli.whole.gradient import backward_of
-    from kernellab.whole.gradient.derive import said_true
+    from kernellab.cli.model.gradient import backward_of
+    from kernellab.model_integration.gradient.derive import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
         return {}
@@ -233,7 +233,7 @@ def _worded(words: str, roles: str | None, budget: str | None, yes: bool) -> Des
     from kernellab.agents.roles import is_model, parse_roles
     from kernellab.records import Role
     from kernellab.session import DesignRequest
-    from kernellab.session.turn.wording import propose_task
+    from kernellab.session.turn.task_from_text import propose_task
 
     specs, _ = parse_roles(roles)
     spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")

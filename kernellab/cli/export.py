@@ -11,7 +11,7 @@ from kernellab.cli.output import emit, say
 from kernellab.errors import SessionError, counted
 
 if TYPE_CHECKING:
-    from kernellab.takehome import Package, Taken
+    from kernellab.export import Package, VerifiedKernel
 
 replay_app = typer.Typer(
     help="Record a session's exchanges with models, to replay them.", no_args_is_help=True, rich_markup_mode=None
@@ -77,13 +77,13 @@ def export(
     kernels = [_taken(session) for session in sessions]
     files: dict[str, str] = {}
     if out is not None or wheel is not None:
-        from kernellab.takehome import package
+        from kernellab.export import package
 
         made = package(kernels, graph=graph)
         if out is not None:
             files[layout] = str(_write(made, layout, out, licence))
         if wheel is not None:
-            from kernellab.takehome.wheel import write_wheel
+            from kernellab.export.wheel import write_wheel
 
             files["wheel"] = str(write_wheel(made, wheel, version, prebuilt))
     files |= _of_one(kernels[0], capsule, solution)
@@ -97,15 +97,15 @@ def export(
     return 0
 
 
-def _of_one(kernel: Taken, capsule: Path | None, solution: Path | None) -> dict[str, str]:
+def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None) -> dict[str, str]:
     """Writes what holds one kernel; the files by what they are."""
     files: dict[str, str] = {}
     if capsule is not None:
-        from kernellab.takehome.capsule import write_capsule
+        from kernellab.export.capsule import write_capsule
 
         files["capsule"] = str(write_capsule(kernel, capsule))
     if solution is not None:
-        from kernellab.takehome.layouts import write_solution
+        from kernellab.export.layouts import write_solution
 
         one, beside = write_solution(kernel, solution)
         files |= {"solution": str(one), "definition": str(beside)}
@@ -115,7 +115,7 @@ def _of_one(kernel: Taken, capsule: Path | None, solution: Path | None) -> dict[
 _LAYOUTS = ("module", "package", "kernels")
 
 
-def _taken(session: str) -> Taken:
+def _taken(session: str) -> VerifiedKernel:
     from kernellab.session import open_session
 
     found = open_session(session, resume=False)
@@ -128,8 +128,8 @@ def _taken(session: str) -> Taken:
 
 def _write(made: Package, layout: str, out: Path, licence: str) -> Path:
     from kernellab.content import written
-    from kernellab.takehome import module_text
-    from kernellab.takehome.layouts import write_kernels
+    from kernellab.export import module_text
+    from kernellab.export.layouts import write_kernels
 
     if layout == "module":
         return written(out, module_text(made))

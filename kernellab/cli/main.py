@@ -27,11 +27,11 @@ from kernellab.cli.language.sketch import sketch_app
 from kernellab.cli.language.tune import tune as _tune
 from kernellab.cli.lens import lens
 from kernellab.cli.memory import memory_app
+from kernellab.cli.model.profile import profile
 from kernellab.cli.output import say
 from kernellab.cli.throughput import throughput
 from kernellab.cli.tools import doctor, lab
 from kernellab.cli.verify import rank, verify
-from kernellab.cli.whole.profile import profile
 from kernellab.errors import KernellabError
 
 #: typer carries a click of its own in some versions and takes the installed one in others

@@ -36,7 +36,7 @@ def search(
     json: Json = False,
 ) -> int:
     """Find kernels of the task's computation, or whose words match. Exit 1 when nothing is found."""
-    from kernellab.session.memories import by_task, by_words
+    from kernellab.session.memory_use import by_task, by_words
     from kernellab.task import load_task
 
     memory = _open(store)
@@ -114,8 +114,8 @@ def verify(
     json: Json = False,
 ) -> int:
     """Verify entries again on this machine; one that fails is forgotten. Exit 1 when one did not pass."""
-    from kernellab.bench.known import tasks_of_library
-    from kernellab.session.memories import refresh, to_verify, verify_again
+    from kernellab.bench.library_tasks import tasks_of_library
+    from kernellab.session.memory_use import refresh, to_verify, verify_again
     from kernellab.verifier import Verifier
 
     memory = _open(store)
@@ -174,7 +174,7 @@ def export(
     json: Json = False,
 ) -> int:
     """Write every kernel of this workspace as one JSON line, in the form that import reads."""
-    from kernellab.session.memories import export as write
+    from kernellab.session.memory_use import export as write
 
     count = write(_open(store), out)
     if json:
@@ -216,7 +216,7 @@ def judge(
 @memory_app.command("stats")
 def stats(store: Store = "", json: Json = False) -> int:
     """Count the entries by table, DSL and family."""
-    from kernellab.session.memories import stats as counts
+    from kernellab.session.memory_use import stats as counts
 
     found = counts(_open(store))
     if json:
@@ -250,7 +250,7 @@ def rebuild(store: Store = "", json: Json = False) -> int:
 
 
 def _open(uri: str) -> Memory:
-    from kernellab.session.memories import open_memory
+    from kernellab.session.memory_use import open_memory
 
     return open_memory(find_workspace(), uri)
 
@@ -259,7 +259,7 @@ def _taken(memory: Memory, names: list[str]) -> Iterator[tuple[str, int]]:
     """Each name with how many of its kernels were new; a task's name is its session's before it is its search's."""
     from kernellab.evolve.run import is_run, open_run, runs
     from kernellab.session import open_session, sessions
-    from kernellab.session.offer import offer
+    from kernellab.session.memory_export import offer
 
     known = sessions()
     designed = {*known, *(id.rpartition("-")[0] for id in known)}

@@ -56,7 +56,7 @@ def verify(
     from kernellab.task import load_task
     from kernellab.task.audit import admit
     from kernellab.verifier import Verifier
-    from kernellab.verifier.protocol.requested import plain_dsl, verify_options
+    from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
 
     # what is wrong with the call is told before anything is loaded
     options = verify_options(baseline, level, repeat, allow_library, dsl, precision or "")
@@ -89,7 +89,7 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool) -> int:
             f"{path} was given without a source and is not a capsule.",
             "Run kernellab verify TASK SOURCE, or name one capsule.",
         )
-    from kernellab.takehome.capsule import again, facts, read_capsule
+    from kernellab.export.capsule import again, facts, read_capsule
 
     capsule = read_capsule(path)
     with Progress() as told:
@@ -125,7 +125,7 @@ def rank(
     from kernellab.task import load_task
     from kernellab.task.audit import admit
     from kernellab.verifier import RankOptions, Verifier
-    from kernellab.verifier.protocol.requested import plain_dsl
+    from kernellab.verifier.protocol.option_words import plain_dsl
 
     candidates = [(path, read_source(path, dsl, plain_dsl())) for path in sources]
     loaded = load_task(task)

@@ -45,7 +45,7 @@ from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import check_model, memory_defaults, model_settings
 from kernellab.session.start import design, task_text
 from kernellab.task import load_task
-from kernellab.verifier.protocol.requested import fidelity
+from kernellab.verifier.protocol.option_words import fidelity
 
 if TYPE_CHECKING:
     from kernellab.session.session import Session

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kernellab.dsls.spec import knowledge_roots
 from kernellab.errors import LoweringError
-from kernellab.lowering.carried import with_sketch
+from kernellab.lowering.embedded_sketch import with_sketch
 from kernellab.lowering.tunables import fixed_tunables
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding

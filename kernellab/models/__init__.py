@@ -17,8 +17,8 @@ from kernellab.models.keys import scrub
 from kernellab.models.ledger import Ledger, Totals, added
 from kernellab.models.opening import open_model
 from kernellab.models.replay import Replay, ReplayModel, read_replay, write_replay
+from kernellab.models.role_client import Talk
 from kernellab.models.settings import MODEL_ROLES, Configured, ModelSettings, Price, RoleSettings, configured
-from kernellab.models.talk import Talk
 
 __all__ = [
     "MODEL_ROLES", "THINKING", "TIME_LIMITS", "Budget", "ChatModel", "ChatReply", "ChatRequest", "Configured",

@@ -24,7 +24,7 @@ from kernellab.models.dialect import dialect
 from kernellab.models.keys import scrub
 from kernellab.models.ledger import added
 from kernellab.models.loop import Line, loop
-from kernellab.models.partial import Partial, split_thinking
+from kernellab.models.partial_reply import Partial, split_thinking
 from kernellab.models.settings import Endpoint, ModelSettings, Price
 from kernellab.records import Finish, Usage
 

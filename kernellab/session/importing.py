@@ -19,7 +19,7 @@ from kernellab.dsls.sources import read_source
 from kernellab.errors import MOST_BYTES, KernellabError, MemoryStoreError, counted
 from kernellab.memory.memory import Memory
 from kernellab.records import Source
-from kernellab.session.offer import imported
+from kernellab.session.memory_export import imported
 from kernellab.verifier import Verifier
 
 #: of a folder with one kernel: its task

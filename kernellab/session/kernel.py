@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, SessionError
+from kernellab.export.exportable import repeatable
 from kernellab.records import Author, Source, Verdict
-from kernellab.session.calling import check_arguments
+from kernellab.session.argument_checks import check_arguments
 from kernellab.session.record.state import Best
-from kernellab.takehome.taken import repeatable
 from kernellab.target import Backend
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class BestKernel:
     @property
     def quick(self) -> Callable[..., Any]:
         """The function for many calls: on a GPU the launches of a Triton kernel are repeated from C
-        (:mod:`kernellab.takehome.runtime.launcher`); elsewhere, and where that cannot be, :attr:`function` itself."""
+        (:mod:`kernellab.export.runtime.launcher`); elsewhere, and where that cannot be, :attr:`function` itself."""
         if self._table is None and repeatable(self.source, self._backend) and not self._task().module().written:
             self._table = _table(self.source.hash, _Held(self.source), self._backend)
         return self._table or self.function
@@ -112,7 +112,7 @@ def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:
 def _table(digest: str, held: _Held, backend: Backend | None) -> Any:
     """The launcher's way into a source, one a process: a session's ``best`` is a new object each time it is asked for.
     None where calls cannot be launched from C."""
-    from kernellab.takehome.runtime.launcher import Launcher, Unavailable
+    from kernellab.export.runtime.launcher import Launcher, Unavailable
 
     function = load(held.source, backend)
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
+from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.records import Exchange, Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
@@ -24,15 +25,14 @@ from kernellab.session.kernel import BestKernel
 from kernellab.session.manual import Account, answer, brief_of_role
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import ClaimCheck, SessionStatus, Turn
-from kernellab.session.record.shown import Candidates, SketchText, Turns, candidates_of
+from kernellab.session.record.render import Candidates, SketchText, Turns, candidates_of
 from kernellab.session.record.state import State
 from kernellab.session.record.view import Dumps, as_dict, target_words, turn_line
 from kernellab.session.turn.claims import checked
 from kernellab.session.turn.context import Bench
+from kernellab.session.turn.execute import rank
 from kernellab.session.turn.explaining import Explanation, explain
-from kernellab.session.turn.work import rank
 from kernellab.session.waiting import Teller, rest, wait
-from kernellab.takehome import Taken, module_text, package
 from kernellab.target import Backend, Target
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Session:
             MemoryStoreError, TaskError, CaptureError.
         """
         from kernellab.memory.memory import Memory
-        from kernellab.session.offer import offer
+        from kernellab.session.memory_export import offer
 
         return offer(self.memory() or Memory.open(self.workspace), self.state, asked=True)
 
@@ -336,10 +336,10 @@ class Session:
         which = parse_role(role)
         self._decide(lambda _: decisions.note(which, text))
 
-    def take_note_back(self, role: str | Role, text: str) -> None:
+    def remove_note(self, role: str | Role, text: str) -> None:
         """Remove a note of a role. Raises SessionError when the role has none of that text."""
         which = parse_role(role)
-        self._decide(lambda state: decisions.take_note_back(state, which, text))
+        self._decide(lambda state: decisions.remove_note(state, which, text))
 
     # -- playing a role ------------------------------------------------------------------------------------------------
 
@@ -466,7 +466,7 @@ class Session:
         """The text of that module."""
         return module_text(package([self.taken()]))
 
-    def taken(self) -> Taken:
+    def taken(self) -> VerifiedKernel:
         """The best kernel with all that an export says of it."""
         best = self.best
         try:
@@ -474,7 +474,7 @@ class Session:
         except KernellabError as error:
             raise SessionError(f"The task cannot be described: {error.message}", error.remedy) from None
         words = target_words(self.state)
-        return Taken(self.name, task, best.source, best.verdict, target.backend, words, best.sketch)
+        return VerifiedKernel(self.name, task, best.source, best.verdict, target.backend, words, best.sketch)
 
     @property
     def target(self) -> Target:

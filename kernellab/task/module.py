@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, TaskError
+from kernellab.task.call_inputs.cases import CHOSEN, LISTS, Listed, inputs_at, listed
+from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
+from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of
 from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.faking import faking
-from kernellab.task.given.cases import CHOSEN, LISTS, Listed, inputs_at, listed
-from kernellab.task.given.randomness import draws_by_itself, may_draw
-from kernellab.task.given.slots import Slot, arguments, filled, holes, slots_of
 from kernellab.task.values import as_tensor, device_of, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, Union, overload
 
 from kernellab.errors import TaskError
+from kernellab.task.call_inputs.cases import CHOSEN
+from kernellab.task.call_inputs.slots import is_array
 from kernellab.task.dims import Dim, Extent, TaskForm
 from kernellab.task.fit import Sizes, fit
-from kernellab.task.given.cases import CHOSEN
-from kernellab.task.given.slots import is_array
 from kernellab.task.task import OutputSpec
 
 if TYPE_CHECKING:

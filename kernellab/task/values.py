@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from kernellab.errors import TaskError
+from kernellab.task.call_inputs.slots import DENSE, is_array
 from kernellab.task.dtypes import unusable
-from kernellab.task.given.slots import DENSE, is_array
 
 #: sessions sample in threads of their own
 _SEEDING = threading.RLock()

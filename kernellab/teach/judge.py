@@ -151,7 +151,7 @@ def source_of(text: str, task: Task, dsl: str | None = None) -> Source:
     """
     from kernellab.dsls.detect import dsl_of
     from kernellab.sketch.check import load_program
-    from kernellab.verifier.protocol.requested import plain_dsl
+    from kernellab.verifier.protocol.option_words import plain_dsl
 
     if is_sketch(text):
         return lowered(load_program(text), task, dsl)

@@ -10,27 +10,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernellab.verifier.again.reproduce import reproduce
     from kernellab.verifier.client import Verifier, verify
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
+    from kernellab.verifier.reproduce.replay_case import reproduce
     from kernellab.verifier.sandbox import sandbox_level
 
 __all__ = ["RankOptions", "Verifier", "VerifyOptions", "reproduce", "sandbox_level", "verify"]
 
-_HOMES = {
+_MODULES = {
     "Verifier": "kernellab.verifier.client",
     "verify": "kernellab.verifier.client",
     "RankOptions": "kernellab.verifier.protocol.options",
     "VerifyOptions": "kernellab.verifier.protocol.options",
-    "reproduce": "kernellab.verifier.again.reproduce",
+    "reproduce": "kernellab.verifier.reproduce.replay_case",
     "sandbox_level": "kernellab.verifier.sandbox",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'kernellab.verifier' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     # importing the submodule `reproduce` sets the package attribute of that name; the function must win
     globals()[name] = value
     return value

@@ -24,13 +24,13 @@ from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Ranking, Source, StageResult, Trust, Verdict
 from kernellab.target import Backend, Target
 from kernellab.task import Task
-from kernellab.verifier.again.reproduced import reproduced
 from kernellab.verifier.audit.folder import CACHE
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.servers import ALLOCATOR, clean_environment
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
+from kernellab.verifier.reproduce.agreement import reproduced
 from kernellab.verifier.sandbox import sandbox
 
 Progress = Callable[[StageResult], None]

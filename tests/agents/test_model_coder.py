@@ -10,7 +10,7 @@ from kernellab.agents.briefs import Attempt, CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError, ModelCoder, Options
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import ModelError
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, Candidate, CompilerLine, Evidence, Role, Route, RouteKind, Source, Stage, Verdict
 from tests.agents.model_parts import AFFINE, CPU, SKETCH, line
 from tests.models.fake_server import answer

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.bench import one
-from kernellab.bench.one import Job, run_job
+from kernellab.bench import run_problem
 from kernellab.bench.report import remembered
 from kernellab.bench.rows import Gave, Row
+from kernellab.bench.run_problem import Job, run_job
 from kernellab.memory.memory import Memory
 from tests.memory.test_use import kernel_for, text
 
@@ -18,7 +18,7 @@ from tests.memory.test_use import kernel_for, text
 def test_a_run_is_told_of_relatives_alone_and_leaves_the_memory_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    monkeypatch.setattr(one, "BASELINES", ("eager",))
+    monkeypatch.setattr(run_problem, "BASELINES", ("eager",))
     memory = Memory.open(tmp_path)
     values = {"BM": 32, "BN": 64, "BK": 64}
     own, other = text(body, 96), text("torch.relu(a @ b)", 96)

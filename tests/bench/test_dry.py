@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.bench.dry import table
-from kernellab.bench.one import Job, run_job
+from kernellab.bench.run_problem import Job, run_job
 
 RELU = "import torch\n\ndef reference(x):\n    return torch.relu(x)\n\ndef inputs():\n    return torch.randn(64, 48)\n"
 TEXTS = {

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.bench import one, workers
+from kernellab.bench import run_problem, workers
 from kernellab.bench.category import category
-from kernellab.bench.one import Job, run_job
 from kernellab.bench.order import quickest_first
 from kernellab.bench.report import markdown
 from kernellab.bench.rows import Row
 from kernellab.bench.run import SuiteRequest, read_rows, rows_of, run_suite, visible_devices
+from kernellab.bench.run_problem import Job, run_job
 from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import run_jobs
 from kernellab.dsls import machine as target_detect
@@ -171,14 +171,14 @@ def test_what_needs_much_of_a_device_is_put_off_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(target_detect, "detect_target", lambda dsl: Target("triton", Backend.CUDA, chip))
     monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
     task, job, said = load_task(RELU, "relu"), _job("relu", RELU, tmp_path), list[str]()
-    with pytest.raises(one.Later), one._room(job, task, lambda: said.append("waits")):
+    with pytest.raises(run_problem.Later), run_problem._room(job, task, lambda: said.append("waits")):
         raise AssertionError("there is no room for it yet")
     assert not said
     late = job.model_copy(update={"late": True})
-    with one._room(late, task, lambda: said.append("waits")) as waited:
+    with run_problem._room(late, task, lambda: said.append("waits")) as waited:
         assert said == ["waits"] and waited < 5.0
     monkeypatch.delenv(turns.VARIABLE)
-    with one._room(job, task, lambda: None) as waited:
+    with run_problem._room(job, task, lambda: None) as waited:
         assert waited == 0.0, "nobody else is there"
 
 

@@ -40,7 +40,7 @@ from kernellab.bench.suites import load_suite
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import KernellabError
 from kernellab.lowering import lower
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target

@@ -12,7 +12,7 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import LoweringError
 from kernellab.lowering import lower
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.lowering.library_call import library_calls
 from kernellab.lowering.lift import lift
 from kernellab.records import GateState, Source, Verdict

@@ -14,7 +14,7 @@ from kernellab.evolve.run import Run
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
-from kernellab.evolve.vary.ways import WAYS
+from kernellab.evolve.vary.prompt_variants import WAYS
 from kernellab.models import Budget
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Author

@@ -151,7 +151,7 @@ def wall_us(functions: dict[str, Callable[[], Any]], rounds: int = 7, calls: int
 
 
 def host_costs() -> dict[str, float]:
-    from kernellab.takehome.runtime.launcher import Launcher, quick
+    from kernellab.export.runtime.launcher import Launcher, quick
 
     x = [torch.randn(4096, device="cuda") for _ in range(5)]
     n = x[0].numel()
@@ -224,14 +224,14 @@ def kernel_of(text: str) -> Any:
 
 def packed(name: str, task_text: str, kernel: str) -> Any:
     """A kernel written here as an exported operator, loaded in this process; what it claims is not verified."""
+    from kernellab.export import VerifiedKernel, package
     from kernellab.records import Source, Stage, Verdict
-    from kernellab.takehome import Taken, package
     from kernellab.target import Backend
     from kernellab.task import load_task
 
     source = Source(dsl="triton", files={"kernel.py": kernel})
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="written for this measurement")
-    taken = Taken(name, load_task(task_text, name), source, verdict, Backend.CUDA, "triton here")
+    taken = VerifiedKernel(name, load_task(task_text, name), source, verdict, Backend.CUDA, "triton here")
     return loaded(package([taken]))
 
 
@@ -274,10 +274,10 @@ def small_task(place: str, entry: Any, target: Any) -> dict[str, Any]:
     from kernellab.agents.briefs import CodeBrief, DesignBrief
     from kernellab.agents.rules.coder import RulesCoder
     from kernellab.agents.rules.designer import RulesDesigner
+    from kernellab.export import VerifiedKernel, package
+    from kernellab.export.runtime.launcher import Launcher
     from kernellab.records import Stage, Verdict
     from kernellab.session.kernel import load
-    from kernellab.takehome import Taken, package
-    from kernellab.takehome.runtime.launcher import Launcher
     from kernellab.task import load_task
 
     task = load_task(entry.text, entry.name)
@@ -303,7 +303,7 @@ def small_task(place: str, entry: Any, target: Any) -> dict[str, Any]:
         launchers[kind] = Launcher(lambda *a, held=held: held[0].run(host, *a), graph=kind == "graph")
         held.append(launchers[kind])
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="written for this measurement")
-    operator = loaded(package([Taken(f"{task.name}_op", task, source, verdict, target.backend, "here")]))
+    operator = loaded(package([VerifiedKernel(f"{task.name}_op", task, source, verdict, target.backend, "here")]))
     calls = {
         "eager": eager, "ordinary": partial(host, *args), "launcher": partial(launchers["launcher"].table, *args),
         "graph": partial(launchers["graph"].table, *args), "operator": partial(operator.call, *args),

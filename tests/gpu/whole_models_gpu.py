@@ -22,13 +22,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-MODELS = ROOT / "tests" / "whole" / "models"
+MODELS = ROOT / "tests" / "model_integration" / "models"
 
 
 def one(name: str, seconds: float, most: int, device: str, dsl: str, place: Path) -> dict[str, Any]:
-    from kernellab.whole import go_down, profile, uninstall
-    from kernellab.whole.shown import table
-    from kernellab.whole.swap.install import installed
+    from kernellab.model_integration import go_down, profile, uninstall
+    from kernellab.model_integration.display import table
+    from kernellab.model_integration.swap.install import installed
 
     begin = time.monotonic()
     found = profile(MODELS / f"{name}.py", device=device)

@@ -12,7 +12,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
 from kernellab.lowering import lower
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Source
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind

@@ -11,7 +11,7 @@ from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.errors import LoweringError
 from kernellab.lowering import lower
-from kernellab.lowering.carried import bare, carried, same_code
+from kernellab.lowering.embedded_sketch import bare, carried, same_code
 from kernellab.lowering.lift import lift, readings
 from kernellab.records import Source
 from kernellab.sketch.check import load_program

@@ -11,7 +11,7 @@ import torch
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
-from kernellab.lowering.carried import same_code
+from kernellab.lowering.embedded_sketch import same_code
 from kernellab.lowering.lift import readings
 from kernellab.records import Source
 from kernellab.sketch.check import load_program

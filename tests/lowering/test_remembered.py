@@ -8,7 +8,7 @@ import pytest
 
 from kernellab.dsls.machine import named_chip
 from kernellab.lowering import lower
-from kernellab.lowering.remembered import Asked, remembered
+from kernellab.lowering.kernel_cache import Asked, remembered
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target

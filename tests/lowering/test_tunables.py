@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kernellab.lowering import lower
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.lowering.tunables import unhinted
 from kernellab.records import Source
 from kernellab.sketch.check import load_program

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernellab.bench.known import tasks_of_library
+from kernellab.bench.library_tasks import tasks_of_library
 from kernellab.bench.suites import load_suite
 from kernellab.capture import capture
 from kernellab.capture.family import Family
@@ -20,7 +20,7 @@ from kernellab.memory.records import Purpose
 from kernellab.memory.stale import stale
 from kernellab.memory.store import Row
 from kernellab.records import Trust
-from kernellab.session.memories import by_words, stats, to_verify
+from kernellab.session.memory_use import by_words, stats, to_verify
 from kernellab.sketch.check import load_program
 from kernellab.task import load_task
 

@@ -18,7 +18,7 @@ from kernellab.memory.memory import Memory
 from kernellab.memory.records import Kernel, Purpose
 from kernellab.memory.retrieval import Query
 from kernellab.records import Source, Trust
-from kernellab.session.offer import failures, kernels
+from kernellab.session.memory_export import failures, kernels
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.state import State, fold
 from kernellab.task import Task, load_task

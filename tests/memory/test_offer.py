@@ -13,7 +13,7 @@ from kernellab.evolve.records import Ended, Evaluated, Evaluation, Proposal, Pro
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
 from kernellab.memory.memory import Memory
-from kernellab.notebook.monitor.acts import Desk, carry_out
+from kernellab.notebook.monitor.commands import Desk, carry_out
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import head
 from tests.evolve.runs import modelled, score, verdict

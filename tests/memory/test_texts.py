@@ -13,7 +13,7 @@ from kernellab.memory.embedding import open_embedder
 from kernellab.memory.memory import Memory
 from kernellab.memory.texts import fused
 from kernellab.models import ModelSettings
-from kernellab.session.memories import by_words
+from kernellab.session.memory_use import by_words
 from tests.memory.test_store import row
 from tests.models.fake_server import Connection, FakeServer
 

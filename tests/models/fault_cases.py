@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.models import Budget, ChatReply, ModelError, ModelSettings, Talk, open_model
 from kernellab.records import ChatMessage, Exchange, Role
-from kernellab.session.turn.players import first_answer
+from kernellab.session.turn.fallback import first_answer
 from tests.models.fake_server import (
     Act,
     Asked,

@@ -15,13 +15,13 @@ import pytest
 
 from kernellab.notebook import protocol
 from kernellab.notebook.board import requests
-from kernellab.notebook.board.acts import _ACTS
-from kernellab.notebook.board.asks import _ASKS
+from kernellab.notebook.board.commands import _ACTS
+from kernellab.notebook.board.queries import _ASKS
 from kernellab.notebook.board.workbench import Workbench
 from kernellab.notebook.monitor import protocol as monitor
-from kernellab.notebook.monitor.acts import ACTS
-from kernellab.notebook.monitor.asks import ASKS
+from kernellab.notebook.monitor.commands import ACTS
 from kernellab.notebook.monitor.monitor import Monitor
+from kernellab.notebook.monitor.queries import ASKS
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "widgets/fixtures"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from notebook_parts import SKETCH, TASK
 
+from kernellab.notebook.views.access_map import MOST_ELEMENTS, as_text, touches
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.touches import MOST_ELEMENTS, as_text, touches
 from kernellab.task import load_task
 
 DYNAMIC = """

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from kernellab.journal_blobs import unpack
 from kernellab.models import write_replay
-from kernellab.pieces import unpack
 from kernellab.records import Exchange
 from kernellab.session import Session, SessionStatus, design
 from tests.models.fake_server import FakeServer, answer

@@ -35,7 +35,7 @@ from kernellab.session.record.records import (
     TurnState,
 )
 from kernellab.session.record.state import State, fold
-from kernellab.session.turn.players import first_answer
+from kernellab.session.turn.fallback import first_answer
 
 NEVER = stops_for("none")
 RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.")

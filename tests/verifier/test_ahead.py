@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from kernellab.task import load_task
-from kernellab.verifier.cases.ahead import Ahead
+from kernellab.verifier.cases.prefetch import Ahead
 
 ROWS = """import torch
 from kernellab import Dim

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
-from kernellab.verifier.compare.near import beyond_doubt
+from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, numeric
 
 F32 = Limits.of("float32")

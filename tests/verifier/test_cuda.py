@@ -19,11 +19,11 @@ import torch
 
 from kernellab.task import load_task
 from kernellab.verifier.cases import device
-from kernellab.verifier.compare import pieces as pieces_module
+from kernellab.verifier.compare import chunked as pieces_module
+from kernellab.verifier.compare.chunked import compare_pieces
 from kernellab.verifier.compare.compare import Limits, Reference, compare
-from kernellab.verifier.compare.pieces import compare_pieces
+from kernellab.verifier.cuda import batch as goes_cuda
 from kernellab.verifier.cuda import driver as cuda_driver
-from kernellab.verifier.cuda import go as goes_cuda
 from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda import timed as timed_cuda
 from kernellab.verifier.cuda.clocks import (
@@ -36,10 +36,10 @@ from kernellab.verifier.cuda.clocks import (
     left_running,
 )
 from kernellab.verifier.cuda.faults import device_fault
-from kernellab.verifier.cuda.link import DeviceAccess, TimedCalls, Traced
 from kernellab.verifier.cuda.memory import DeviceArena, Segment, Window, flush_words, output_bytes, withhold
 from kernellab.verifier.cuda.trace import busy, framed, is_library, summary, without_frame
 from kernellab.verifier.cuda.worker import DeviceWorker
+from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls, Traced
 from kernellab.verifier.protocol.control import DONE, READY, Answer, Control, Output
 from kernellab.verifier.protocol.memory import Unreadable, equal, lay_out
 from kernellab.verifier.protocol.rules import CAPS, DEVICE

@@ -10,9 +10,9 @@ import torch
 
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
+from kernellab.verifier.boundary_checks.expanded import expanded, with_equal_rows
+from kernellab.verifier.boundary_checks.fences import fenced
 from kernellab.verifier.cases import cases
-from kernellab.verifier.edges.expanded import expanded, with_equal_rows
-from kernellab.verifier.edges.fences import fenced
 from kernellab.verifier.protocol.memory import Arena
 from kernellab.verifier.worker.guards import Trespass, guarded
 

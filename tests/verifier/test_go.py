@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from kernellab.target import Backend
-from kernellab.verifier.judge import accounts
-from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Arena, Layout, lay_out
 from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.protocol.seals import sealed_memory
-from kernellab.verifier.protocol.shown import shown, shown_all
 from kernellab.verifier.sandbox import sandbox, sandbox_level
 
 
@@ -162,14 +162,14 @@ def test_all_threads_and_processes_of_a_worker_are_halted_in_one_act(worker: Wor
     layout = built(worker, code, torch.ones(4))
     call = worker.call(layout, (0,), 20)
     assert call.seconds < 5
-    spinning = [p for p in accounts.descendants(worker.first, CAPS.processes) if p != worker.pid]
+    spinning = [p for p in process_stats.descendants(worker.first, CAPS.processes) if p != worker.pid]
     assert len(spinning) == 3
-    used = [accounts.used(p) for p in (worker.pid, *spinning)]
+    used = [process_stats.used(p) for p in (worker.pid, *spinning)]
     time.sleep(0.05)
-    assert [accounts.used(p) for p in (worker.pid, *spinning)] == used and all(u > 0 for u in used)
+    assert [process_stats.used(p) for p in (worker.pid, *spinning)] == used and all(u > 0 for u in used)
     worker.resume()
     time.sleep(0.2)
-    assert sum(accounts.used(p) for p in spinning) > sum(used[1:])
+    assert sum(process_stats.used(p) for p in spinning) > sum(used[1:])
 
 
 SPIN = r'''
@@ -194,10 +194,10 @@ def test_threads_that_spin_on_all_cores_have_halted_before_they_are_looked_at(wo
     layout = built(worker, SPIN, torch.ones(4))
     for _ in range(5):
         worker.call(layout, (0, 1), 60, late=(torch.ones(4),))
-        assert accounts.is_halted(worker.pid)
-        before = accounts.used(worker.pid)
+        assert process_stats.is_halted(worker.pid)
+        before = process_stats.used(worker.pid)
         time.sleep(0.02)
-        assert accounts.used(worker.pid) == before
+        assert process_stats.used(worker.pid) == before
 
 
 def test_what_ran_while_it_was_halted_is_refused(worker: Worker) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.verifier.own.counters import Unseen, executable, rounding_modes
-from kernellab.verifier.own.objects import Kind, kind_of, makes_code, symbol_at
-from kernellab.verifier.own.share import Counted
+from kernellab.verifier.attribution.counters import Unseen, executable, rounding_modes
+from kernellab.verifier.attribution.objects import Kind, kind_of, makes_code, symbol_at
+from kernellab.verifier.attribution.share import Counted
 from kernellab.verifier.protocol.rules import HONEST
 
 from .kit import RMS_CPP, Judge
@@ -47,7 +47,7 @@ def test_the_framework_computes_and_an_interpreter_does_not(framework: str) -> N
 
 def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None:
     """Kernels for contiguous numbers, transposed convolutions and the merges of a sort are no moves."""
-    from kernellab.verifier.own import objects
+    from kernellab.verifier.attribution import objects
 
     def moves(name: str) -> bool:
         return bool(objects._MOVES.search(name)) and not objects._COMPUTES.search(name)
@@ -96,7 +96,7 @@ def test_rare_looks_count_for_the_calls_that_they_stand_for() -> None:
 def test_a_thread_that_ends_while_it_is_looked_at_is_no_refusal() -> None:
     import subprocess
 
-    from kernellab.verifier.own import counters
+    from kernellab.verifier.attribution import counters
 
     child = subprocess.Popen([sys.executable, "-c", ""])
     while b"Z" not in (Path("/proc") / str(child.pid) / "stat").read_bytes().rpartition(b")")[2][:3]:

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernellab.verifier.judge import accounts, placement
-from kernellab.verifier.judge.accounts import Times
+from kernellab.verifier.judge import placement, process_stats
 from kernellab.verifier.judge.placement import Placement
+from kernellab.verifier.judge.process_stats import Times
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.timing import sides
 
@@ -36,10 +36,10 @@ def _after_work(pid: int, cores: list[int]) -> Placement:
     """A placement that has seen every thread of ``pid`` work."""
     place = Placement(pid, cores)
     limit = time.monotonic() + 20
-    while len(place.placed) < len(accounts.threads(pid)) and time.monotonic() < limit:
+    while len(place.placed) < len(process_stats.threads(pid)) and time.monotonic() < limit:
         time.sleep(0.2)
         place.update()
-        if len(cores) < len(accounts.threads(pid)):
+        if len(cores) < len(process_stats.threads(pid)):
             break
     return place
 
@@ -69,7 +69,7 @@ def test_more_threads_than_cores_stay_free(spinning: subprocess.Popen[bytes]) ->
     cores = placement.cores_in_order()[:2]
     place = _after_work(spinning.pid, cores)
     assert place.placed == {}
-    assert all(os.sched_getaffinity(t) == os.sched_getaffinity(0) for t in accounts.threads(spinning.pid))
+    assert all(os.sched_getaffinity(t) == os.sched_getaffinity(0) for t in process_stats.threads(spinning.pid))
 
 
 def test_a_single_thread_has_the_same_core_in_every_worker_and_the_judge_another() -> None:
@@ -118,8 +118,8 @@ def test_waiting_counts_for_threads_that_worked_and_only_within_the_call() -> No
     before = {1: Times(0, 0), 2: Times(0, 0), 3: Times(0, 0)}
     after = {1: Times(900_000, 50_000), 2: Times(10_000, 5_000_000), 3: Times(800_000, 7_000_000)}
     # thread 2 woke to sleep again; thread 3 began to wait before the call
-    assert accounts.waited(before, after, 1e-3) == pytest.approx(1e-3)
-    assert accounts.waited(before, {1: after[1]}, 1e-3) == pytest.approx(50e-6)
+    assert process_stats.waited(before, after, 1e-3) == pytest.approx(1e-3)
+    assert process_stats.waited(before, {1: after[1]}, 1e-3) == pytest.approx(50e-6)
 
 
 def test_what_it_takes_to_wake_a_thread_is_no_disturbance_but_more_is() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from kernellab.target import Backend
 from kernellab.task import load_task
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.pool import INDUCTOR, Pool, memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS
 from kernellab.verifier.sandbox import landlock
 

@@ -10,7 +10,7 @@ from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.compare.close import not_close
 from kernellab.verifier.compare.records import Reference
-from kernellab.verifier.protocol.requested import verify_options
+from kernellab.verifier.protocol.option_words import verify_options
 from kernellab.verifier.stages.precision import Precision, allowed, classify
 
 from .kit import MATMUL, QUICK, TF32, Judge

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kernellab.verifier.own.counters import Mapped, Sample, Unseen, _without_holes
-from kernellab.verifier.own.objects import may_be_copied, own_bytes
-from kernellab.verifier.own.profile import Profile
+from kernellab.verifier.attribution.counters import Mapped, Sample, Unseen, _without_holes
+from kernellab.verifier.attribution.objects import may_be_copied, own_bytes
+from kernellab.verifier.attribution.profile import Profile
 
 from .kit import Judge
 

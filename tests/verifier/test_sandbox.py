@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kernellab.target import Backend
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.pool import Pool
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.sandbox import sandbox, seccomp
 
 from .attempts import TABLE, Attempt

@@ -21,8 +21,8 @@ from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, sandbox_level
 from kernellab.verifier.audit import bound
 from kernellab.verifier.compare.compare import Limits, accepts
-from kernellab.verifier.compare.near import near as is_near
-from kernellab.verifier.judge import accounts
+from kernellab.verifier.compare.fast_accept import near as is_near
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import memory, stats
 from kernellab.verifier.protocol.rules import TIMING
@@ -91,7 +91,7 @@ def test_waiting_for_a_core_is_counted() -> None:
     pair = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     try:
         time.sleep(0.6)
-        assert sum(t.waited for p in pair for t in accounts.threads(p.pid).values()) > 50e6
+        assert sum(t.waited for p in pair for t in process_stats.threads(p.pid).values()) > 50e6
     finally:
         for process in pair:
             process.kill()

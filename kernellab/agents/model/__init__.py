@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kernellab.agents.model.prompts.assembly import brief_text as brief_text
     from kernellab.agents.model.reply.claims import check_claims as check_claims
     from kernellab.agents.model.reply.reading import AnswerError as AnswerError
-    from kernellab.agents.model.words import task_from_words as task_from_words
+    from kernellab.agents.model.task_from_text import task_from_words as task_from_words
 
-_HOMES = {
+_MODULES = {
     "AnswerError": "reply.reading",
     "ModelAnalyst": "analyst",
     "ModelCoder": "coder",
@@ -38,11 +38,11 @@ _HOMES = {
     "lift": "lifting",
     "parse_answer": "human",
     "prompt": "human",
-    "task_from_words": "words",
+    "task_from_words": "task_from_text",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -18,7 +18,7 @@ from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.reply.edits import apply_edits, carry_lines
 from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, Edit, finish, parse_code, parse_done
 from kernellab.errors import TargetError
-from kernellab.lowering.carried import same_code
+from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Author, Route, Source
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
 from kernellab.errors import DesignError
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import GateState, Source
 from kernellab.target import Target
 from kernellab.task import Task

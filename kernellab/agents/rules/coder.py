@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.lowering import lower
-from kernellab.lowering.carried import same_code
+from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Author
 
 

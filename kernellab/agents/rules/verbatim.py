@@ -10,7 +10,7 @@ from __future__ import annotations
 from kernellab.agents.briefs import CodeBrief, RouteBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import KernellabError
-from kernellab.lowering.carried import same_code
+from kernellab.lowering.embedded_sketch import same_code
 
 
 def is_verbatim(brief: RouteBrief) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from kernellab.bench.suites.record import Asked, SuiteTask
 from kernellab.errors import TaskError
 from kernellab.task import identifier
-from kernellab.task.given.absent import without_missing
+from kernellab.task.call_inputs.absent import without_missing
 
 #: where the benchmark lies in a checkout, whichever folder of it is named
 _ROOTS = ("akg_agents/benchmark", "benchmark", ".", "..")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernellab.task.given.cases import LISTS
+from kernellab.task.call_inputs.cases import LISTS
 
 _SYMBOLIC = re.compile(rf"\bDim\(|^def ({'|'.join(LISTS)})\(|\.cases$", re.M)
 

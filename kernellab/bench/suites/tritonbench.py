@@ -14,7 +14,7 @@ from pathlib import Path
 from kernellab.bench.suites.record import Asked, SuiteTask
 from kernellab.errors import TaskError
 from kernellab.task import identifier
-from kernellab.task.given.absent import without_missing
+from kernellab.task.call_inputs.absent import without_missing
 
 _PARTS = {"T": "TritonBench_T_v1", "G": "TritonBench_G_v1"}
 #: the line between functions and tests
@@ -22,7 +22,7 @@ _BETWEEN = re.compile(r"^#{100,}\s*$", re.M)
 _TASK = """{functions}
 
 # -- the calls that its tests make of {name}
-from kernellab.task.given.recorded import Recorded
+from kernellab.task.call_inputs.recorded import Recorded
 
 _recorded = Recorded(globals(), {name!r}, {tests!r})
 reference = _recorded.reference

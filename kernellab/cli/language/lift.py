@@ -9,7 +9,7 @@ import typer
 
 from kernellab.cli.language.sketch import Json, Set, sketch_app
 from kernellab.cli.output import emit, say, settings, write_files
-from kernellab.lowering.carried import carried
+from kernellab.lowering.embedded_sketch import carried
 from kernellab.records import GateState
 
 if TYPE_CHECKING:

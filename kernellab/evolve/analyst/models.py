@@ -11,7 +11,7 @@ from kernellab.evolve.analyst.rules import plan
 from kernellab.evolve.records import Plan
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.models import ModelOperator, Models, attempt
-from kernellab.evolve.vary.ways import relative
+from kernellab.evolve.vary.prompt_variants import relative
 from kernellab.models import Talk, open_model
 from kernellab.records import Author, Exchange, Role
 

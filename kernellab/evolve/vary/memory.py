@@ -19,7 +19,7 @@ from kernellab.memory.records import Provenance, Purpose, Skill
 from kernellab.memory.transfer import with_values
 from kernellab.records import Candidate, Verdict
 from kernellab.session.config import memory_defaults
-from kernellab.session.offer import is_worth, kernel_of
+from kernellab.session.memory_export import is_worth, kernel_of
 from kernellab.session.skills import change
 from kernellab.target import Target
 from kernellab.task import Task

@@ -13,7 +13,7 @@ from kernellab.agents.roles import make_role
 from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.state import RunState
-from kernellab.evolve.vary.ways import WAYS, worth
+from kernellab.evolve.vary.prompt_variants import WAYS, worth
 from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
@@ -38,7 +38,7 @@ class Asked:
 
 @dataclass
 class ModelOperator:
-    """A model as operators, one for each way to ask it (:mod:`kernellab.evolve.vary.ways`)."""
+    """A model as operators, one for each way to ask it (:mod:`kernellab.evolve.vary.prompt_variants`)."""
 
     spec: str
     task: Task

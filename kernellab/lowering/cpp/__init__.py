@@ -8,11 +8,11 @@ from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
 from kernellab.lowering.c_family.names import function, safe
 from kernellab.lowering.c_family.types import MEMORY_TYPE
 from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.comment_only import index_lines
 from kernellab.lowering.cpp.host import python_source
 from kernellab.lowering.cpp.kernel import KernelEmitter
 from kernellab.lowering.cpp.stages import Stage, stages
 from kernellab.lowering.library_call import library_calls, library_made, own_kernels
-from kernellab.lowering.silent import index_lines
 from kernellab.lowering.tunables import choices_text
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding

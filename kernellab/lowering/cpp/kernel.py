@@ -14,6 +14,7 @@ from kernellab.lowering.c_family.names import RESERVED, Names, function, safe
 from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.comment_only import lines_into
 from kernellab.lowering.cpp.edges import fill_edges
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
@@ -21,7 +22,6 @@ from kernellab.lowering.cpp.halves import convert_once, streamed
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.rows import place_rows, row_text
 from kernellab.lowering.cpp.work import slower_together, work_of
-from kernellab.lowering.silent import lines_into
 from kernellab.sketch.program.program import (
     Apply,
     Kernel,

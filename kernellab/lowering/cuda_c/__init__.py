@@ -9,11 +9,11 @@ from importlib.resources import files
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
 from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.comment_only import index_lines
 from kernellab.lowering.cuda_c.host import CudaHost
 from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter, Written
+from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
-from kernellab.lowering.remembered import remembered
-from kernellab.lowering.silent import index_lines
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Kernel, Program

@@ -14,7 +14,7 @@ from kernellab.lowering.c_family.scalar import Scalars, place
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.access import access, wide_when
-from kernellab.lowering.cuda_c.homes import Home, Layouts
+from kernellab.lowering.cuda_c.placement import Layouts, MemorySpace
 from kernellab.lowering.cuda_c.reduce import Fold
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Apply, Const, DType, Read, Region, Tile
@@ -33,7 +33,7 @@ class Context:
     """What the groups of a kernel share. ``name`` gives a tile's name, ``fresh`` a new one like the one asked for."""
 
     ints: Ints
-    homes: Mapping[str, Home]
+    spaces: Mapping[str, MemorySpace]
     layouts: Layouts
     name: Callable[[Tile], str]
     fresh: Callable[[str], str]
@@ -101,8 +101,8 @@ class GroupWriter:
 
     def _fill(self) -> bool:
         """Registers that get one number: no position matters."""
-        homes = [self.k.homes[n.tile.uid] if n.tile is not None else None for n in self.group.nests]
-        if any(not isinstance(n.value, Const) for n in self.group.nests) or set(homes) != {Home.REGISTERS}:
+        spaces = [self.k.spaces[n.tile.uid] if n.tile is not None else None for n in self.group.nests]
+        if any(not isinstance(n.value, Const) for n in self.group.nests) or set(spaces) != {MemorySpace.REGISTERS}:
             return False
         for nest in self.group.nests:
             assert nest.tile is not None
@@ -190,12 +190,12 @@ class GroupWriter:
         return [self._write(tile, strip(converted(text, source, tile.dtype)))]
 
     def _write(self, tile: Tile, text: str) -> str:
-        home, name = self.k.homes[tile.uid], self.k.name(tile)
-        if home is Home.REGISTERS:
+        space, name = self.k.spaces[tile.uid], self.k.name(tile)
+        if space is MemorySpace.REGISTERS:
             return f"{name}[at + v] = {text};"
-        if home is Home.UNIFORM:
+        if space is MemorySpace.UNIFORM:
             return f"{self.k.declare(tile)}{name} = {text};"
-        if home is Home.LOCAL:
+        if space is MemorySpace.LOCAL:
             fresh = tile.uid not in self._local
             self._local.add(tile.uid)
             writes = sum(n.tile is not None and n.tile.uid == tile.uid for n in self.group.nests)
@@ -253,10 +253,10 @@ class GroupWriter:
 
     def _read(self, read: Read, index: Index) -> str:
         tile = read.tile
-        home, name = self.k.homes[tile.uid], self.k.name(tile)
-        if home is Home.REGISTERS:
+        space, name = self.k.spaces[tile.uid], self.k.name(tile)
+        if space is MemorySpace.REGISTERS:
             return f"{name}[at + v]"
-        if home is not Home.SHARED:
+        if space is not MemorySpace.SHARED:
             return name
         if tile.uid in self._made and index == align(self.group.vars, tile.shape, self.ints):
             return f"{self._made[tile.uid]}[v]"

@@ -15,8 +15,8 @@ from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.grid import Grid, write_grid
 from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
-from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of
 from kernellab.lowering.cuda_c.pipeline import CopyWriter, loads_ahead
+from kernellab.lowering.cuda_c.placement import Layouts, MemorySpace, Placement, steps_of
 from kernellab.lowering.cuda_c.uses import inside, reads, writes, written_once
 from kernellab.sketch.program.ints import IntExpr, num, product
 from kernellab.sketch.program.program import Kernel, Param, Program, Tile
@@ -84,7 +84,7 @@ class KernelWriter:
         flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
         fused = Fuser(self.ints, self.names.loop_vars).block(flat)
         self.layouts = Layouts(self.ints, fused)
-        self.homes = Homes(self.ints, self.layouts).homes(fused)
+        self.spaces = Placement(self.ints, self.layouts).spaces(fused)
         self._once = written_once(fused)
         self._ordered = self.kernel.reads & self.kernel.writes
         steps = steps_of(fused)
@@ -93,7 +93,7 @@ class KernelWriter:
         ]
         params = {c.name: self._spelled.get(c.name, c.name) for c in self.program.constexprs}
         self._context = Context(
-            self.ints, self.homes, self.layouts, self.tile, self.names.fresh, self._declared, params, Wishes()
+            self.ints, self.spaces, self.layouts, self.tile, self.names.fresh, self._declared, params, Wishes()
         )
         frozen = self._frozen(domains)
         runtime = [s for s in self.program.symbols if s not in self.ints.consts and s not in frozen]
@@ -179,7 +179,7 @@ class KernelWriter:
 
     def _declare(self, tile: Tile) -> None:
         name = self.tile(tile)
-        if self.homes[tile.uid] is Home.REGISTERS:
+        if self.spaces[tile.uid] is MemorySpace.REGISTERS:
             self.w(f"{VALUE_TYPE[tile.dtype]} {name}[{self.layouts.of(tile.shape).name}::ITEMS];")
             return
         count = " * ".join(self.ints.operand(e) for e in tile.shape if not self.ints.is_one(e)) or "1"
@@ -199,7 +199,7 @@ class KernelWriter:
             size = tile.dtype.bytes
             for extent in tile.shape:
                 size *= self.ints.const(extent) or 1
-            found += size if self.homes.get(tile.uid) is Home.SHARED else 0
+            found += size if self.spaces.get(tile.uid) is MemorySpace.SHARED else 0
         return found
 
     def _insert_layouts(self, at: int) -> None:
@@ -216,11 +216,11 @@ class KernelWriter:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _block(self, block: FusedBlock) -> None:
-        pending = [t for t in block.declares if self.homes.get(t.uid) not in (None, Home.LOCAL)]
+        pending = [t for t in block.declares if self.spaces.get(t.uid) not in (None, MemorySpace.LOCAL)]
         for step in block.steps:
             touched = {u for s in inside(step) for u in (*reads(s), *writes(s))}
             for tile in [t for t in pending if t.uid in touched]:
-                if self.homes[tile.uid] is not Home.UNIFORM:
+                if self.spaces[tile.uid] is not MemorySpace.UNIFORM:
                     self._declare(tile)
                 elif isinstance(step, Group):
                     self._pending.add(tile.uid)
@@ -245,7 +245,7 @@ class KernelWriter:
                 self._gemm(step)
 
     def _loop(self, step: FusedLoop) -> None:
-        loads = loads_ahead(step, self.homes)
+        loads = loads_ahead(step, self.spaces)
         if loads and 2 * self._size(step.body.declares) + self._bytes <= SHARED_BYTES:
             self._ahead(step, loads)
             return
@@ -330,7 +330,7 @@ class KernelWriter:
         self._barrier.written |= written
 
     def _moving(self, names: set[str]) -> set[str]:
-        return {n for n in names if self.homes.get(n) is Home.SHARED or n in self._ordered}
+        return {n for n in names if self.spaces.get(n) is MemorySpace.SHARED or n in self._ordered}
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class KernelWriter:
             )
         layout, k = self.layouts.of(acc.shape).name, self.ints.operand(a.shape[-1])
         name = self.tile(acc)
-        if self.homes[acc.uid] is Home.REGISTERS:
+        if self.spaces[acc.uid] is MemorySpace.REGISTERS:
             self.w(f"kl::gemm<{layout}, {k}>({name}, {self.tile(a)}, {self.tile(b)});", call.line)
             return
         part = self.names.fresh(f"{acc.name}_own")

@@ -15,17 +15,17 @@ from kernellab.lowering.c_family.nests import Fetch, GemmCall, Nest, NestKind
 from kernellab.lowering.c_family.scalar import place
 from kernellab.lowering.cuda_c.access import access
 from kernellab.lowering.cuda_c.group import GroupWriter
-from kernellab.lowering.cuda_c.homes import Home
+from kernellab.lowering.cuda_c.placement import MemorySpace
 
 
-def loads_ahead(step: FusedLoop, homes: Mapping[str, Home]) -> list[Group]:
+def loads_ahead(step: FusedLoop, spaces: Mapping[str, MemorySpace]) -> list[Group]:
     """The groups at the head of the loop that only copy tensors to shared memory; none where that brings nothing."""
     if not step.loop.hints.pipeline or not any(isinstance(s, GemmCall) for s in step.body.steps):
         return []
     declared = {t.uid for t in step.body.declares}
     found: list[Group] = []
     for inner in step.body.steps:
-        if not isinstance(inner, Group) or not all(_is_copy(n, homes, declared) for n in inner.nests):
+        if not isinstance(inner, Group) or not all(_is_copy(n, spaces, declared) for n in inner.nests):
             break
         found.append(inner)
     copied = {n.tile.uid for g in found for n in g.nests if n.tile is not None}
@@ -35,13 +35,13 @@ def loads_ahead(step: FusedLoop, homes: Mapping[str, Home]) -> list[Group]:
     return found if plain and not writes & copied else []
 
 
-def _is_copy(nest: Nest, homes: Mapping[str, Home], declared: set[str]) -> bool:
+def _is_copy(nest: Nest, spaces: Mapping[str, MemorySpace], declared: set[str]) -> bool:
     tile, value = nest.tile, nest.value
     return (
         nest.kind is NestKind.POINT
         and tile is not None
         and tile.uid in declared
-        and homes.get(tile.uid) is Home.SHARED
+        and spaces.get(tile.uid) is MemorySpace.SHARED
         and isinstance(value, Fetch)
         and value.pad == 0
         and value.region.tensor.dtype is tile.dtype

@@ -9,7 +9,7 @@ from kernellab.lowering.c_family.index import flat
 from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
 from kernellab.lowering.c_family.writer import Writer
-from kernellab.lowering.cuda_c.homes import Home, Layout
+from kernellab.lowering.cuda_c.placement import Layout, MemorySpace
 from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import DType
 
@@ -84,7 +84,7 @@ class Fold:
         layout, line = self.layout.name, self.nest.line
         if self.whole:
             joined = f"kl::across<THREADS, THREADS>({self.name}, {self.op})"
-            if self.k.homes[self.tile.uid] is Home.UNIFORM:
+            if self.k.spaces[self.tile.uid] is MemorySpace.UNIFORM:
                 w(f"{self.k.declare(self.tile)}{self.k.name(self.tile)} = {self._finish(joined)};", line)
             else:
                 w(f"{self.name} = {joined};", line)

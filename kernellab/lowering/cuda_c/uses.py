@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Group
 from kernellab.lowering.c_family.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues
-from kernellab.lowering.cuda_c.homes import steps_of
+from kernellab.lowering.cuda_c.placement import steps_of
 from kernellab.sketch.program.program import Apply, Tensor, Value
 
 

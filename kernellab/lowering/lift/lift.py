@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import islice
 
 from kernellab.errors import KernellabError, LoweringError
-from kernellab.lowering.carried import bare, carried
+from kernellab.lowering.embedded_sketch import bare, carried
 from kernellab.lowering.lift.host import read_host
 from kernellab.lowering.lift.text import sketches
 from kernellab.records import Source

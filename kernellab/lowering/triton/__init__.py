@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.comment_only import index_lines
+from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
-from kernellab.lowering.remembered import remembered
-from kernellab.lowering.silent import index_lines
 from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments

@@ -168,12 +168,12 @@ class Workbench(Widget):
     # -- messages come in ----------------------------------------------------------------------------------------------
 
     def _act(self, body: Body) -> str:
-        from kernellab.notebook.board.acts import Desk, carry_out
+        from kernellab.notebook.board.commands import Desk, carry_out
 
         return carry_out(Desk(self._session, self.shown, self.predict, self._set_approval, offer), body)
 
     def _ask(self, body: Body) -> Any:
-        from kernellab.notebook.board.asks import Window, answer
+        from kernellab.notebook.board.queries import Window, answer
 
         return answer(Window(self._session, self.shown, self._facts.measured(self._session.state)), body)
 

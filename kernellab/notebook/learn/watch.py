@@ -8,8 +8,8 @@ from html import escape
 from kernellab.errors import CourseError
 from kernellab.notebook.learn.picture import moving_svg
 from kernellab.notebook.saved.receipt import Shown
+from kernellab.notebook.views.access_map import as_text, touches
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.touches import as_text, touches
 from kernellab.task import Task
 
 

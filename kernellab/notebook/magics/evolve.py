@@ -152,7 +152,7 @@ def _lab(args: argparse.Namespace) -> Any:
 
 
 def _usual_dsl() -> str:
-    from kernellab.verifier.protocol.requested import plain_dsl
+    from kernellab.verifier.protocol.option_words import plain_dsl
 
     return plain_dsl()
 

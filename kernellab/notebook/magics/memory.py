@@ -54,7 +54,7 @@ class MemoryMagics(KernelMagic):
     def memory(self) -> Memory:
         """The workspace's memory. Raises MemoryStoreError."""
         from kernellab.content import find_workspace
-        from kernellab.session.memories import open_memory
+        from kernellab.session.memory_use import open_memory
 
         return open_memory(find_workspace())
 
@@ -68,7 +68,7 @@ def _needs(args: argparse.Namespace, what: str) -> list[str]:
 
 def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
     from kernellab.content import find_workspace
-    from kernellab.session.memories import by_task, by_words
+    from kernellab.session.memory_use import by_task, by_words
 
     words = _needs(args, "a session or words")
     memory = magic.memory()
@@ -109,7 +109,7 @@ def _judge(magic: MemoryMagics, args: argparse.Namespace) -> None:
 
 
 def _stats(magic: MemoryMagics, args: argparse.Namespace) -> None:
-    from kernellab.session.memories import stats
+    from kernellab.session.memory_use import stats
 
     print("\n".join(f"{name}: {count}" for name, count in stats(magic.memory()).items()))
 
@@ -140,7 +140,7 @@ def _import(magic: MemoryMagics, args: argparse.Namespace) -> Any:
 
 
 def _export(magic: MemoryMagics, args: argparse.Namespace) -> None:
-    from kernellab.session.memories import export
+    from kernellab.session.memory_use import export
 
     print(f"{counted(export(magic.memory(), Path(_needs(args, 'a file')[0])), 'kernel')} written.")
 
@@ -157,8 +157,8 @@ def _compact(magic: MemoryMagics, args: argparse.Namespace) -> None:
 
 
 def _verify(magic: MemoryMagics, args: argparse.Namespace) -> None:
-    from kernellab.bench.known import tasks_of_library
-    from kernellab.session.memories import to_verify, verify_again
+    from kernellab.bench.library_tasks import tasks_of_library
+    from kernellab.session.memory_use import to_verify, verify_again
     from kernellab.verifier import Verifier
 
     memory = magic.memory()

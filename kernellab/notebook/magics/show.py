@@ -48,8 +48,8 @@ class ShowMagics(KernelMagic):
 
             return figure(session, args.view, self.lab.theme)
         if args.view == "accesses":
+            from kernellab.notebook.views.access_map import as_text, touches
             from kernellab.notebook.views.facts import gather
-            from kernellab.notebook.views.touches import as_text, touches
 
             turn = session.state.sketch_turn(session.state.turn(args.turn).id if args.turn else None)
             if turn is None or not turn.sketch:

@@ -14,14 +14,14 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import MagicArgumentParser, argument, magic_arguments
 
 from kernellab.notebook.magics.base import KernelMagic, command, help_of
+from kernellab.notebook.magics.cells import WorkMagics
 from kernellab.notebook.magics.evolve import EvolveMagics
 from kernellab.notebook.magics.learn import LearnMagics
 from kernellab.notebook.magics.lens import LensMagics
 from kernellab.notebook.magics.memory import MemoryMagics
+from kernellab.notebook.magics.model import WholeMagics
 from kernellab.notebook.magics.show import ShowMagics
 from kernellab.notebook.magics.turns import TurnMagics
-from kernellab.notebook.magics.whole import WholeMagics
-from kernellab.notebook.magics.work import WorkMagics
 
 
 @magics_class

@@ -84,7 +84,7 @@ class TurnMagics(KernelMagic):
     @command
     def kernel_note(self, args: argparse.Namespace) -> None:
         """Tell a role something: "keep BLOCK <= 128, I will fuse this later"."""
-        from kernellab.notebook.board.acts import who_reads
+        from kernellab.notebook.board.commands import who_reads
 
         session = self.session(args.name)
         session.note(args.role, _words(args.words) or "")

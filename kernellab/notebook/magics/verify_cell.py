@@ -78,7 +78,7 @@ def source_of(text: str, session: Session | None, file: str | None, dsl: str | N
     """
     from kernellab.dsls import get_adapter
     from kernellab.dsls.detect import dsl_of
-    from kernellab.verifier.protocol.requested import plain_dsl
+    from kernellab.verifier.protocol.option_words import plain_dsl
 
     earlier = session.source if session is not None else None
     if file is not None:

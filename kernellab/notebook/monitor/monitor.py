@@ -17,10 +17,10 @@ from kernellab.evolve.report import part
 from kernellab.evolve.run import Run
 from kernellab.evolve.summary import summary, words
 from kernellab.notebook.messages import Messages
-from kernellab.notebook.monitor.acts import Desk, carry_out
-from kernellab.notebook.monitor.asks import answer
+from kernellab.notebook.monitor.commands import Desk, carry_out
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import figures, head
+from kernellab.notebook.monitor.queries import answer
 from kernellab.notebook.monitor.rows import MOST, rows
 from kernellab.notebook.widget import Widget, script, style
 

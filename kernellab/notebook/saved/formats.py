@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernellab.notebook.saved.receipt import Shown
     from kernellab.records import Source, Verdict
     from kernellab.session import BestKernel, Session
-    from kernellab.session.record.shown import Candidates, SketchText, Turns
+    from kernellab.session.record.render import Candidates, SketchText, Turns
 
 _HTML, _TEXT = "text/html", "text/plain"
 
@@ -63,9 +63,9 @@ def _best(best: BestKernel) -> Shown:
 #: by module and name, so that loading the extension imports none of them
 _SHOWN: dict[tuple[str, str], Callable[[Any], Shown]] = {
     ("kernellab.session.session", "Session"): _session,
-    ("kernellab.session.record.shown", "SketchText"): _sketch,
-    ("kernellab.session.record.shown", "Turns"): _turns,
-    ("kernellab.session.record.shown", "Candidates"): _candidates,
+    ("kernellab.session.record.render", "SketchText"): _sketch,
+    ("kernellab.session.record.render", "Turns"): _turns,
+    ("kernellab.session.record.render", "Candidates"): _candidates,
     ("kernellab.session.kernel", "BestKernel"): _best,
     ("kernellab.records", "Source"): _source,
     ("kernellab.records", "Verdict"): _verdict,

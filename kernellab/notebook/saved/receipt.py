@@ -20,7 +20,7 @@ from kernellab.session.record.view import target_words, turn_line, verdict_line
 if TYPE_CHECKING:
     from kernellab.records import Source, Verdict
     from kernellab.session import BestKernel
-    from kernellab.session.record.shown import Candidates
+    from kernellab.session.record.render import Candidates
     from kernellab.session.record.state import State
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernellab.whole.shown import sentence
+from kernellab.model_integration.display import sentence
 
 if TYPE_CHECKING:
-    from kernellab.whole import Profile
-    from kernellab.whole.ranked import Row
+    from kernellab.model_integration import Profile
+    from kernellab.model_integration.ranked import Row
 
 #: rows with a slider; all others stay as they are
 _ROWS = 6

@@ -13,7 +13,7 @@ from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, outcome_word, speedup_title
 from kernellab.records import Verdict
 from kernellab.session.record.records import Turn
-from kernellab.session.record.shown import candidates_of
+from kernellab.session.record.render import candidates_of
 from kernellab.session.record.state import State
 from kernellab.session.record.view import verdict_line
 

@@ -13,7 +13,7 @@ from kernellab.session.engine.engine import Engine
 from kernellab.session.record.records import Compared, Event, SessionStatus
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.work import compare
+from kernellab.session.turn.execute import compare
 
 log = logging.getLogger("kernellab.session")
 

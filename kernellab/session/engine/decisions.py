@@ -252,7 +252,7 @@ def note(role: Role, text: str) -> list[Event]:
     return [NoteAdded(role=role, text=text)]
 
 
-def take_note_back(state: State, role: Role, text: str) -> list[Event]:
+def remove_note(state: State, role: Role, text: str) -> list[Event]:
     if text not in state.notes.get(role, ()):
         raise SessionError(f"The {role.value} has no such note.", "Its notes are in state.notes.")
     return [NoteRemoved(role=role, text=text)]

@@ -22,7 +22,7 @@ from kernellab.session.engine.comparing import Comparing, drop
 from kernellab.session.engine.engine import Engine
 from kernellab.session.engine.running import Running
 from kernellab.session.engine.steps import Ask, Do, End, Stops, next_action, stops_for
-from kernellab.session.offer import at_end
+from kernellab.session.memory_export import at_end
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import (
     CUT_OFF,
@@ -41,7 +41,7 @@ from kernellab.session.record.records import (
 )
 from kernellab.session.record.state import State, apply, fold
 from kernellab.session.turn.context import Bench, Channel
-from kernellab.session.turn.work import author_of, fault_of, perform, repinned
+from kernellab.session.turn.execute import author_of, fault_of, perform, repinned
 
 log = logging.getLogger("kernellab.session")
 

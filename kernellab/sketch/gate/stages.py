@@ -18,9 +18,9 @@ from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasti
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared
+from kernellab.sketch.gate.reduced_copy import derives, twins
 from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.gate.symbols import generalise
-from kernellab.sketch.gate.twin import derives, twins
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
 from kernellab.sketch.program.walk import statements

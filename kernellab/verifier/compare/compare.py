@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
 from kernellab.task.dtypes import computable, is_float8, parts
+from kernellab.verifier.compare.chunked import compare_pieces
 from kernellab.verifier.compare.close import not_close
-from kernellab.verifier.compare.pieces import compare_pieces
 from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
 from kernellab.verifier.compare.tiles import (
     kinds,

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
 from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.cuda.batch import Goes
 from kernellab.verifier.cuda.clocks import (
     DEVICES,
     JUDGE,
@@ -45,12 +46,11 @@ from kernellab.verifier.cuda.clocks import (
     left_running,
     on_device,
 )
-from kernellab.verifier.cuda.go import Goes
-from kernellab.verifier.cuda.link import TIMED_SLOT, DeviceAccess, TimedCalls
 from kernellab.verifier.cuda.memory import output_bytes
-from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
 from kernellab.verifier.judge.placement import before_others
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import Unreadable
 from kernellab.verifier.protocol.rules import DEVICE, TIMING

@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kernellab.verifier.judge import accounts
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.protocol.rules import TIMING
 
 #: priorities among what goes before other work
@@ -34,13 +34,13 @@ class Placement:
         self.cores = cores_in_order() if cores is None else cores
         #: the cores of threads that are bound
         self.placed: dict[int, set[int]] = {}
-        self._ran: Mapping[int, accounts.Times] = accounts.threads(pid)
+        self._ran: Mapping[int, process_stats.Times] = process_stats.threads(pid)
         #: does it go ran with priority over other jobs?
         self.ahead = False
 
     def update(self) -> None:
         """Gives cores to the threads that worked since the last time; the worker must be halted."""
-        now = accounts.threads(self.pid)
+        now = process_stats.threads(self.pid)
         held = [_go_first(thread, _WORKER) for thread in now]
         self.ahead = all(held) and bool(held)
         team = working(self._ran, now)
@@ -76,14 +76,14 @@ class Placement:
     def end(self) -> None:
         """Every thread is free, and goes before nothing."""
         self.clear()
-        for thread in accounts.threads(self.pid):
+        for thread in process_stats.threads(self.pid):
             _go_first(thread, 0)
         self.ahead = False
 
 
-def working(before: Mapping[int, accounts.Times], after: Mapping[int, accounts.Times]) -> list[int]:
+def working(before: Mapping[int, process_stats.Times], after: Mapping[int, process_stats.Times]) -> list[int]:
     """Threads that ran for a fair share of what the busiest ran, between two accounts of one process."""
-    nothing = accounts.Times(0, 0)
+    nothing = process_stats.Times(0, 0)
     ran = {thread: times.ran - before.get(thread, nothing).ran for thread, times in after.items()}
     most = max(ran.values(), default=0)
     return sorted(thread for thread, time in ran.items() if time > 0 and time >= TIMING.team_share * most)
@@ -143,12 +143,12 @@ def as_timed(pid: int) -> Iterator[None]:
     """All threads of ``pid``, which is halted, go before other work inside, as they do in a timed call; and this one
     before them, since those that spin would leave it no core."""
     _go_first(0, _JUDGE)
-    for thread in accounts.threads(pid):
+    for thread in process_stats.threads(pid):
         _go_first(thread, _WORKER)
     try:
         yield
     finally:
-        for thread in accounts.threads(pid):
+        for thread in process_stats.threads(pid):
             _go_first(thread, 0)
         _go_first(0, 0)
 

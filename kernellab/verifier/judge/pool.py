@@ -14,11 +14,11 @@ from kernellab.dsls import get_adapter
 from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.attribution.objects import NEUTRAL
 from kernellab.verifier.judge.libraries import built, preloadable
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
-from kernellab.verifier.own.objects import NEUTRAL
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
 from kernellab.verifier.ranking.recent import Recent
 from kernellab.verifier.sandbox import landlock
@@ -94,7 +94,7 @@ class Pool:
         server = self.server(dsl, backend, compiles)
         if backend is Backend.CUDA:
             from kernellab.verifier.cuda import pool as cuda_pool
-            from kernellab.verifier.cuda.link import cuda_worker
+            from kernellab.verifier.cuda.worker_client import cuda_worker
 
             return cuda_worker(server, role, threads, environment, writable, cuda_pool.build(self._root))
         return Worker(server, role, threads, environment=environment, writable=writable)

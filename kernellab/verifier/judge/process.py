@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError
-from kernellab.verifier.judge import accounts
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
 from kernellab.verifier.judge.placement import Placement, before_all
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.rules import CAPS, DEADLINES, TIMING
-from kernellab.verifier.protocol.shown import shown, shown_all
+from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.sandbox import sandbox
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class WorkerProcess:
             self.signal(signal.SIGSTOP, [self.pid, *self.halted])
             answer = self._halt_all()
             self.halted_at = time.perf_counter()
-            self.halted = [p for p in accounts.descendants(self.first, CAPS.processes + 1) if p != self.pid]
+            self.halted = [p for p in process_stats.descendants(self.first, CAPS.processes + 1) if p != self.pid]
             if answer not in (HALTED, HALTING):
                 self.signal(signal.SIGSTOP, self.halted)
             if self.halted or answer != HALTED:
@@ -166,7 +166,7 @@ class WorkerProcess:
     def _until_halted(self) -> None:
         """Waits until all of it has halted: the system must let each thread run to that end. Raises WorkerFailure."""
         end = time.monotonic() + DEADLINES.halt
-        while not all(map(accounts.is_halted, (self.pid, *self.halted))):
+        while not all(map(process_stats.is_halted, (self.pid, *self.halted))):
             if time.monotonic() > end:
                 self._end()
                 raise WorkerFailure("hang", "could not be stopped", log=self.log)
@@ -174,7 +174,7 @@ class WorkerProcess:
 
     def used(self) -> float:
         """Seconds of the processor that its processes have used, as far as they are known; exact while it is halted."""
-        return sum(accounts.used(pid) for pid in (self.pid, *self.halted))
+        return sum(process_stats.used(pid) for pid in (self.pid, *self.halted))
 
     def _halt_all(self) -> bytes:
         """Asks the first process to halt its namespace; what it answers, nothing where it has ended."""
@@ -321,17 +321,17 @@ class WorkerProcess:
         """Ends the worker, with WorkerFailure, where it uses more than it may. Asked for while something is waited for,
         and each time it is halted, a tenth of a second after the last."""
         self._watched = time.monotonic()
-        pids = accounts.descendants(self.first, CAPS.processes + 1)
+        pids = process_stats.descendants(self.first, CAPS.processes + 1)
         threads = sandbox.most_threads()
-        if len(pids) > CAPS.processes or sum(map(accounts.count_threads, pids)) > threads:
+        if len(pids) > CAPS.processes or sum(map(process_stats.count_threads, pids)) > threads:
             self._end()
             most = f"{CAPS.processes} processes" if len(pids) > CAPS.processes else f"{threads} threads"
             raise WorkerFailure("processes", f"started more than {most}", log=self.log)
-        used = sum(accounts.resident(pid) for pid in pids)
-        if used > self.memory_limit and sum(accounts.proportional(pid) for pid in pids) > self.memory_limit:
+        used = sum(process_stats.resident(pid) for pid in pids)
+        if used > self.memory_limit and sum(process_stats.proportional(pid) for pid in pids) > self.memory_limit:
             self._end()
             raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
-        held = accounts.files(pids, str(self.scratch), CAPS.files + 1)
+        held = process_stats.files(pids, str(self.scratch), CAPS.files + 1)
         if held.bytes > CAPS.disk or held.number > CAPS.files:
             self._end()
             most = f"{CAPS.disk >> 20} MiB" if held.bytes > CAPS.disk else f"{CAPS.files} files"

@@ -89,7 +89,7 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
 
 def _correct(stages: Stages, cases: RankCases) -> str:
     """The families in memory that is poisoned and guarded, inputs as they were, earlier output not overwritten."""
-    from kernellab.verifier.edges.fences import reads_inside
+    from kernellab.verifier.boundary_checks.fences import reads_inside
     from kernellab.verifier.stages.robust import overwritten, untouched
 
     first, *others = cases.families

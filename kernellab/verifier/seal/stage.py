@@ -19,8 +19,8 @@ from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.compare import NUMERIC, compare, metadata
 from kernellab.verifier.judge import turns
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DEADLINES, SEAL

@@ -18,7 +18,7 @@ from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import NUMERIC, Mismatch, compare, metadata
-from kernellab.verifier.compare.near import beyond_doubt
+from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import DEADLINES, HONEST
 from kernellab.verifier.stages import evidence

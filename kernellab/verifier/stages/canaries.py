@@ -12,11 +12,11 @@ from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.attribution.counters import Sampler, Unseen
+from kernellab.verifier.attribution.inspection import Looks
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import metadata
-from kernellab.verifier.own.counters import Sampler, Unseen
-from kernellab.verifier.own.looks import Looks
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, TIMING
 from kernellab.verifier.stages.honest import only_moves

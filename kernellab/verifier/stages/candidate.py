@@ -17,14 +17,14 @@ from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases, device
-from kernellab.verifier.cases.ahead import Ahead
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import NUMERIC, Limits, Mismatch, compare, metadata
-from kernellab.verifier.compare.near import beyond_doubt
-from kernellab.verifier.judge.link import Call, Worker
+from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.memory import identical, lay_out
 from kernellab.verifier.protocol.rules import DEADLINES, DEVICE, ERROR
 from kernellab.verifier.sandbox.consent import label as consented
@@ -36,9 +36,9 @@ from kernellab.verifier.worker.build import write_files
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.own.counters import Sampler
-    from kernellab.verifier.own.looks import Looks
-    from kernellab.verifier.own.profile import Profile
+    from kernellab.verifier.attribution.counters import Sampler
+    from kernellab.verifier.attribution.inspection import Looks
+    from kernellab.verifier.attribution.profile import Profile
 
     Tensor = torch.Tensor
 

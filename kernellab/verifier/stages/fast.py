@@ -13,6 +13,9 @@ from kernellab.errors import VerifierError
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
+from kernellab.verifier.attribution.counters import Unseen
+from kernellab.verifier.attribution.profile import Profile
+from kernellab.verifier.attribution.share import Looked, found_in
 from kernellab.verifier.audit.bound import Bound
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -20,9 +23,6 @@ from kernellab.verifier.cuda.timed import Inconsistent
 from kernellab.verifier.cuda.timed import measure as measure_on_device
 from kernellab.verifier.judge import clock, turns
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.own.counters import Unseen
-from kernellab.verifier.own.profile import Profile
-from kernellab.verifier.own.share import Looked, found_in
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, HONEST, TIMING
 from kernellab.verifier.stages import evidence

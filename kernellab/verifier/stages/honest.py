@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
+from kernellab.verifier.attribution.share import Counted, counted
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cuda.trace import is_library, is_move
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.own.share import Counted, counted
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.stages.ablation import ghost_test

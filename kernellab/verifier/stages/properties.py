@@ -20,11 +20,11 @@ from kernellab.task import ArgKind
 from kernellab.task.dtypes import alike, computable, finite, is_float8
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
+from kernellab.verifier.boundary_checks.expanded import expanded, with_equal_rows
+from kernellab.verifier.boundary_checks.fences import reads_inside
+from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.compare import compare, metadata
-from kernellab.verifier.edges.expanded import expanded, with_equal_rows
-from kernellab.verifier.edges.fences import reads_inside
-from kernellab.verifier.edges.modes import denormals, modes_kept
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, Place, lay_out
 from kernellab.verifier.protocol.rules import CAPS

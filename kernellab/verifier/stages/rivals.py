@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import compare, metadata
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.timing.sides import BaselineFailed, Side

@@ -12,8 +12,8 @@ from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import compare
-from kernellab.verifier.judge.link import Call
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Call
 from kernellab.verifier.protocol.control import Written
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages.metamorphic import metamorphic

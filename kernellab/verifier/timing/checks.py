@@ -12,7 +12,7 @@ from kernellab.task import Task
 from kernellab.task.dtypes import parts
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.compare.compare import NUMERIC, Limits, Reference, accepts, compare
-from kernellab.verifier.compare.near import quick
+from kernellab.verifier.compare.fast_accept import quick
 from kernellab.verifier.judge.placement import cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import TIMING

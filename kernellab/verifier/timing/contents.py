@@ -16,7 +16,7 @@ from kernellab.task import ArgKind, Task
 from kernellab.task.dtypes import is_float8
 from kernellab.task.sample.draw import OPEN, Support
 from kernellab.verifier.cases import device
-from kernellab.verifier.cases.forms import legal_of
+from kernellab.verifier.cases.input_specs import legal_of
 from kernellab.verifier.protocol.rules import TIMING
 
 if TYPE_CHECKING:

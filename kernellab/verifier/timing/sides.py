@@ -10,8 +10,8 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.verifier.compare.compare import Reference
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import Layout
 from kernellab.verifier.protocol.rules import RANK, TIMING

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
 from kernellab.verifier.compare.compare import Limits
-from kernellab.verifier.judge import accounts
-from kernellab.verifier.judge.link import Call, Worker
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.placement import Placement, aside, cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import Layout, fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import TIMING
@@ -49,8 +49,8 @@ from kernellab.verifier.timing.sides import (
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.own.looks import Looks
-    from kernellab.verifier.own.profile import Profile
+    from kernellab.verifier.attribution.inspection import Looks
+    from kernellab.verifier.attribution.profile import Profile
 
     Tensor = torch.Tensor
 
@@ -141,7 +141,7 @@ class _Run:
         done = len(self.candidate.seconds)
         clean = sum(calm_pairs(self.sides))
         disturbed = 1 - clean / done
-        taken = machine.taken(bool(accounts.threads(self.candidate.worker.pid)))
+        taken = machine.taken(bool(process_stats.threads(self.candidate.worker.pid)))
         few = clean < self.pace.least
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         keep = [True] * done if few else calm_pairs(self.sides)
@@ -376,16 +376,16 @@ class _Machine:
     """What others took of the machine since this was made."""
 
     def __init__(self) -> None:
-        self._stolen, self._ticks = accounts.stolen()
-        self._pressure, self._time = accounts.pressure(), time.monotonic()
+        self._stolen, self._ticks = process_stats.stolen()
+        self._pressure, self._time = process_stats.pressure(), time.monotonic()
 
     def taken(self, waits_are_counted: bool) -> float:
         """The share that the hypervisor gave to others; where waits are not counted for each process, also the share
         of the time in which any process waited."""
-        stolen, ticks = accounts.stolen()
+        stolen, ticks = process_stats.stolen()
         share = (stolen - self._stolen) / max(ticks - self._ticks, 1)
         return share if waits_are_counted else max(share, self.pressed())
 
     def pressed(self) -> float:
         """The share of the time in which some process of the machine waited for a core."""
-        return min((accounts.pressure() - self._pressure) / max(time.monotonic() - self._time, 1e-3), 1.0)
+        return min((process_stats.pressure() - self._pressure) / max(time.monotonic() - self._time, 1e-3), 1.0)

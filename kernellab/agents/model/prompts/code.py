@@ -12,14 +12,14 @@ from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, history_text, limit_lines, numbered, time_lines
-from kernellab.agents.model.prompts.hand import by_hand, diff_of, lowered_code
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
+from kernellab.agents.model.prompts.manual_edits import by_hand, diff_of, lowered_code
 from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.memory import code_parts
 from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
-from kernellab.lowering.carried import bare, same_code
+from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, limit_lines, numbered
-from kernellab.agents.model.prompts.hand import fastest_by_hand
+from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
 from kernellab.agents.model.prompts.templates import render

@@ -15,7 +15,7 @@ from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end
 from kernellab.agents.rules.advice import evidence_lines
 from kernellab.agents.rules.classify import ErrorClass
-from kernellab.lowering.carried import bare
+from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Route, RouteKind, Source
 
 _FILE = "prompts/conductor.j2"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.between import pruned
+from kernellab.sketch.rewrite.rules.inter_kernel import pruned
 from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_expr

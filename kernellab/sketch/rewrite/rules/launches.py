@@ -10,7 +10,7 @@ from kernellab.sketch.check.split import cannot_split
 from kernellab.sketch.program.program import DType, Tile
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.between import Kept, kept, pruned, tiles_of, with_tensors
+from kernellab.sketch.rewrite.rules.inter_kernel import Kept, kept, pruned, tiles_of, with_tensors
 from kernellab.sketch.rewrite.rules.loops import writes_memory, written
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_statement

@@ -1,0 +1,61 @@
+"""What somebody changed by hand in code: how it differs from the lowering of the sketch that it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import unified_diff
+from math import inf
+
+from kernellab.agents.briefs import Attempt, Brief, CodeBrief
+from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.errors import KernellabError
+from kernellab.lowering.embedded_sketch import bare
+from kernellab.records import Source
+
+#: lines of a difference that a Designer is shown: where it is longer, the kernel was written anew
+_MOST = 60
+
+
+def lowered_code(brief: CodeBrief) -> tuple[Source | None, str]:
+    """The rules Coder's source for the brief, or why there is none."""
+    from kernellab.agents.rules.coder import RulesCoder
+
+    try:
+        return RulesCoder().code(brief).source, ""
+    except KernellabError as error:
+        return None, error.message  # its remedy is a person's
+
+
+def diff_of(before: str, after: str, name: str) -> str:
+    """The lines that differ, with two lines around them, as ``diff -U2`` shows them."""
+    lines = unified_diff(before.splitlines(), after.splitlines(), f"{name} before", name, lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def by_hand(brief: Brief, source: Source | None, sketch: str | None, constexpr: Mapping[str, int | float]) -> str:
+    """How ``source`` differs from the lowering of ``sketch``, file by file; empty where nothing can be compared."""
+    if source is None or sketch is None or source.dsl != brief.target.dsl:
+        return ""
+    lowered, _ = lowered_code(CodeBrief(brief.task, brief.target, sketch=sketch, constexpr=constexpr))
+    if lowered is None:
+        return ""
+    rules = bare(lowered).files
+    pairs = [(name, rules.get(name, ""), text) for name, text in sorted(bare(source).files.items())]
+    return "\n".join(diff_of(old, new, name) for name, old, new in pairs if old != new and not is_helper(name))
+
+
+def fastest_by_hand(brief: Brief) -> str:
+    """What was changed by hand in the fastest kernel so far, in at most 60 lines; empty where it was lowered."""
+    passed = [attempt for attempt in brief.history if _time(attempt) < inf]
+    if not passed:
+        return ""
+    candidate = min(passed, key=_time).candidate
+    lines = by_hand(brief, candidate.source, candidate.sketch, candidate.constexpr).splitlines() if candidate else []
+    rest = [f"({len(lines) - _MOST} more lines)"] if len(lines) > _MOST else []
+    return "\n".join([*lines[:_MOST], *rest])
+
+
+def _time(attempt: Attempt) -> float:
+    """In ms; infinite for what did not pass."""
+    verdict = attempt.verdict
+    return verdict.time.median_ms if verdict is not None and verdict.passed and verdict.time is not None else inf

@@ -1,0 +1,425 @@
+"""Operations written with others that the rules know: what torch's own tables leave whole.
+
+Each function is traced in place of the operation of its name, so a family that no rule knows is a graph of families
+that rules do. ``NotImplemented`` leaves an operation whole.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# NotImplemented is how a function leaves an operation whole
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all
+from kernellab.capture.losses import LOSSES
+from kernellab.capture.pairs import PAIRS
+from kernellab.capture.resize import RESIZED
+from kernellab.capture.special_functions import SPECIAL
+from kernellab.task.recurrent import RECURRENT
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The k-th smallest element along ``dim`` and its place: that element of the sorted row."""
+    import torch
+
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    values, places = torch.sort(x, dim=dim, stable=True)
+    values, places = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower of the middle elements along ``dim`` and its place; a row with NaN gives NaN."""
+    import torch
+
+    if x.dim() == 0 or not isinstance(x.shape[dim], int):
+        return NotImplemented
+    values, places = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
+    if x.is_floating_point():
+        bad = torch.isnan(x).any(dim=dim, keepdim=True)
+        first = torch.isnan(x).to(torch.int32).argmax(dim=dim, keepdim=True)
+        values, places = torch.where(bad, math.nan, values), torch.where(bad, first, places)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """log of a running sum of exponentials, each block of the row by its own largest element.
+
+    A running sum about the row's largest element would lose what lies far below it, so the sum runs about the running
+    maximum: exp(x - m) is summed by steps, s_i = s_{i-1} exp(m_{i-1} - m_i) + exp(x_i - m_i), which is a sum of
+    exp(x_j - m_i) over j <= i: a product with a triangle.
+    """
+    import torch
+
+    if x.dim() == 0 or not isinstance(x.shape[dim], int) or not x.is_floating_point():
+        return NotImplemented
+    rows = x.movedim(dim, -1)
+    length = rows.shape[-1]
+    highest = torch.cummax(rows, -1).values
+    at = torch.arange(length, device=x.device)
+    below = at.unsqueeze(0) <= at.unsqueeze(1)
+    shift = torch.where(torch.isinf(highest), 0.0, highest)
+    terms = torch.exp(rows.unsqueeze(-2) - shift.unsqueeze(-1))
+    total = torch.where(below, terms, 0.0).sum(-1)
+    return (torch.log(total) + shift).to(x.dtype).movedim(-1, dim)
+
+
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of ``bins`` equal parts of what lies between ``min`` and ``max``, or all."""
+    import torch
+
+    flat = x.reshape(-1)
+    if min == max:
+        low, high = flat.amin(), flat.amax()
+        low, high = torch.where(low == high, low - 1, low), torch.where(low == high, high + 1, high)
+    else:
+        low, high = torch.full((), min, dtype=x.dtype), torch.full((), max, dtype=x.dtype)
+    place = ((flat - low) * bins / (high - low)).to(torch.int64)
+    place = torch.where(flat == high, bins - 1, place).clamp(0, bins - 1)
+    counted = ((flat >= low) & (flat <= high)).to(x.dtype)
+    return torch.zeros(bins, dtype=x.dtype, device=x.device).index_add(0, place, counted)
+
+
+def max_pool(rank: int) -> Callable[..., Any]:
+    """Pooling of which the places are asked for too: window by window, the first of the largest elements."""
+
+    def pool(
+        x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,), ceil: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        import torch
+        from torch.nn import functional
+
+        k, p, d = (_each(v, rank) for v in (kernel, padding, dilation))
+        s = _each(stride, rank) if stride else k
+        sizes = x.shape[-rank:]
+        if ceil or not all(isinstance(n, int) for n in sizes):
+            return NotImplemented
+        lowest = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
+        made = [(n + 2 * q - e * (m - 1) - 1) // t + 1 for n, q, e, m, t in zip(sizes, p, d, k, s, strict=True)]
+        edges = [edge for q in reversed(p) for edge in (q, q)]
+        padded = functional.pad(x, edges, value=lowest)
+        flat = torch.arange(math.prod(sizes), device=x.device).reshape(sizes)
+        places = functional.pad(flat, edges)
+        best, at = padded.new_empty(0), places.new_empty(0)
+        for n, tap in enumerate(_taps(k)):
+            along = zip(tap, d, made, s, strict=True)
+            window: Any = (..., *(slice(t * e, t * e + (m - 1) * q + 1, q) for t, e, m, q in along))
+            value, place = padded[window], places[window].expand(*x.shape[:-rank], *made)
+            larger = (value > best) | torch.isnan(value) if n else None
+            best = value if larger is None else torch.where(larger, value, best)
+            at = place if larger is None else torch.where(larger, place, at)
+        return best, at
+
+    return pool
+
+
+def adaptive_max_pool2d(x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The largest element of windows that differ in size, and the first place where each is met."""
+    import torch
+
+    sizes = x.shape[-2:]
+    even = all(isinstance(n, int) and n % w == 0 for n, w in zip(sizes, size, strict=True))
+    if even or not all(isinstance(n, int) for n in sizes):
+        return NotImplemented
+    rows, columns = (_uneven(n, w, x.device) for n, w in zip(sizes, size, strict=True))
+    picked = x[..., rows[:, :, None, None], columns]
+    best = picked.amax((-3, -1))
+    met = picked == best[..., :, None, :, None]
+    if x.is_floating_point():
+        met = met | torch.isnan(picked)
+    place = rows[:, :, None, None] * sizes[1] + columns
+    return best, torch.where(met, place, math.prod(sizes)).amin((-3, -1))
+
+
+def embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor, by_frequency: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample: Tensor | None = None, include_last: bool = False, padding: int = -1,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Sums (0), means (1) or the largest (2) of the rows of a table, bag by bag; ``offsets`` are where bags begin."""
+    import torch
+
+    if indices.dim() != 1 or by_frequency or (padding >= 0 and mode != 2):
+        return NotImplemented
+    bags = offsets.shape[0] - (1 if include_last else 0)
+    at = torch.arange(indices.shape[0], device=weight.device)
+    bag = torch.searchsorted(offsets[:bags].to(torch.int64).contiguous(), at, right=True) - 1
+    nothing = torch.zeros(bags, dtype=torch.int64, device=weight.device)
+    if mode == 2:
+        return bags_of_max(weight, indices, bag, bags, padding), bag, nothing, nothing
+    rows = weight[indices]
+    if per_sample is not None:
+        rows = rows * per_sample.unsqueeze(-1)
+    total = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag, rows)
+    if mode == 1:
+        ones = torch.ones(indices.shape[0], dtype=weight.dtype, device=weight.device)
+        count = torch.zeros(bags, dtype=weight.dtype, device=weight.device).index_add(0, bag, ones)
+        total = total / count.clamp(min=1).unsqueeze(-1)
+    return total, bag, nothing, nothing
+
+
+def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True) -> Tensor:
+    """Elements written at places, joined by ``reduce``: a mean by two sums, an extreme by comparing every place."""
+    import torch
+
+    if x.dim() == 0 or index.shape != src.shape:
+        return NotImplemented
+    zeros, ones = torch.zeros_like(x), torch.ones_like(src)
+    if reduce == "sum" and include_self:
+        return torch.scatter_add(x, dim, index, src)
+    met = torch.scatter_add(zeros, dim, index, ones)
+    if reduce in ("sum", "mean"):
+        total = torch.scatter_add(x if include_self else zeros, dim, index, src)
+        if reduce == "mean":
+            count = met + 1 if include_self else met.clamp(min=1)
+            total = total / count if x.is_floating_point() else torch.div(total, count, rounding_mode="floor")
+        return total if include_self else torch.where(met > 0, total, x)
+    if reduce not in ("amax", "amin", "prod") or not x.is_floating_point():
+        return NotImplemented
+    same = all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim % x.dim())
+    if not same:
+        return NotImplemented
+    places = torch.arange(x.shape[dim], device=x.device)
+    at, values = index.movedim(dim, -1).unsqueeze(-2), src.movedim(dim, -1).unsqueeze(-2)
+    end = {"amax": -math.inf, "amin": math.inf, "prod": 1.0}[reduce]
+    seen = torch.where(at == places.unsqueeze(-1), values, end)
+    if reduce == "prod":
+        product = seen.prod(-1).movedim(-1, dim)
+        return x * product if include_self else torch.where(met > 0, product, x)
+    best = (seen.amax(-1) if reduce == "amax" else seen.amin(-1)).movedim(-1, dim)
+    if include_self:
+        return torch.maximum(x, best) if reduce == "amax" else torch.minimum(x, best)
+    return torch.where(met > 0, best, x)
+
+
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number below ``minlength`` occurs; without it the size is for the values to say."""
+    import torch
+
+    if not minlength:
+        return NotImplemented
+    dtype = torch.int64 if weights is None else weights.dtype if weights.dtype == torch.float32 else torch.float64
+    each = torch.ones(x.shape, dtype=dtype, device=x.device) if weights is None else weights.to(dtype)
+    return torch.zeros(minlength, dtype=dtype, device=x.device).index_add(0, x.to(torch.int64), each)
+
+
+def repeat_interleave(
+    x: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element as often as a tensor says, where the call says how many these are in all: the element of place n is
+    that whose running count is the first above n."""
+    import torch
+
+    if output_size is None or not isinstance(repeats, torch.Tensor) or repeats.dim() != 1:
+        return NotImplemented
+    flat, along = (x.reshape(-1), 0) if dim is None else (x, dim)
+    places = torch.arange(output_size, device=x.device)
+    return flat.index_select(along, torch.searchsorted(repeats.cumsum(0), places, right=True))
+
+
+def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """The covariances of the rows."""
+    if x.dim() != 2 or fweights is not None or aweights is not None or not x.is_floating_point():
+        return NotImplemented
+    centred = x - x.mean(1, keepdim=True)
+    return centred @ centred.T / max(x.shape[1] - correction, 0)
+
+
+def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of ``r`` of the elements, in the order of their places."""
+    import torch
+
+    if x.dim() != 1 or not isinstance(x.shape[0], int):
+        return NotImplemented
+    chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(chosen(range(x.shape[0]), r))
+    return torch.stack([x[[at[k] for at in places]] for k in range(r)], -1) if places and r else NotImplemented
+
+
+def corrcoef(x: Tensor) -> Tensor:
+    """The correlations of the rows."""
+    import torch
+
+    found = cov(x)
+    if found is NotImplemented:
+        return found
+    spread = torch.sqrt(torch.diagonal(found))
+    return (found / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
+
+
+def cdist(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
+    """Distances of all pairs of rows."""
+    import torch
+
+    apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
+    if p == 0:
+        return (apart != 0).to(x.dtype).sum(-1)
+    if p == 1:
+        return apart.sum(-1)
+    if p == math.inf:
+        return apart.amax(-1)
+    return torch.sqrt((apart * apart).sum(-1)) if p == 2 else (apart**p).sum(-1) ** (1 / p)
+
+
+def trilinear(
+    x: Tensor, y: Tensor, z: Tensor, at_x: Sequence[int], at_y: Sequence[int], at_z: Sequence[int],
+    summed: Sequence[int], unrolled: int = 1,
+) -> Tensor:  # fmt: skip
+    """A sum of products of three tensors that are aligned by dimensions of extent 1."""
+    for at in sorted(at_x):
+        x = x.unsqueeze(at)
+    for at in sorted(at_y):
+        y = y.unsqueeze(at)
+    for at in sorted(at_z):
+        z = z.unsqueeze(at)
+    return (x * y * z).sum(list(summed))
+
+
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """sum of max(0, 1 - x[j] + x[i]) / classes, over a row's labels j (those before the first -1) and the classes i
+    that are none of them; and which classes are labels.
+
+    torch's own form counts class 0 as a label for each place from the first -1 on (torch 2.11).
+    """
+    import torch
+
+    rows, labels = (t if t.dim() == 2 else t.unsqueeze(0) for t in (x, target))
+    classes = rows.shape[1]
+    place = torch.arange(classes, device=x.device)
+    counts = place < torch.where(labels == -1, place, classes).amin(-1, keepdim=True)
+    own = (place == torch.where(counts, labels, -1).unsqueeze(-1)).any(1)
+    margin = 1.0 - rows.gather(-1, torch.where(counts, labels, 0)).unsqueeze(-1) + rows.unsqueeze(1)
+    margin = torch.where(counts.unsqueeze(-1) & ~own.unsqueeze(1), margin.clamp_min(0) / classes, 0.0)
+    each = margin.sum((1, 2)).reshape(x.shape[:-1])
+    loss = each.mean() if reduction == 1 else each.sum() if reduction == 2 else each
+    return loss, own.to(x.dtype).reshape(target.shape)
+
+
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The fraction in [0.5, 1) and the exponent of 2 that make a number; zeros, infinities and NaN are their own."""
+    import torch
+
+    size = x.abs()
+    none = (size == 0) | (size == math.inf) | (x != x)
+    exponent = torch.floor(torch.log2(torch.where(none, 1.0, size))) + 1
+    # in two steps: the inverse of the smallest number is none
+    half = torch.floor(exponent * 0.5)
+    fraction = torch.where(none, 1.0, x) * torch.exp2(-half) * torch.exp2(half - exponent)
+    # a logarithm that is rounded may pass a power of 2
+    above, below = fraction.abs() >= 1, fraction.abs() < 0.5
+    fraction = torch.where(above, fraction * 0.5, torch.where(below, fraction * 2, fraction))
+    exponent = exponent + above.to(exponent.dtype) - below.to(exponent.dtype)
+    return torch.where(none, x, fraction), torch.where(none, 0.0, exponent).to(torch.int32)
+
+
+def view_as(x: Tensor, dtype: torch.dtype) -> Any:
+    """The bits of one dtype as another: of bytes numbers that differ by 256, of wider or narrower elements their parts
+    by shifts; a dtype of as many bytes stays."""
+    import torch
+
+    if (x.dtype, dtype) == (torch.int8, torch.uint8):
+        return torch.where(x < 0, x.to(torch.int32) + 256, x.to(torch.int32)).to(dtype)
+    if (x.dtype, dtype) == (torch.uint8, torch.int8):
+        return torch.where(x > 127, x.to(torch.int32) - 256, x.to(torch.int32)).to(dtype)
+    if (x.dtype, dtype) == (torch.bool, torch.uint8):
+        return x.to(dtype)
+    if x.dim() == 0 or x.dtype == dtype or x.dtype.itemsize == dtype.itemsize or x.is_complex() or dtype.is_complex:
+        return NotImplemented
+    return _parts(x, dtype) if x.dtype.itemsize > dtype.itemsize else _joined(x, dtype)
+
+
+def _parts(x: Tensor, dtype: torch.dtype) -> Any:
+    """Each element as several of ``dtype``, the lowest bits first."""
+    import torch
+
+    size = 8 * dtype.itemsize
+    shifts = torch.arange(0, 8 * x.dtype.itemsize, size, device=x.device, dtype=_whole(x.dtype))
+    parts = (_as(x, _whole(x.dtype)).unsqueeze(-1) >> shifts) & ((1 << size) - 1)
+    # a number beyond the signed range would not convert: its sign is taken off
+    signed = parts if size == 8 else torch.where(parts >> (size - 1) != 0, parts - (1 << size), parts)
+    return _as(signed.to(_whole(dtype)).reshape(*x.shape[:-1], -1), dtype)
+
+
+def _joined(x: Tensor, dtype: torch.dtype) -> Any:
+    """Several neighbours as one element of ``dtype``, the first one's bits the lowest."""
+    size, whole = 8 * x.dtype.itemsize, _whole(dtype)
+    count = dtype.itemsize // x.dtype.itemsize
+    parts = _as(x, _whole(x.dtype)).reshape(*x.shape[:-1], -1, count).to(whole) & ((1 << size) - 1)
+    found = parts[..., 0]
+    for n in range(1, count):
+        found = found | (parts[..., n] << (n * size))
+    return _as(found, dtype)
+
+
+def _whole(dtype: torch.dtype) -> torch.dtype:
+    import torch
+
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype else x.view(dtype)
+
+
+def _each(value: Sequence[int] | int, rank: int) -> tuple[int, ...]:
+    given = (value,) if isinstance(value, int) else tuple(value)
+    return given * rank if len(given) == 1 else given
+
+
+def _taps(kernel: Sequence[int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for k in kernel:
+        found = [(*t, n) for t in found for n in range(k)]
+    return found
+
+
+def _uneven(size: int, wanted: int, device: Any) -> Tensor:
+    """The places that each of ``wanted`` windows sees, [wanted, longest]; the last is repeated in shorter ones."""
+    import torch
+
+    at = torch.arange(wanted, device=device)
+    begin, end = (at * size) // wanted, -((-(at + 1) * size) // wanted)
+    longest = max(-((-(i + 1) * size) // wanted) - (i * size) // wanted for i in range(wanted))
+    return torch.minimum(begin.unsqueeze(1) + torch.arange(longest, device=device), end.unsqueeze(1) - 1)
+
+
+#: operation of ATen -> what is traced in its place
+APART: dict[str, Callable[..., Any]] = {
+    "multilabel_margin_loss_forward.default": multilabel_margin_loss, "frexp.Tensor": frexp, "view.dtype": view_as,
+    "kthvalue.default": kthvalue, "median.dim": median_dim,
+    "logcumsumexp.default": logcumsumexp, "histc.default": histc,
+    "adaptive_max_pool2d.default": adaptive_max_pool2d,
+    "_embedding_bag_forward_only.default": embedding_bag, "_embedding_bag.default": embedding_bag,
+    "scatter_reduce.two": scatter_reduce, "_cdist_forward.default": cdist,
+    "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL, **RESIZED,
+}  # fmt: skip
+
+
+def rrelu(
+    x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """In evaluation mode a leaky relu by the middle of the slopes that training draws from."""
+    from torch.nn import functional
+
+    return NotImplemented if training or inplace else functional.leaky_relu(x, (lower + upper) / 2)
+
+
+#: functions that look at values where that is not needed, by name: written with others before they are traced
+EARLY: dict[str, Callable[..., Any]] = {
+    "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
+    "combinations": combinations, "rrelu": rrelu, **LOSSES, **RECURRENT, **PAIRS,
+}  # fmt: skip
+#: poolings that are traced so only where the reference asks for the places too
+WITH_PLACES: dict[str, Callable[..., Any]] = {
+    "max_pool2d_with_indices.default": max_pool(2), "max_pool3d_with_indices.default": max_pool(3),
+    "adaptive_max_pool2d.default": adaptive_max_with_places(adaptive_max_pool2d, max_pool(2)),
+}  # fmt: skip

@@ -1,0 +1,173 @@
+"""A capsule: everything that a verdict rests on, in one JSON file that another machine verifies again.
+
+Its hashes tell a damaged or carelessly edited file from a whole one. They are no signature: whoever writes a capsule
+can write its hashes, which is why :func:`again` believes none of its figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernellab.content import written
+from kernellab.dsls.machine import detect_target
+from kernellab.errors import MOST_BYTES, KernellabError
+from kernellab.export.exportable import VerifiedKernel
+from kernellab.records import Author, Record, Source, StageResult, Verdict
+from kernellab.task import load_task
+from kernellab.task.audit import admit
+from kernellab.verifier import Verifier, VerifyOptions
+
+SUFFIX = ".capsule.json"
+_FORMAT = 1
+
+
+class Capsule(Record):
+    """``verdict`` holds the environment and the timings as they were taken; ``hashes`` name each part."""
+
+    format: int = _FORMAT
+    made_by: str
+    name: str
+    task: str
+    source: Source
+    sketch: str | None
+    verdict: Verdict
+    target: str
+    hashes: dict[str, str]
+
+    def parts(self) -> dict[str, str]:
+        """The SHA-256 of each part as it is now."""
+        return {
+            "task": _hash(self.task),
+            "source": _hash(self.source.model_dump_json()),
+            "sketch": _hash(self.sketch or ""),
+            "verdict": _hash(self.verdict.model_dump_json()),
+        }
+
+
+@dataclass(frozen=True)
+class Again:
+    """A capsule's verdict beside that of this machine."""
+
+    capsule: Capsule
+    verdict: Verdict
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict.passed and self.capsule.verdict.passed
+
+    @property
+    def differences(self) -> list[str]:
+        """What is not as the capsule says, each a line; times are told, not compared, where the chips differ."""
+        then, now = self.capsule.verdict, self.verdict
+        lines = []
+        if then.passed != now.passed:
+            lines.append(f"it {_word(then)} there and {_word(now)} here: {now.reason}")
+        if then.label != now.label:
+            lines.append(f"labels: {then.label or 'none'} there, {now.label or 'none'} here")
+        for name in ("chip", "backend", "threads"):
+            one, two = getattr(then.environment, name), getattr(now.environment, name)
+            if one != two:
+                lines.append(f"{name}: {one} there, {two} here")
+        versions = then.environment.versions
+        for name in sorted(versions.keys() & now.environment.versions.keys()):
+            if versions[name] != now.environment.versions[name]:
+                lines.append(f"{name}: {versions[name]} there, {now.environment.versions[name]} here")
+        for before in then.comparisons:
+            after = now.against(before.baseline)
+            if after is not None and (after.high < before.low or before.high < after.low):
+                lines.append(f"speedup: {before.text} there, {after.text} here")
+        return lines
+
+
+def capsule_of(kernel: VerifiedKernel) -> Capsule:
+    """The capsule of a verified kernel."""
+    found = Capsule(
+        made_by=f"kernellab {version('kernellab')}", name=kernel.name, task=kernel.task.text, source=kernel.source,
+        sketch=kernel.sketch, verdict=kernel.verdict, target=kernel.target, hashes={},
+    )  # fmt: skip
+    return found.model_copy(update={"hashes": found.parts()})
+
+
+def read_capsule(path: Path) -> Capsule:
+    """The capsule in a file, whole.
+
+    Raises:
+        KernellabError: it cannot be read, is not a capsule, or a part does not have its hash.
+    """
+    remedy = "Write one with `kernellab export SESSION --capsule FILE`."
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise KernellabError(f"{path} is too large for a capsule.", remedy)
+        found = Capsule.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise KernellabError(f"The capsule {path} cannot be read: {reason}.", "Give a capsule's path.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise KernellabError(
+            f"{path} is not a capsule: {'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}.", remedy
+        ) from None
+    if found.format != _FORMAT:
+        raise KernellabError(f"{path} has the format {found.format}; this kernellab reads {_FORMAT}.", remedy)
+    wrong = [name for name, digest in found.parts().items() if found.hashes.get(name) != digest]
+    if wrong:
+        raise KernellabError(
+            f"The {wrong[0]} in {path} does not have the hash that the capsule says: it was changed.",
+            "Copy the capsule again from where it was made.",
+        )
+    return found
+
+
+def write_capsule(kernel: VerifiedKernel, path: Path) -> Path:
+    """Raises KernellabError where ``path`` cannot be written."""
+    text = json.dumps(json.loads(capsule_of(kernel).model_dump_json()), indent=1) + "\n"
+    return written(path, text)
+
+
+def again(
+    capsule: Capsule, options: VerifyOptions, progress: Callable[[StageResult], None] = lambda part: None
+) -> Again:
+    """The capsule's kernel, verified here from nothing but its task and its source.
+
+    Raises:
+        TaskError, TargetError, VerifierError: it cannot be judged on this machine.
+    """
+    # what a file says of its origin is not believed: as a model's, its code never runs outside the sandbox
+    source = capsule.source.model_copy(update={"origin": Author.MODEL})
+    task = load_task(capsule.task, capsule.name)
+    weak = admit(task)
+    with Verifier() as verifier:
+        verdict = verifier.verify(task, source, detect_target(source.dsl), options=options, progress=progress)
+    return Again(capsule, verdict.model_copy(update={"flags": [*verdict.flags, *map(str, weak)]}))
+
+
+def facts(found: Again) -> dict[str, Any]:
+    """For one JSON object: the capsule's own figures beside what differs."""
+    then = found.capsule.verdict
+    return {
+        "name": found.capsule.name,
+        "made_by": found.capsule.made_by,
+        "target": found.capsule.target,
+        "hashes": found.capsule.hashes,
+        "passed": then.passed,
+        "time_ms": then.time.median_ms if then.time else None,
+        "speedups": {c.baseline: [c.speedup, c.low, c.high] for c in then.comparisons},
+        "label": then.label,
+        "differences": found.differences,
+    }
+
+
+def _word(verdict: Verdict) -> str:
+    return "passed" if verdict.passed else f"failed at {verdict.stage.value}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

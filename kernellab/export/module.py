@@ -1,0 +1,91 @@
+"""A package in one Python file: it unpacks itself into the user's cache when it is imported."""
+
+from __future__ import annotations
+
+from kernellab.export.package import Package, described, signature
+
+_MODULE = '''\
+"""{doc}
+"""
+
+from torch.compiler import is_compiling as _is_compiling
+
+_FILES = {files}
+
+
+def _load():
+    """Write the files once, into this user's cache, and import the package that they are."""
+    import hashlib
+    import importlib.util
+    import os
+    import sys
+    import tempfile
+    from pathlib import Path
+
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    digest = hashlib.sha256(repr(sorted(_FILES.items())).encode()).hexdigest()[:16]
+    folder = Path(base) / "kernels" / f"{name}-{digest}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        folder = Path(tempfile.mkdtemp(prefix="{name}-"))
+    for name, text in _FILES.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_name(f"{path.name}.{os.getpid()}")
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(path)
+    title = f"_{name}_{digest}"
+    spec = importlib.util.spec_from_file_location(
+        title, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[title] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+#: the operator: `operator.op` is torch.ops.{namespace}.{name}
+operator = _load().operator
+
+
+def {name}({signature}):
+    """{line}"""
+    if _is_compiling():
+        return operator.op({arguments})
+    return operator.call({arguments})
+
+
+#: the same function, under the name that all kernels have
+kernel = {name}
+'''
+
+
+def module_text(package: Package) -> str:
+    """The text of one module that does what ``package`` does."""
+    task = package.kernels[0].task
+    files = "{\n" + "".join(f"    {name!r}: {_literal(text)},\n" for name, text in package.files.items()) + "}"
+    # the files come last: their own text may hold words in braces
+    values = {
+        "{doc}": described(package.kernels), "{namespace}": package.namespace,
+        "{signature}": signature(task.args), "{arguments}": ", ".join(a.name for a in task.args),
+        "{line}": task.signature.replace("\\", "\\\\").replace('"', "'"),
+        "{name}-{digest}": f"{package.name}-{{digest}}",
+        "_{name}_{digest}": f"_{package.name}_{{digest}}", "{name}": package.name, "{files}": files,
+    }  # fmt: skip
+    text = _MODULE
+    for key, value in values.items():
+        text = text.replace(key, value)
+    return text
+
+
+def _literal(text: str) -> str:
+    """A raw triple-quoted literal, so that the embedded file stays readable, where the text allows one."""
+    for quote in ("'''", '"""'):
+        if quote not in text and not text.endswith((quote[0], "\\")) and "\r" not in text:
+            return f"r{quote}{text}{quote}"
+    return repr(text)

@@ -1,0 +1,159 @@
+"""The files of a stand-alone Python package that makes kernels an operator of torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernellab.content import written
+from kernellab.errors import KernellabError
+from kernellab.export.exportable import VerifiedKernel
+from kernellab.export.reference import reference_text
+from kernellab.task import Arg
+
+_RUNTIME = ("__init__.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py", "torch_op.py")
+
+_INIT = '''\
+"""{doc}
+"""
+
+import os
+from pathlib import Path
+
+from torch.compiler import is_compiling as _is_compiling
+
+from .runtime.torch_op import Operator as _Operator
+
+#: the operator: `operator.op` is torch.ops.{namespace}.{name}; set `operator.check_values` to "always" or "never"
+operator = _Operator(Path(__file__).parent, graph={graph} or os.environ.get("KERNEL_GRAPH") == "1")
+
+
+def {name}({signature}):
+    """{line}"""
+    if _is_compiling():
+        return operator.op({arguments})
+    return operator.call({arguments})
+
+
+#: the same function, under the name that all kernels have
+kernel = {name}
+
+__all__ = ["kernel", "operator", "{name}"]
+'''
+
+
+@dataclass(frozen=True)
+class Package:
+    """``files`` by path inside the package ``name``; ``namespace`` is the operator's in ``torch.ops``."""
+
+    name: str
+    namespace: str
+    files: Mapping[str, str]
+    kernels: tuple[VerifiedKernel, ...]
+
+    @property
+    def digest(self) -> str:
+        """Names the kernels and the reference, whatever the text around them."""
+        return self.namespace.rpartition("_")[2]
+
+    def write(self, folder: Path) -> Path:
+        """The package as a folder inside ``folder``. Raises KernellabError where it cannot be written."""
+        for name, text in self.files.items():
+            written(folder / self.name / name, text)
+        return folder / self.name
+
+
+def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False) -> Package:
+    """The package of ``kernels``, which compute one thing for several shapes, devices or numbers.
+
+    ``graph``: launches of one call go as one CUDA graph.
+
+    Raises:
+        KernellabError: the kernels compute different things, or one is no function of its arguments.
+        TaskError: the reference uses something of kernellab.
+    """
+    first = kernels[0]
+    reference = reference_text(first.task)
+    for other in kernels[1:]:
+        _same(first, reference, other)
+    classes = []
+    files: dict[str, str] = {}
+    for kernel in kernels:
+        folder = f"kernels/k{kernel.source.hash}"
+        classes.append(kernel.facts(folder))
+        files |= {f"{folder}/{name}": text for name, text in kernel.source.files.items()}
+    digest = hashlib.sha256("\0".join([reference, *(k.source.hash for k in kernels)]).encode()).hexdigest()[:8]
+    namespace = f"{first.name}_{digest}"
+    facts = {
+        "name": first.name,
+        "namespace": namespace,
+        "outputs": [{"shape": list(o.shape), "dtype": o.dtype} for o in first.task.outputs],
+        "written": list(first.task.module().written),
+        "classes": classes,
+    }
+    files["operator.json"] = json.dumps(facts, indent=1) + "\n"
+    files["reference.py"] = reference
+    files["__init__.py"] = _init(kernels, namespace, graph)
+    files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
+    return Package(first.name, namespace, files, tuple(kernels))
+
+
+def _same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
+    """Raises KernellabError unless both tasks compute one thing."""
+    one, two = ([(a.name, a.is_tensor, a.key) for a in k.task.args] for k in (first, other))
+    if one != two or reference_text(other.task).partition('"""\n\n')[2] != reference.partition('"""\n\n')[2]:
+        raise KernellabError(
+            f"{first.name} and {other.name} compute different things, and one module holds one function.",
+            "Export them one by one, or design both from tasks with the same reference.",
+        )
+
+
+@lru_cache(maxsize=1)
+def runtime_files() -> Mapping[str, str]:
+    """What goes along with every kernel."""
+    folder = Path(__file__).parent / "runtime"
+    return {name: (folder / name).read_text(encoding="utf-8") for name in _RUNTIME}
+
+
+def described(kernels: Sequence[VerifiedKernel]) -> str:
+    """The docstring of a package or module, without its quotes."""
+    first = kernels[0]
+    lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
+    lines += [f"- {k.said}." for k in kernels]
+    lines += [
+        f"Source {first.source.hash}. Call {first.name}(*args) with the reference's arguments (a Model's state_dict"
+        " values after them). Calls that it was not verified for, and gradients, are the reference's; it says so once.",
+    ]
+    wrapped = "\n".join(textwrap.fill(line, 118, subsequent_indent="  " * line.startswith("-")) for line in lines)
+    return wrapped.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def signature(args: Sequence[Arg]) -> str:
+    """The parameters of the function in Python; a number with a default behind one without has none."""
+    open_behind = max((i for i, a in enumerate(args) if a.is_tensor or a.default is None), default=-1)
+    return ", ".join(
+        a.name if a.is_tensor or a.default is None or i < open_behind else f"{a.name}={a.default!r}"
+        for i, a in enumerate(args)
+    )
+
+
+def _init(kernels: Sequence[VerifiedKernel], namespace: str, graph: bool) -> str:
+    first = kernels[0]
+    values = {
+        "{doc}": described(kernels),
+        "{namespace}": namespace,
+        "{graph}": str(graph),
+        "{signature}": signature(first.task.args),
+        "{arguments}": ", ".join(a.name for a in first.task.args),
+        "{line}": first.task.signature.replace("\\", "\\\\").replace('"', "'"),
+        "{name}": first.name,
+    }
+    text = _INIT
+    for key, value in values.items():
+        text = text.replace(key, value)
+    return text

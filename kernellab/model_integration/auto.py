@@ -1,0 +1,232 @@
+"""Goes down a profile's list by itself: designs by rules, installs what is verified, and keeps what makes the model
+faster, with the prediction beside the measurement for each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import KernellabError, ProfileError
+from kernellab.model_integration.gradient.derive import backward_text
+from kernellab.model_integration.gradient.pair import Pair
+from kernellab.model_integration.measure import join
+from kernellab.model_integration.ranked import Profile, Row
+from kernellab.model_integration.regions import is_product
+from kernellab.model_integration.swap.install import Swap, beside, install, installed, uninstall
+from kernellab.task import load_task
+
+if TYPE_CHECKING:
+    from kernellab.session import Session
+    from kernellab.session.kernel import BestKernel
+
+#: a row is tried where a kernel at the bound would save this share of the step
+_LEAST_GAIN = 0.01
+#: a kernel is installed when it is so many times as fast as its region by itself
+_LEAST_FACTOR = 1.03
+#: seconds for one design, at most
+_ONE = 240.0
+#: a product by rules seldom beats the library's: of a region with one, this share of what its other operations could
+#: gain counts, and this share of the whole's
+_BESIDE_PRODUCT, _OF_PRODUCT = 0.6, 0.02
+
+
+class Outcome(str, Enum):
+    """What became of a row."""
+
+    KEPT = "kept"
+    TAKEN_OUT = "taken out"
+    REFUSED = "refused"
+    NO_KERNEL = "no kernel"
+    NO_FASTER = "no faster"
+    #: only of a row that was asked for by name
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row that was tried; ``reason`` in a sentence.
+
+    ``factor`` is of the kernel by itself, ``place`` in its places (on a CPU). ``predicted`` and ``measured`` are of the
+    whole model with all kernels installed then, against none; None where nothing was installed."""
+
+    row: Row
+    outcome: Outcome
+    seconds: float
+    factor: float | None = None
+    predicted: float | None = None
+    measured: float | None = None
+    reason: str = ""
+    place: float | None = None
+    #: the session's id: what ``kernellab export`` takes
+    session: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """How far the predicted time of the model is from the measured, as a share of the measured."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.measured / self.predicted - 1
+
+    @property
+    def text(self) -> str:
+        told = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome.value:<9}"
+        if self.factor is not None:
+            told += f" {self.factor:5.2f}x alone"
+        if self.place is not None:
+            told += f", {self.place:.2f}x in place"
+        if self.predicted is not None and self.measured is not None:
+            told += f"; model {self.predicted:.3f}x predicted, {self.measured:.3f}x measured"
+        return f"{told} {self.seconds:5.1f} s {self.reason}".rstrip()
+
+
+def order(found: Profile) -> list[Row]:
+    """The rows that are worth a try, the likeliest gain first."""
+    times = join(found.measured, found.captured.units)
+
+    def likely(row: Row) -> float:
+        cheap = sum(
+            times[r.unit.path, op.index].forward
+            for r in row.places for op in r.ops if not is_product(op) and (r.unit.path, op.index) in times
+        )  # fmt: skip
+        if any(is_product(op) for op in row.places[0].ops):
+            return _BESIDE_PRODUCT * min(row.gain_ms, cheap) + _OF_PRODUCT * row.gain_ms
+        return min(row.gain_ms, cheap)
+
+    device = found.measured.device_ms or 1.0
+    worth = [row for row in found.rows if row.gain_ms >= _LEAST_GAIN * device]
+    return sorted(worth, key=likely, reverse=True)
+
+
+def minutes_of(text: str) -> float:
+    """``minutes=30`` or ``30`` as a number.
+
+    Raises:
+        ProfileError: it is no duration.
+    """
+    name, sign, value = text.partition("=")
+    try:
+        number = float(value if sign else name)
+        if (sign and name != "minutes") or not number > 0:
+            raise ValueError
+    except ValueError:
+        raise ProfileError(f"--auto {text} is not a duration.", "Write --auto minutes=30.") from None
+    return number
+
+
+def go_down(
+    found: Profile,
+    *,
+    minutes: float = 30.0,
+    most: int | None = None,
+    rows: Sequence[int | str] = (),
+    tell: Callable[[Step], None] = lambda _: None,
+    **options: Any,
+) -> list[Step]:
+    """Try rows (those named, else the list by what they are likely to gain) until the time is up or ``most`` kernels
+    are in; ``options`` are :func:`kernellab.design`'s. The kernels stay installed: ``uninstall(model)`` takes them out.
+
+    Raises:
+        ProfileError: a named row is not there.
+    """
+    until = time.monotonic() + 60 * minutes
+    steps: list[Step] = []
+    kept = 0
+    for row in [found.row(which) for which in rows] or order(found):
+        left = until - time.monotonic()
+        over = "the time was up" if left <= 0 else f"{most} kernels are in" if most is not None and kept >= most else ""
+        if over and not rows:
+            break
+        there = next((swap for swap in installed(found) if swap.row.taken & row.taken), None)
+        if there is not None and not rows:
+            continue
+        if there is not None:
+            over = f"{there.row.name}, which covers some of the same operations, is installed"
+        # a row that was asked for is told of, whatever becomes of it
+        step = (
+            Step(row, Outcome.NOT_TRIED, 0.0, reason=f"{over}.") if over
+            else _tried(found, row, min(left, _ONE), options, named=bool(rows))
+        )  # fmt: skip
+        steps.append(step)
+        kept += step.outcome is Outcome.KEPT
+        tell(step)
+    return steps
+
+
+def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], named: bool) -> Step:
+    begin = time.monotonic()
+    session: Session | None = None
+
+    def step(outcome: Outcome, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
+        took = time.monotonic() - begin
+        known = session.id if session is not None else ""
+        if swap is None:
+            return Step(row, outcome, took, factor, reason=reason, session=known)
+        place = swap.place.factor if swap.place else None
+        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, known)
+
+    try:
+        session = found.open(row, **options)
+        try:
+            session.wait(timeout=seconds)
+            best = session.best
+        except KernellabError as error:
+            if not session.status.ended:
+                session.stop()
+            return step(Outcome.NO_KERNEL, error.message)
+        factor = best.verdict.speedup
+        if factor is not None and factor < _LEAST_FACTOR and not named and not found.given.train:
+            return step(Outcome.NO_FASTER, "", factor)
+        pair = _trained(row, session, seconds, found.usual(options)) if found.given.train else None
+        swap = install(found, row, _better(found, row, best, pair))
+    except KernellabError as error:
+        return step(Outcome.REFUSED, error.message)
+    if faster(swap):
+        return step(Outcome.KEPT, swap=swap)
+    assert swap.step is not None
+    reason = f"the model is not faster with it: {swap.step.speedup:.3f}x ({swap.step.low:.3f} to {swap.step.high:.3f})"
+    if named:
+        return step(Outcome.KEPT, f"it was asked for by name; {reason}", swap=swap)
+    uninstall(found, row)
+    return step(Outcome.TAKEN_OUT, reason, swap=swap)
+
+
+def faster(swap: Swap) -> bool:
+    """Is the model certainly faster with this kernel than it was with those before it? The step's own interval says so,
+    or its median does where the kernel is certainly faster in its places, which is told apart from less."""
+    if swap.step is None or swap.step.low > 1:
+        return True
+    return swap.step.speedup > 1 and swap.place is not None and swap.place.low > 0
+
+
+def _better(found: Profile, row: Row, best: BestKernel, pair: Pair | None) -> BestKernel | Pair:
+    """A backward kernel stays only where it is faster in the model's step than the reference's backward."""
+    if pair is None:
+        return best
+    if found.given.device.type != "cpu" or beside(found, row, pair).share >= beside(found, row, best).share:
+        return pair
+    return best
+
+
+def _trained(row: Row, forward: Session, seconds: float, options: dict[str, Any]) -> Pair | None:
+    """The row with a backward kernel too; None where there is none, so that the backward stays the reference's."""
+    from kernellab.session import design
+
+    task = load_task(row.text, row.name)
+    try:
+        backward = design(backward_text(task), name=f"{row.name}_backward", **options)
+    except KernellabError:
+        return None
+    try:
+        backward.wait(timeout=seconds)
+        backward.best.check_allowed()
+    except KernellabError:
+        if not backward.status.ended:
+            backward.stop()
+        return None
+    return Pair(task, forward, backward)
+
+
+__all__ = ["Outcome", "Step", "go_down", "minutes_of", "order"]

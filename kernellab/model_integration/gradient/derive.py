@@ -1,0 +1,253 @@
+"""The backward of a task as a task of its own: plain operations from the outputs' gradients to the inputs'.
+
+The reference and torch's autograd are traced as one graph over symbolic sizes (as AOTAutograd does), with what the
+backward is made of taken apart into pointwise operations, reductions and products; the forward's values are computed
+again from its inputs. The graph is written down as the text of a task, so that the rules design it like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import CaptureError
+from kernellab.model_integration.sources import tensors_in
+from kernellab.task import Task, TaskForm
+from kernellab.task.dims import extent
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+_REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
+#: distinct sizes for symbols, so that none is taken for another
+_PRIMES = (29, 37, 41, 43, 47, 53, 59, 61)
+_SIGNS: dict[Any, str] = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/",
+    operator.mod: "%", operator.pow: "**", pow: "**",
+}  # fmt: skip
+
+
+def said_true(text: str, name: str) -> bool:
+    """Does a task's text say ``name = True`` last, without being run? Not where it is no Python."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    said = [
+        node.value for node in body
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == [name]
+    ]  # fmt: skip
+    # a backward's text holds its forward's, and takes the word back
+    return bool(said) and isinstance(said[-1], ast.Constant) and said[-1].value is True
+
+
+def backward_text(task: Task) -> str:
+    """The text of the backward of ``task``: ``reference(grad, *inputs)`` gives the gradients of its float inputs.
+
+    Raises:
+        CaptureError: the task has a Model, several outputs of which one has no gradient, or cannot be traced.
+    """
+    if task.form is not TaskForm.NATIVE or task.framework != "torch":
+        raise CaptureError(
+            f"The backward of {task.name!r} cannot be taken: it is not a function of torch.",
+            "State it with reference(...) and inputs(...); a row of a model's profile is stated so.",
+        )
+    graph, names = _traced(task)
+    lines, outputs = _written(task, graph, names)
+    sizes = task.module().default_sizes()
+    given = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    passed = ", ".join(f"{name}={name}" for name in sizes)
+    grads = "".join(f"{_drawn(o.shape, o.dtype)}, " for o in task.outputs)
+    smooth = _differentiable(task)
+    leaves = ", ".join(f"{name}.detach().requires_grad_()" for name in smooth)
+    of_leaves = [f"leaves[{smooth.index(a.name)}]" if a.name in smooth else a.name for a in task.tensors]
+    count = len(task.outputs)
+    above = names[0] if count == 1 else f"({', '.join(names[:count])})"
+    body = "\n".join(f"    {line}" for line in lines)
+    return (
+        f"{task.text.rstrip()}\n\n\nGRAD = False\n_forward, _forward_inputs = reference, inputs\n\n\n"
+        f"def reference({', '.join(names)}):\n"
+        f'    """The gradients of {", ".join(_differentiable(task))}, from those of the outputs, by autograd."""\n'
+        f"    with torch.enable_grad():\n"
+        f"        leaves = [{leaves}]\n"
+        f"        made = _forward({', '.join(of_leaves)})\n"
+        f"    return torch.autograd.grad(made, leaves, {above})\n\n\n"
+        f"def plain({', '.join(names)}):\n"
+        f'    """As the reference, operation by operation: what is designed."""\n'
+        f"{body}\n    return {', '.join(outputs)}\n\n\n"
+        f"def inputs({given}):\n"
+        f"    given = _forward_inputs({passed})\n"
+        f"    given = tuple(given) if isinstance(given, (tuple, list)) else (given,)\n"
+        f"    return ({grads}*given[:{len(task.tensors)}])\n"
+    )
+
+
+def _differentiable(task: Task) -> list[str]:
+    return [a.name for a in task.tensors if "float" in a.dtype]
+
+
+def _traced(task: Task) -> tuple[Graph, list[str]]:
+    """The graph from the outputs' gradients and the tensors to the gradients, and its arguments' names."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    module = task.module()
+    sizes = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _PRIMES, strict=False)}
+    args = list(module.sample(sizes))
+    if [a.is_tensor for a in task.args] != sorted((a.is_tensor for a in task.args), reverse=True):
+        raise CaptureError(
+            f"{task.name!r} takes a number before a tensor.", "Put numbers behind the tensors, with defaults."
+        )
+    tensors = [a for a, spec in zip(args, task.args, strict=True) if spec.is_tensor]
+    rest = args[len(tensors) :]
+    floats = [i for i, a in enumerate(tensors) if a.is_floating_point()]
+    grads = [torch.randn(tuple(extent(e, sizes) for e in o.shape)).to(_dtype(o.dtype)) for o in task.outputs]
+
+    def joint(*given: Any) -> tuple[Any, ...]:
+        above, values = given[: len(grads)], list(given[len(grads) :])
+        for i in floats:
+            values[i] = values[i].detach().requires_grad_(True)
+        with torch.enable_grad():
+            made = tensors_in(module.call([*values, *rest]))
+        found = torch.autograd.grad(made, [values[i] for i in floats], above, allow_unused=True)
+        if any(g is None for g in found):
+            odd = _differentiable(task)[[g is None for g in found].index(True)]
+            raise CaptureError(
+                f"No output of {task.name!r} depends smoothly on {odd!r}.", "Make it an integer, or drop it."
+            )
+        return tuple(found)
+
+    try:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            traced = make_fx(
+                joint, decomposition_table=_decompositions(), tracing_mode="symbolic" if task.dims else "fake"
+            )(*grads, *tensors)
+    except CaptureError:
+        raise
+    except Exception as error:
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise CaptureError(f"The backward of {task.name!r} cannot be traced: {said.strip()[:200]}", _REMEDY) from error
+    traced.graph.eliminate_dead_code()
+    above = ["grad"] if len(grads) == 1 else [f"grad{i + 1}" for i in range(len(grads))]
+    taken = {a.name for a in task.tensors}
+    return traced.graph, [*(f"{n}_" if n in taken else n for n in above), *(a.name for a in task.tensors)]
+
+
+def _decompositions() -> dict[Any, Any]:
+    """What forward and backward are made of, down to pointwise operations, reductions, products and moves."""
+    import torch
+
+    aten: Any = torch.ops.aten
+    every = torch._decomp.decomposition_table
+    wanted = [
+        aten.native_layer_norm_backward, aten._softmax_backward_data, aten._log_softmax_backward_data,
+        aten._softmax, aten._log_softmax, aten.gelu_backward, aten.silu_backward, aten.sigmoid_backward,
+        aten.tanh_backward,
+        aten.threshold_backward, aten.nll_loss_forward, aten.nll_loss_backward, aten._fused_rms_norm,
+        aten._fused_rms_norm_backward, aten.addmm, aten.native_group_norm_backward,
+        aten.elu_backward, aten.hardtanh_backward, aten.leaky_relu_backward, aten.softplus_backward, aten.mse_loss,
+        aten.mse_loss_backward, aten._safe_softmax, aten.native_dropout, aten.detach, aten.slice_backward,
+        aten.select_backward, aten.hardswish_backward, aten.logit_backward,
+    ]  # fmt: skip
+    found = {}
+    for packet in wanted:
+        for name in packet.overloads():
+            op = getattr(packet, name)
+            if op in every:
+                found[op] = every[op]
+    return found | {aten.native_layer_norm.default: _layer_norm}
+
+
+def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
+    """torch's own decomposition is of primitives that an export does not take."""
+    dims = list(range(x.dim() - len(shape), x.dim()))
+    wide = x.float() if x.element_size() == 2 else x
+    mean = wide.mean(dims, keepdim=True)
+    centred = wide - mean
+    rate = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+    made = centred * rate
+    made = made * weight if weight is not None else made
+    made = made + bias if bias is not None else made
+    return made.to(x.dtype), mean, rate
+
+
+def _dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
+
+
+def _drawn(shape: Sequence[int | str], dtype: str) -> str:
+    kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+    return f"torch.randn({', '.join(map(str, shape)) or '()'}{kind})"
+
+
+def _written(task: Task, graph: Graph, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The graph's lines and its outputs' names."""
+    known: dict[Node, str] = {}
+    lines: list[str] = []
+    left = iter(names)
+    taken = set(names)
+    outputs: list[str] = []
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            known[node] = next(left)
+        elif node.op == "call_function" and _word(node) in ("alias", "detach"):
+            known[node] = known[node.args[0]]
+        elif node.op == "call_function":
+            text = _expression(task, node, known)
+            value = node.meta.get("val")
+            if _is_number(value) or (len(text) < 24 and node.target in _SIGNS and _is_number(value)):
+                known[node] = f"({text})" if node.target in _SIGNS else text
+                continue
+            word = re.sub(r"\W", "_", _word(node)).strip("_")
+            name, count = word, 1
+            while name in taken:
+                count += 1
+                name = f"{word}_{count}"
+            taken.add(name)
+            known[node] = name
+            lines.append(f"{name} = {text}")
+        elif node.op == "output":
+            outputs = [known[n] for n in node.args[0]]
+        else:
+            raise CaptureError(f"The backward of {task.name!r} holds a constant tensor.", _REMEDY)
+    return lines, outputs
+
+
+def _expression(task: Task, node: Node, known: dict[Node, str]) -> str:
+    from kernellab.model_integration.task_text import literal
+
+    def of(value: Any) -> str:
+        return literal(value, known.__getitem__)
+
+    target: Any = node.target
+    if target in _SIGNS:
+        return f"{of(node.args[0])} {_SIGNS[target]} {of(node.args[1])}"
+    if target is operator.getitem:
+        return f"{of(node.args[0])}[{node.args[1]!r}]"
+    if not hasattr(target, "_schema"):
+        if getattr(target, "__name__", "") in ("sym_float", "sym_max", "sym_min"):
+            word = target.__name__.removeprefix("sym_")
+            return f"{word}({', '.join(map(of, node.args))})"
+        raise CaptureError(f"The backward of {task.name!r} uses {target}, which cannot be written as text.", _REMEDY)
+    space, word = target._schema.name.split("::")
+    if word == "sym_size":
+        return f"{of(node.args[0])}.shape[{of(node.args[1])}]"
+    args = [of(a) for a in node.args]
+    args += [f"{key}={of(v)}" for key, v in node.kwargs.items() if key not in ("device", "pin_memory")]
+    return f"torch.ops.{space}.{word}.{target._overloadname}({', '.join(args)})"
+
+
+def _word(node: Node) -> str:
+    target: Any = node.target
+    return str(target._schema.name.split("::")[1] if hasattr(target, "_schema") else target.__name__)
+
+
+def _is_number(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))

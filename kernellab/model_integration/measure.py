@@ -1,0 +1,347 @@
+"""Device time of a model's own run, operation by operation: torch.profiler's events joined to modules and the graph.
+
+A module's call is a range of its own. Under it only the outermost operations count, each with all that it calls, so
+that nested calls count once. On a CPU an operation's time is what its thread spent in it, less what the profiler took
+to write down the calls within it, and all operations together take no longer than the step does without the profiler.
+On a GPU it is the sum of the kernels that it launched. A backward operation belongs to the forward one with the same
+sequence number.
+
+Steps follow each other without a pause, as they do in use: after one the threads of a pool sleep, and the allocator may
+have given back the pages that the next step asks for again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernellab.model_integration.sources import Given
+from kernellab.model_integration.unit import Unit
+
+if TYPE_CHECKING:
+    import torch
+
+    Module = torch.nn.Module
+
+_RANGE, _STEP = "kernellab:", "kernellab step"
+#: what a module's path is of work that belongs to none
+OPTIMISER = "(optimiser)"
+
+
+@dataclass(frozen=True)
+class Event:
+    """An outermost operation of one step: its module, its word, ms of device time forward and backward, and how many
+    kernels its forward launches on a GPU."""
+
+    path: str
+    word: str
+    forward: float
+    backward: float = 0.0
+    launches: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One step, as the median over several: ``events`` in order, ``step_ms`` by the clock without the profiler,
+    ``device_ms`` of all its operations, ``other`` what no forward operation is responsible for, by name.
+    ``graph_ms`` is a step's time replayed as a CUDA graph, 0 where there is none."""
+
+    events: tuple[Event, ...]
+    step_ms: float
+    device_ms: float
+    other: Mapping[str, float]
+    graph_ms: float = 0.0
+
+    @property
+    def gap_ms(self) -> float:
+        """What stands between two kernels of the graph; 0 without one."""
+        launches = sum(e.launches for e in self.events)
+        return max(0.0, self.graph_ms - self.device_ms) / launches if launches else 0.0
+
+    def within(self, most: float) -> Measured:
+        """The same shares of at most ``most`` ms: one thread's operations cannot take longer than their step."""
+        share = min(1.0, most / self.device_ms) if self.device_ms else 1.0
+        events = tuple(replace(e, forward=share * e.forward, backward=share * e.backward) for e in self.events)
+        other = {name: share * ms for name, ms in self.other.items()}
+        return replace(self, events=events, device_ms=share * self.device_ms, other=other)
+
+
+def measure(given: Given, steps: int = 5) -> Measured:
+    """Runs ``given``'s model (a training step where it trains) some times; its state is as before afterwards."""
+    args, kwargs = given.draw(0)
+
+    def step() -> None:
+        run_step(given, args, kwargs)
+
+    with kept_state(given.model):
+        for _ in range(2):
+            step()
+        # before the profiler: its hooks into the driver stay, and each launch pays for them
+        step_ms = timed(step, given.device.type)
+        replay = graphed(given, args, kwargs)
+        graph_ms = timed(replay, "cuda") if replay else 0.0
+        del replay
+        runs = [_events(events) for events in _profiled(given, step, steps)]
+        if given.device.type == "cpu":
+            # a model's first steps meet memory that is new to the process: these count, and the earlier ones do not
+            step_ms = timed(step, "cpu")
+    found = replace(_middle(runs, step_ms), graph_ms=graph_ms)
+    return found.within(step_ms) if given.device.type == "cpu" else found
+
+
+def run_step(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """One call of the model; where it trains, with the loss's backward."""
+    import torch
+
+    if not given.train:
+        with torch.no_grad():
+            return given.model(*args, **kwargs)
+    given.model.zero_grad(set_to_none=True)
+    outputs = given.model(*args, **kwargs)
+    given.loss(outputs).backward()  # type: ignore[no-untyped-call]
+    return outputs
+
+
+def timed(step: Any, device: str, seconds: float = 0.6, least: int = 5) -> float:
+    """The median of single runs in ms; on a GPU the device is waited for after each."""
+    import torch
+
+    found: list[float] = []
+    until = time.perf_counter() + seconds
+    while len(found) < least or (time.perf_counter() < until and len(found) < 200):
+        begin = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        found.append(1e3 * (time.perf_counter() - begin))
+        if len(found) >= 2 and time.perf_counter() > until + 4 * seconds:
+            break
+    return statistics.median(found)
+
+
+def graphed(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
+    """A step without a loss as a CUDA graph to replay; None on a CPU, in training, or where it cannot be captured."""
+    import torch
+
+    if given.device.type != "cuda" or given.train:
+        return None
+    graph = torch.cuda.CUDAGraph()
+    try:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.no_grad():
+            for _ in range(3):
+                given.model(*args, **kwargs)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.no_grad(), torch.cuda.graph(graph):
+            given.model(*args, **kwargs)
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return graph.replay
+
+
+@contextmanager
+def kept_state(model: Module) -> Iterator[None]:
+    """Buffers (running statistics), gradients and random generators are afterwards as they were before."""
+    import torch
+
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    gradients = [(p, p.grad) for p in model.parameters()]
+    try:
+        with torch.random.fork_rng(devices=used_gpus()):
+            yield
+    finally:
+        with torch.no_grad():
+            for name, value in model.named_buffers():
+                if name in buffers:
+                    value.copy_(buffers[name])
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def used_gpus() -> list[int]:
+    """The devices whose generators may be drawn from."""
+    import torch
+
+    return list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+
+
+def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
+    """The outermost events of each of ``steps`` steps, in order."""
+    # the profiler's own notices go to stderr, and are nothing for a person
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch
+    from torch._C._autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    cuda = given.device.type == "cuda"
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+    with _ranges(given.model):
+        step()  # the hooks' first call compiles nothing, but warms their code
+        with profile(activities=activities, acc_events=True) as run:
+            # the first step warms the profiler
+            for _ in range(1 + steps):
+                with record_function(_STEP):
+                    step()
+                    if cuda:
+                        torch.cuda.synchronize()
+        events = [e for e in run.events() or () if e.device_type == DeviceType.CPU and e.cpu_parent is None]
+    events.sort(key=lambda e: e.time_range.start)
+    begins = [e.time_range.start for e in events if e.name == _STEP]
+    found: list[list[Any]] = [[] for _ in begins]
+    for event in events:
+        # a backward's events are in a thread of their own on a GPU
+        number = bisect.bisect_right(begins, event.time_range.start)
+        if number:
+            found[number - 1].append(event)
+    return found[1:]
+
+
+@contextmanager
+def _ranges(model: Module) -> Iterator[None]:
+    """Each module's call is a range of the profile while this lasts."""
+    from torch.profiler import record_function
+
+    open_: list[Any] = []
+    handles = []
+    for path, module in model.named_modules():
+
+        def enter(_: Any, __: Any, path: str = path) -> None:
+            open_.append(record_function(_RANGE + path))
+            open_[-1].__enter__()
+
+        def leave(_: Any, __: Any, ___: Any) -> None:
+            open_.pop().__exit__(None, None, None)
+
+        handles.append(module.register_forward_pre_hook(enter))
+        handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
+    on_device = any(map(_launched, events))
+    noted = 0.0 if on_device else _note_us()
+    backward: dict[int, float] = defaultdict(float)
+    other: dict[str, float] = defaultdict(float)
+    forward: list[tuple[str, str, float, set[int], int]] = []
+
+    def ranged(event: Any) -> bool:
+        return bool(event.name.startswith(_RANGE) or event.name == _STEP)
+
+    def cost(event: Any) -> float:
+        """Microseconds of the operation with all that it calls."""
+        if not on_device:
+            return max(0.0, float(event.cpu_time_total) - noted * (_size(event) - 1))
+        own = float(sum(k.duration for k in event.kernels))
+        return own + sum(cost(child) for child in event.cpu_children)
+
+    def numbers(event: Any) -> set[int]:
+        own = {event.sequence_nr} if event.sequence_nr >= 0 else set()
+        return own.union(*(numbers(child) for child in event.cpu_children))
+
+    def visit(event: Any, path: str) -> None:
+        if event.name.startswith("autograd::engine") or "Backward" in event.name.split("::")[-1]:
+            _backward(event, cost(event))
+        elif event.name.startswith("Optimizer."):
+            other[OPTIMISER] += cost(event)
+        elif ranged(event):
+            inner = event.name.removeprefix(_RANGE) if event.name != _STEP else path
+            for child in event.cpu_children:
+                visit(child, inner)
+        elif event.name.startswith(("cuda", "cu", "ProfilerStep", "Activity")):
+            other[event.name] += cost(event)
+        else:
+            word = event.name.split("::")[-1].rstrip("_")
+            forward.append((path, word, cost(event), numbers(event), _launched(event)))
+
+    def _backward(event: Any, us: float) -> None:
+        if event.sequence_nr >= 0:
+            backward[event.sequence_nr] += us
+        else:
+            other["backward of no operation"] += us
+
+    for event in events:
+        visit(event, "")
+    found = []
+    for path, word, us, own, launched in forward:
+        back = sum(backward.pop(n) for n in own if n in backward)
+        found.append(Event(path, word, us / 1e3, back / 1e3, launched))
+    for us in backward.values():
+        other["backward of no operation"] += us
+    return found, {name: us / 1e3 for name, us in other.items()}
+
+
+def _launched(event: Any) -> int:
+    return len(event.kernels) + sum(_launched(child) for child in event.cpu_children)
+
+
+def _size(event: Any) -> int:
+    """The calls that were written down: the event's own and those within it."""
+    return 1 + sum(_size(child) for child in event.cpu_children)
+
+
+@lru_cache(maxsize=1)
+def _note_us() -> float:
+    """Microseconds that the profiler takes to write down one call on the host, by a call that does next to nothing."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    value, calls = torch.zeros(2, 2), 300
+
+    def work() -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            value.t()
+        return 1e6 * (time.perf_counter() - begin) / calls
+
+    with torch.no_grad():
+        plain = min(work() for _ in range(5))
+        with profile(activities=[ProfilerActivity.CPU], acc_events=True) as run:
+            noted = min(work() for _ in range(5))
+    each = len(run.events() or ()) / (5 * calls)
+    return max(0.0, noted - plain) / each if each else 0.0
+
+
+def _middle(runs: Sequence[tuple[list[Event], dict[str, float]]], step_ms: float) -> Measured:
+    """The median of each operation over the runs that did the same operations as most."""
+    shapes = [tuple((e.path, e.word) for e in events) for events, _ in runs]
+    usual = max(set(shapes), key=shapes.count)
+    same = [run for run, shape in zip(runs, shapes, strict=True) if shape == usual]
+    events = tuple(
+        Event(path, word, statistics.median(run[0][i].forward for run in same),
+              statistics.median(run[0][i].backward for run in same), same[0][0][i].launches)
+        for i, (path, word) in enumerate(usual)
+    )  # fmt: skip
+    other = {n: statistics.median(run[1].get(n, 0.0) for run in same) for n in {n for _, o in same for n in o}}
+    device = sum(e.forward + e.backward for e in events) + sum(other.values())
+    return Measured(events, step_ms, device, other)
+
+
+def join(measured: Measured, units: Sequence[Unit]) -> dict[tuple[str, int], Event]:
+    """The event of each graph operation, by (unit's path, index): both are in the order of the call."""
+    nodes = [(unit, op) for unit in units for op in unit.ops if hasattr(op.node.target, "_schema")]
+    left = [(op.path, op.word.rstrip("_")) for _, op in nodes]
+    right = [(e.path, e.word) for e in measured.events]
+    found: dict[tuple[str, int], Event] = {}
+    for begin, at, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+        for k in range(size):
+            unit, op = nodes[begin + k]
+            found[unit.path, op.index] = measured.events[at + k]
+    return found
+
+
+__all__ = ["OPTIMISER", "Event", "Measured", "join", "kept_state", "measure", "run_step", "timed", "used_gpus"]

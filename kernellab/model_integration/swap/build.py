@@ -1,0 +1,177 @@
+"""A unit's call with kernels in the place of regions, as Python that runs on the module itself.
+
+The generated function reads parameters from the module when it is called, so that loading weights, moving the model
+and saving its state go on as before.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import linecache
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from kernellab.model_integration.regions import Region
+from kernellab.model_integration.unit import Unit, nodes_in
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_NUMBER = itertools.count(1)
+
+
+def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Callable[..., Any]:
+    """``forward(module, *flattened inputs)`` of ``unit`` with each region's callable in its place; it gives the
+    outputs in the graph's own nest."""
+    import torch
+
+    region_of: dict[Node, int] = {op.node: i for i, (region, _) in enumerate(swaps) for op in region.ops}
+    graph = torch.fx.Graph()
+    made: dict[Node, Any] = {node: graph.placeholder(node.name) for node in unit.inputs}
+    for node, path in unit.state.items():
+        if node.users:
+            made[node] = graph.get_attr(path)
+    for node, value in unit.constants.items():
+        made[node] = graph.call_function(_held(value))
+    for step in _ordered(unit, swaps, region_of):
+        if isinstance(step, int):
+            region, function = swaps[step]
+            call = graph.call_function(function, tuple(made[n] for n in region.inputs))
+            for i, output in enumerate(region.outputs):
+                made[output] = graph.call_function(_item(i), (call,))
+        else:
+            made[step] = graph.node_copy(step, lambda n: made[n])
+            made[step].meta = {}
+    graph.output(torch.fx.node.map_arg(unit.outputs, lambda n: made[n]))
+    code = graph.python_code("self", verbose=False)
+    name = f"<kernellab swapped {unit.path or 'model'} {next(_NUMBER)}>"
+    linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
+    space = dict(code.globals)
+    exec(compile(code.src, name, "exec"), space)  # what torch.fx has just written
+    forward: Callable[..., Any] = space["forward"]
+    return forward
+
+
+def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
+    """A module's forward: ``rewritten`` for calls like the captured one, else the module's own.
+
+    It is a method of the module: a deep copy of a model calls it with the copy's own parameters, and a pickled model
+    has its own forward again where it is loaded.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_unflatten
+
+    module = unit.module
+    args, kwargs = unit.call
+    wanted = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
+    plain = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
+    outputs_spec, training = unit.out_spec, module.training
+    single = len(unit.outputs) == 1 and outputs_spec.is_leaf()
+    own = type(module).forward
+    told: list[bool] = []
+
+    def forward(module: Any, *given: Any, **named: Any) -> Any:
+        leaves = list(given) if plain and not named else tree_leaves((given, named))
+        fits = module.training == training and len(leaves) == len(wanted)
+        if not fits or [_guard(leaf) for leaf in leaves] != wanted:
+            if not told and not torch.compiler.is_compiling():
+                told.append(True)
+                warnings.warn(
+                    f"{type(module).__name__} was called otherwise than its kernels were made for (shape, dtype, "
+                    "layout, device or mode): its own forward runs. Profile such a call to have kernels for it.",
+                    stacklevel=3,
+                )
+            return own(module, *given, **named)
+        made = rewritten(module, *leaves)
+        return made[0] if single else tree_unflatten(list(made), outputs_spec)
+
+    forward.__dict__["of_kernels"] = True
+    return MethodType(forward, module)
+
+
+def swapped(model: Any) -> list[Any]:
+    """The modules of a model whose call holds kernels, also where the model is a copy of one with kernels in it."""
+    calls = ((module, module.__dict__.get("forward")) for module in model.modules())
+    return [module for module, call in calls if getattr(getattr(call, "__func__", None), "of_kernels", False)]
+
+
+def _guard(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), tuple(value.stride()), value.dtype, value.device
+    return value
+
+
+@contextmanager
+def calling(forwards: Mapping[Any, Callable[..., Any] | None]) -> Iterator[None]:
+    """These calls of these modules (None: the module's own), for as long as this lasts."""
+
+    def put(given: Mapping[Any, Callable[..., Any] | None]) -> None:
+        for module, forward in given.items():
+            if forward is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.__dict__["forward"] = forward
+
+    held = {module: module.__dict__.get("forward") for module in forwards}
+    put(forwards)
+    try:
+        yield
+    finally:
+        put(held)
+
+
+def _held(value: Any) -> Callable[[], Any]:
+    def constant() -> Any:
+        return value
+
+    return constant
+
+
+def _item(i: int) -> Callable[[Any], Any]:
+    def item(values: Any) -> Any:
+        return values[i]
+
+    return item
+
+
+def _ordered(unit: Unit, swaps: Sequence[Any], region_of: dict[Node, int]) -> list[Any]:
+    """Nodes and regions (by number) so that each comes behind what it needs, else in the order of the call."""
+    keys: dict[Any, int] = {}
+    for op in unit.ops:
+        # a region as late as it may be: what it needs may be computed between its operations
+        keys[region_of.get(op.node, op.node)] = op.index
+    needs: dict[Any, set[Any]] = {step: set() for step in keys}
+    for op in unit.ops:
+        own = region_of.get(op.node, op.node)
+        for source in nodes_in((op.node.args, op.node.kwargs)):
+            other = region_of.get(source, source)
+            if other != own and other in keys:
+                needs[own].add(other)
+    behind: dict[Any, list[Any]] = {step: [] for step in keys}
+    for step, sources in needs.items():
+        for source in sources:
+            behind[source].append(step)
+    waiting = {step: len(sources) for step, sources in needs.items()}
+    ready = [(keys[step], step) for step, count in waiting.items() if not count]
+    heap = [(key, i, step) for i, (key, step) in enumerate(ready)]
+    heapq.heapify(heap)
+    count = len(heap)
+    found: list[Any] = []
+    while heap:
+        _, _, step = heapq.heappop(heap)
+        found.append(step)
+        for after in behind[step]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                heapq.heappush(heap, (keys[after], count, after))
+                count += 1
+    return found
+
+
+__all__ = ["build", "calling", "guarded", "swapped"]

@@ -1,0 +1,174 @@
+"""A kernel as something that a model can call: eagerly, under autograd, and inside torch.compile.
+
+Eagerly it is the kernel's own function. Where gradients are asked for, the backward is the reference's, which is run
+again (Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost), unless the kernel has one of its own. Inside
+torch.compile it is an operator of torch's registry, whose fake kernel is the reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernellab.model_integration.regions import Region
+from kernellab.model_integration.task_text import reference_text
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+_LIBRARY: list[Any] = []
+_NAMESPACE = "kernellab_swap"
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What stands in a region's place: ``function(*inputs)`` gives its outputs as a tuple; ``reference`` does as the
+    model did. ``backward(gradients, inputs)`` gives the inputs' gradients, None where it is the reference's."""
+
+    function: Callable[..., tuple[Tensor, ...]]
+    reference: Callable[..., tuple[Tensor, ...]]
+    label: str
+    backward: Callable[..., Sequence[Tensor | None]] | None = None
+
+
+def stand_of(region: Region, kernel: Callable[..., Any], label: str, backward: Any = None) -> Stand:
+    """``kernel`` in the place of ``region``; it gives one tensor, or a tuple in the order of the region's outputs."""
+    reference = compiled_reference(region)
+
+    def function(*args: Tensor) -> tuple[Tensor, ...]:
+        made = kernel(*args)
+        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+    return Stand(function, reference, label, backward)
+
+
+def compiled_reference(region: Region) -> Callable[..., tuple[Tensor, ...]]:
+    """The region as the model computes it, as a function of its inputs."""
+    import torch
+
+    space: dict[str, Any] = {"torch": torch}
+    exec(reference_text(region), space)  # the text that :func:`reference_text` has just written
+    written = space["reference"]
+    single = len(region.outputs) == 1
+
+    def reference(*args: Tensor) -> tuple[Tensor, ...]:
+        made = written(*args)
+        return (made,) if single else tuple(made)
+
+    return reference
+
+
+def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[Tensor, ...]]:
+    """``stand`` as a function that works eagerly, under autograd and inside torch.compile."""
+    import torch
+
+    op = _registered(stand, inputs, outputs)
+    single = outputs == 1
+    eager = eagerly(stand)
+
+    def call(*args: Tensor) -> tuple[Tensor, ...]:
+        if torch.compiler.is_compiling():
+            made = op(*args)
+            return (made,) if single else tuple(made)
+        return eager(*args)
+
+    return call
+
+
+def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
+    """``stand`` as a function that works eagerly and under autograd."""
+    import torch
+
+    function = stand.function
+    trained = _trained(stand)
+
+    def call(*args: Tensor) -> tuple[Tensor, ...]:
+        if torch.is_grad_enabled() and any(a.requires_grad for a in args):
+            return trained(*args)
+        return function(*args)
+
+    return call
+
+
+def gradients(stand: Stand, args: Sequence[Tensor], given: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The gradients of the inputs ``args`` for those of the outputs, in order; None where there is none."""
+    import torch
+
+    if stand.backward is not None:
+        return tuple(stand.backward(given, args))
+    with torch.enable_grad():
+        leaves = [a.detach().requires_grad_(a.is_floating_point() or a.is_complex()) for a in args]
+        outputs = stand.reference(*leaves)
+    return through(outputs, leaves, given)
+
+
+def through(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Autograd's gradients of ``leaves`` from those of ``outputs``; None where there is none."""
+    import torch
+
+    pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not pairs or not wanted:
+        return (None,) * len(leaves)
+    found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True))
+    return tuple(next(found) if leaf.requires_grad else None for leaf in leaves)
+
+
+def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
+    import torch
+
+    class Swapped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Tensor) -> tuple[Tensor, ...]:
+            ctx.save_for_backward(*args)
+            return stand.function(*args)
+
+        @staticmethod
+        def backward(ctx: Any, *given: Tensor | None) -> Any:
+            return gradients(stand, ctx.saved_tensors, given)
+
+    def trained(*args: Tensor) -> tuple[Tensor, ...]:
+        made: tuple[Tensor, ...] = Swapped.apply(*args)  # type: ignore[no-untyped-call]
+        return made
+
+    return trained
+
+
+def _registered(stand: Stand, inputs: int, outputs: int) -> Callable[..., Any]:
+    """An operator of torch's registry that calls the kernel."""
+    import torch
+
+    if not _LIBRARY:
+        _LIBRARY.append(torch.library.Library(_NAMESPACE, "FRAGMENT"))  # type: ignore[no-untyped-call]
+    word = "".join(c if c.isalnum() else "_" for c in stand.label)[:40]
+    name = f"{word}_{hashlib.sha256(f'{id(stand)}:{stand.label}'.encode()).hexdigest()[:12]}"
+    returns = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
+    _LIBRARY[0].define(f"{name}({', '.join(f'Tensor x{i}' for i in range(inputs))}) -> {returns}")
+    whole = f"{_NAMESPACE}::{name}"
+    single = outputs == 1
+
+    def one(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
+        return lambda *args: function(*args)[0] if single else function(*args)
+
+    for key in ("CPU", "CUDA"):
+        _LIBRARY[0].impl(name, one(stand.function), key)
+    torch.library.register_fake(whole, one(stand.reference), lib=_LIBRARY[0])
+
+    def backward(ctx: Any, *given: Tensor | None) -> Any:
+        return gradients(stand, ctx.saved_tensors, given)
+
+    def setup(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    torch.library.register_autograd(whole, backward, setup_context=setup, lib=_LIBRARY[0])
+    op: Callable[..., Any] = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    return op
+
+
+__all__ = ["Stand", "callable_of", "compiled_reference", "eagerly", "gradients", "stand_of", "through"]

@@ -1,0 +1,165 @@
+"""The whole model with and without its kernels, by turns; and a kernel beside its region, by themselves."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab.model_integration.measure import graphed, kept_state, run_step
+from kernellab.model_integration.ranked import Row
+from kernellab.model_integration.sources import Given
+from kernellab.model_integration.swap.call import Stand, compiled_reference, gradients
+from kernellab.model_integration.values import inputs_of
+
+#: rounds and seconds that are always enough, and how many times as many there may be while the ratio is still uncertain
+_ROUNDS, _SECONDS, _MORE = 40, 3.0, 4
+#: half the interval of a ratio that is certain enough
+_CERTAIN = 0.004
+_Paused = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Medians in ms of a step as it was and with the kernels; the ratio of each pair's times: its median, and the 95 %
+    interval of that.
+
+    ``how`` is "clock", or "CUDA graph" where the step is replayed as one; ``clock_before_ms`` and ``clock_after_ms``
+    are those by the clock."""
+
+    before_ms: float
+    after_ms: float
+    speedup: float
+    low: float
+    high: float
+    how: str = "clock"
+    clock_before_ms: float = 0.0
+    clock_after_ms: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.speedup:.3f}x ({self.low:.3f} to {self.high:.3f}), {self.before_ms:.3g} to {self.after_ms:.3g} ms"
+        )
+
+
+def paired(given: Given, states: Sequence[_Paused]) -> list[Paired]:
+    """A step of the model as it is beside one in each of ``states`` (contexts that it is put into), by turns."""
+    args, kwargs = given.draw(0)
+
+    def work(state: _Paused) -> Callable[[], None]:
+        def step() -> None:
+            with state():
+                run_step(given, args, kwargs)
+
+        return step
+
+    def replayed(state: _Paused) -> Callable[[], None] | None:
+        with state():
+            return graphed(given, args, kwargs)
+
+    every: list[_Paused] = [*states, nullcontext]
+    with kept_state(given.model):
+        clock = _against_last(rounds([work(state) for state in every], given.device.type))
+        graphs = [replay for replay in map(replayed, every) if replay] if given.device.type == "cuda" else []
+        if len(graphs) < len(every):
+            return [replace(c, clock_before_ms=c.before_ms, clock_after_ms=c.after_ms) for c in clock]
+        found = _against_last(rounds(graphs, "cuda"))
+    return [
+        replace(f, how="CUDA graph", clock_before_ms=c.before_ms, clock_after_ms=c.after_ms)
+        for f, c in zip(found, clock, strict=True)
+    ]
+
+
+def alone(given: Given, row: Row, kernel: Callable[..., Any]) -> float:
+    """How many times as fast as its region a kernel is, on the values of the model's own call."""
+    import torch
+
+    values = inputs_of(given, row.places[0])
+    reference = compiled_reference(row.places[0])
+    with torch.no_grad():
+        return by_turns(lambda: reference(*values), lambda: kernel(*values), given.device.type, 1.0).speedup
+
+
+def backward_alone(given: Given, row: Row, stand: Stand) -> float:
+    """How many times as fast as autograd's backward of the region the stand's is; 1 where the model does not train."""
+    import torch
+
+    if not given.train:
+        return 1.0
+    values = [v.detach() for v in inputs_of(given, row.places[0])]
+    leaves = [v.clone().requires_grad_(v.is_floating_point()) for v in values]
+    with torch.enable_grad():
+        made = stand.reference(*leaves)
+    above = [torch.ones_like(o) for o in made]
+    smooth = [leaf for leaf in leaves if leaf.requires_grad]
+    if not any(o.requires_grad for o in made):
+        return 1.0
+    return by_turns(
+        lambda: torch.autograd.grad(made, smooth, above, retain_graph=True, allow_unused=True),
+        lambda: gradients(stand, values, above), given.device.type, 1.0,
+    ).speedup  # fmt: skip
+
+
+def by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, seconds: float = 0.0) -> Paired:
+    """Two pieces of work by turns, in random order, each waited for."""
+    return _against_last(rounds([first, second], device, seconds))[0]
+
+
+def rounds(works: Sequence[Callable[[], Any]], device: str, seconds: float = 0.0) -> list[tuple[float, ...]]:
+    """ms of each piece of work, in rounds of all of them in random order, each waited for; more rounds where the ratios
+    to the last are uncertain. ``seconds``: what is enough where they are not; 0: as for a model."""
+    import torch
+
+    def once(work: Callable[[], Any]) -> float:
+        begin = time.perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return 1e3 * (time.perf_counter() - begin)
+
+    for work in (*works, *works):
+        once(work)
+    found: list[tuple[float, ...]] = []
+    order = list(range(len(works)))
+    begin = time.perf_counter()
+    while not _enough(found, time.perf_counter() - begin, seconds or _SECONDS):
+        random.shuffle(order)
+        took = {i: once(works[i]) for i in order}
+        found.append(tuple(took[i] for i in range(len(works))))
+    return found
+
+
+def _enough(found: Sequence[tuple[float, ...]], spent: float, seconds: float) -> bool:
+    if len(found) < 7 or (len(found) < _ROUNDS and spent < seconds):
+        return False
+    if len(found) >= _MORE * _ROUNDS or spent >= _MORE * seconds:
+        return True
+    return all(p.high - p.low <= 2 * _CERTAIN * p.speedup for p in _against_last(found))
+
+
+def _against_last(found: Sequence[tuple[float, ...]]) -> list[Paired]:
+    """Each piece of work but the last, beside the last."""
+    made = []
+    after = statistics.median(times[-1] for times in found)
+    for i in range(len(found[0]) - 1):
+        ratio, low, high = middle([times[i] / times[-1] for times in found])
+        made.append(Paired(statistics.median(times[i] for times in found), after, ratio, low, high))
+    return made
+
+
+def middle(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median and its 95 % interval, by the ranks of the values (Conover 1999, section 3.2)."""
+    ranked = sorted(values)
+    reach = math.ceil(0.98 * math.sqrt(len(ranked)))
+    first = max(0, len(ranked) // 2 - reach)
+    last = min(len(ranked) - 1, (len(ranked) - 1) // 2 + reach)
+    return statistics.median(ranked), ranked[first], ranked[last]
+
+
+__all__ = ["Paired", "alone", "backward_alone", "by_turns", "middle", "paired", "rounds"]

@@ -1,0 +1,335 @@
+"""Puts kernels in the places of a model's parts, checks the whole model on hidden inputs, times it, and takes them out.
+
+A module's ``forward`` is replaced on the instance: parameters, buffers and state_dict stay what they were. A call that
+the kernels were not made for (another shape, dtype, layout, device or mode) runs the model's own forward, said once.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import ProfileError, SwapError
+from kernellab.model_integration.ranked import Profile, Row, profile_of
+from kernellab.model_integration.regions import Region
+from kernellab.model_integration.sources import Given
+from kernellab.model_integration.swap.build import build, calling, guarded, swapped
+from kernellab.model_integration.swap.call import Stand, callable_of, stand_of
+from kernellab.model_integration.swap.check import expected, fault, misfit
+from kernellab.model_integration.swap.clock import Paired, alone, backward_alone, paired
+from kernellab.model_integration.swap.place import InPlace, flat, in_place
+from kernellab.model_integration.unit import Unit
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.model_integration.gradient.pair import Pair
+    from kernellab.session import Session
+    from kernellab.session.kernel import BestKernel
+
+    Module = torch.nn.Module
+
+
+@dataclass(frozen=True, eq=False)
+class Swap:
+    """A kernel in its places. ``factor`` is how many times as fast as the region it is by itself; ``predicted_ms`` of
+    a step was known before it was put in; ``time`` is what was then measured, None where that was not asked for, and
+    ``step`` the same beside the model with the kernels that were in it before.
+
+    On a CPU the prediction is of the kernel and its region timed in the model's own step (``place``); else of the
+    profile and ``factor``, and ``backward``, which is that of its gradients where the model trains: below 1 without a
+    backward kernel, since the reference's forward then runs again."""
+
+    row: Row
+    label: str
+    factor: float
+    predicted_ms: float
+    profiled_ms: float
+    time: Paired | None = None
+    backward: float = 1.0
+    place: InPlace | None = None
+    step: Paired | None = None
+
+    @property
+    def predicted(self) -> float:
+        """How many times as fast the whole model was predicted to be, with all that is installed."""
+        return self.profiled_ms / self.predicted_ms
+
+    @property
+    def measured(self) -> float | None:
+        return self.time.speedup if self.time else None
+
+    def __repr__(self) -> str:
+        told = f", measured {self.time.text}" if self.time else ""
+        places = f"{len(self.row.places)} places" if len(self.row.places) > 1 else "1 place"
+        return (
+            f"<{self.label} at {self.row.where} ({places}): {self.factor:.2f}x by itself; "
+            f"the model predicted {self.predicted:.3f}x{told}>"
+        )
+
+
+@dataclass
+class Installed:
+    """What is installed in one model: the swaps in order, and each unit's rewritten call."""
+
+    given: Given
+    swaps: list[Swap] = field(default_factory=list)
+    places: dict[str, list[tuple[Region, Callable[..., Any]]]] = field(default_factory=dict)
+    units: dict[str, Unit] = field(default_factory=dict)
+
+    #: how many times as fast a step is by the units' graphs alone
+    flat: dict[frozenset[str], float] = field(default_factory=dict)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """The model as it was, for as long as this lasts."""
+        return calling({unit.module: None for unit in self.units.values()})
+
+    def flattened(self) -> float:
+        """:func:`flat` of the units that hold a kernel, measured once."""
+        units = [unit for path, unit in self.units.items() if self.places.get(path)]
+        key = frozenset(unit.path for unit in units)
+        if key not in self.flat:
+            self.flat[key] = flat(self.given, units, self.paused)
+        return self.flat[key]
+
+    def apply(self) -> None:
+        """Write each unit's call anew."""
+        for path, unit in self.units.items():
+            unit.module.__dict__.pop("forward", None)
+            if self.places[path]:
+                unit.module.__dict__["forward"] = guarded(unit, build(unit, self.places[path]))
+
+
+_INSTALLED: weakref.WeakKeyDictionary[Any, Installed] = weakref.WeakKeyDictionary()
+
+
+def install(
+    model: Module | Profile,
+    at: int | str | Row,
+    kernel: Session | BestKernel | Pair | Callable[..., Any],
+    *,
+    backward: Callable[..., Any] | None = None,
+    measure: bool = True,
+) -> Swap:
+    """Put ``kernel`` in the place of a row of the model's profile: its number, its name, or a module's path.
+
+    The model's outputs (and, where it trains, all gradients) are compared with what they were on hidden inputs; then
+    the model is timed with it, without it, and without any. On a CPU, what it will gain is first predicted within the
+    model's own step (:mod:`kernellab.model_integration.swap.place`).
+
+    ``kernel`` is a session, its ``best``, a pair, or a function of the row's inputs; ``backward(gradients, inputs)``
+    gives the inputs' gradients where it is a function.
+
+    Raises:
+        ProfileError: the model was not profiled, or has no such row.
+        SwapError: the kernel does not fit, or the model's numerics change; the model is then as it was before.
+    """
+    found = profile_of(model)
+    if found is None:
+        raise ProfileError(
+            f"This {type(model).__name__} was not profiled.", "Profile it first: p = kernellab.profile(model, *inputs)."
+        )
+    row = found.row(at)
+    function, label, factor, own = _kernel(kernel)
+    backward = backward or own
+    owner = found.given.model
+    state = _INSTALLED.setdefault(owner, Installed(found.given))
+    _check_free(state, row)
+    stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
+    _check_fits(found.given, row, stands[0][1])
+    places = [(r.unit, r, callable_of(stand, len(r.inputs), len(r.outputs))) for r, stand in stands]
+    if factor is None:
+        factor = alone(found.given, row, function)
+    place = _beside(state, row, stands, label) if measure and found.given.device.type == "cpu" else None
+    with state.paused():
+        hidden = expected(found.given)
+    before = {path: list(places) for path, places in state.places.items()}
+    earlier = {
+        unit.module: unit.module.__dict__.get("forward") for unit in (*state.units.values(), *(u for u, *_ in places))
+    }
+    try:
+        for unit, region, call in places:
+            state.units[unit.path] = unit
+            state.places.setdefault(unit.path, []).append((region, call))
+        state.apply()
+        wrong = fault(found.given, hidden)
+        if wrong is not None:
+            raise SwapError(
+                f"With {label} at {row.where}, {wrong.what} is off by {wrong.error:.2g}, where {wrong.allowed:.2g} is "
+                f"allowed (the model's own error was {wrong.before:.2g}); it was taken out again.",
+                "Look at its task's DOMAIN and precision, or design it again with precision strict.",
+            )
+    except BaseException as error:
+        state.places = {path: before.get(path, []) for path in state.units}
+        state.apply()
+        if isinstance(error, (SwapError, KeyboardInterrupt, SystemExit)):
+            raise
+        raise SwapError(
+            f"With {label} at {row.where} the model fails: {type(error).__name__}: {_said(error)}.",
+            "It was taken out again; see that the kernel takes the row's inputs in order.",
+        ) from error
+    _tell_of_hooks({unit for unit, *_ in places})
+    back = backward_alone(found.given, row, stands[0][1]) if place is None else 1.0
+    profiled, predicted = found.step_ms, _predicted(found, state, (row, factor, back, place))
+    time = step = None
+    if measure:
+        first = [lambda: calling(earlier)] if state.swaps else []
+        *others, time = paired(found.given, [*first, state.paused])
+        step = others[0] if others else time
+    swap = Swap(row, label, factor, predicted, profiled, time, back, place, step)
+    state.swaps.append(swap)
+    return swap
+
+
+def beside(model: Module | Profile, at: int | str | Row, kernel: Session | BestKernel | Pair) -> InPlace:
+    """``kernel`` beside its row's region in steps of the model on a CPU; nothing is put in.
+
+    Raises:
+        ProfileError, SwapError: as :func:`install`.
+    """
+    found = profile_of(model)
+    assert found is not None
+    row = found.row(at)
+    function, label, _, own = _kernel(kernel)
+    stands = [(region, stand_of(region, function, label, own)) for region in row.places]
+    _check_fits(found.given, row, stands[0][1])
+    return _beside(_INSTALLED.setdefault(found.given.model, Installed(found.given)), row, stands, label)
+
+
+def _beside(state: Installed, row: Row, stands: list[tuple[Region, Stand]], label: str) -> InPlace:
+    try:
+        return in_place(state.given, stands, state.paused)
+    except Exception as error:  # whatever a kernel raises, or its backward
+        raise SwapError(
+            f"{label} fails at {row.where} in a step of the model: {type(error).__name__}: {_said(error)}.",
+            "See that its results can be used, and its backward called, as the region's.",
+        ) from error
+
+
+def _predicted(found: Profile, state: Installed, new: tuple[Row, float, float, InPlace | None]) -> float:
+    """ms of a step with what is installed and ``new`` (row, factor, backward, place), by what was known before."""
+    every = [*((s.row, s.factor, s.backward, s.place) for s in state.swaps), new]
+    profiled = [(row, factor) for row, factor, _, place in every if place is None]
+    left = found.predict_rows(profiled, {row: back for row, _, back, _ in every})
+    timed = [place for *_, place in every if place is not None]
+    if not timed:
+        return left
+    left -= found.step_ms * sum(place.share for place in timed)
+    return max(left, 1e-9) / state.flattened()
+
+
+def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int:
+    """Take a kernel out again, or all of them; how many there were (of a copy of a model: in how many modules).
+
+    Raises:
+        SwapError: there is none at ``at``.
+    """
+    found = profile_of(model)
+    owner = found.given.model if found is not None else model
+    state = _INSTALLED.get(owner)
+    if state is None or not state.swaps:
+        if at is None:
+            copied = swapped(owner)
+            for module in copied:
+                del module.__dict__["forward"]
+            return len(copied)
+        raise SwapError(
+            "No kernel is installed in this model.", "Install one with kernellab.install(model, row, kernel)."
+        )
+    gone = state.swaps if at is None else [s for s in state.swaps if s.row is at or at in (s.row.number, s.row.name)]
+    gone = gone or [s for s in state.swaps if any(at == region.module for region in s.row.places)]
+    if not gone:
+        there = ", ".join(s.row.name for s in state.swaps)
+        raise SwapError(f"No kernel is installed at {at!r}.", f"Choose one of {there}.")
+    taken = {id(region) for swap in gone for region in swap.row.places}
+    state.places = {path: [p for p in places if id(p[0]) not in taken] for path, places in state.places.items()}
+    state.apply()
+    count = len(gone)
+    state.swaps = [s for s in state.swaps if s not in gone]
+    return count
+
+
+def installed(model: Module | Profile) -> tuple[Swap, ...]:
+    """The kernels in a model, in the order of their coming."""
+    owner = model.given.model if isinstance(model, Profile) else model
+    state = _INSTALLED.get(owner)
+    return tuple(state.swaps) if state else ()
+
+
+def _check_free(state: Installed, row: Row) -> None:
+    for region in row.places:
+        if state.places.get(region.unit.path) and state.units[region.unit.path] is not region.unit:
+            raise SwapError(
+                f"{row.name} is a row of another profile of this model than the kernels that are in it.",
+                "Take a row of the profile that they are of, or kernellab.uninstall(model) first.",
+            )
+    for swap in state.swaps:
+        if swap.row.taken & row.taken:
+            raise SwapError(
+                f"{swap.label} is installed at {swap.row.where}, and {row.name} covers some of the same operations.",
+                f"kernellab.uninstall(model, {swap.row.number or swap.row.name!r}) first.",
+            )
+
+
+def _check_fits(given: Given, row: Row, stand: Stand) -> None:
+    """Does the kernel run on the model's own values, with the region's results?"""
+    remedy = "See that it takes the row's inputs in the order of its task (row.text)."
+    try:
+        wrong = misfit(given, row, stand)
+    except Exception as error:  # whatever a kernel raises
+        raise SwapError(
+            f"{stand.label} fails at {row.where}: {type(error).__name__}: {_said(error)}.", remedy
+        ) from error
+    if wrong:
+        raise SwapError(f"{stand.label} does not fit {row.where}: {wrong}.", remedy)
+
+
+def _tell_of_hooks(units: set[Unit]) -> None:
+    """A unit's call is one function: the modules within it are not called, and so are not their hooks."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooked = [
+        f"{unit.path}.{name}".lstrip(".")
+        for unit in units
+        for name, module in unit.module.named_modules()
+        if name and any(getattr(module, kind, None) for kind in kinds)
+    ]
+    if hooked:
+        warnings.warn(
+            f"While kernels are installed the hooks of {', '.join(hooked[:3])}{' ...' if hooked[3:] else ''} are not "
+            "called; what they computed when the model was profiled is computed as then.",
+            stacklevel=3,
+        )
+
+
+def _said(error: BaseException) -> str:
+    """An error's first line, without its full stop."""
+    return next(iter(str(error).splitlines()), "").rstrip(".")
+
+
+def _kernel(kernel: Any) -> tuple[Callable[..., Any], str, float | None, Callable[..., Any] | None]:
+    """The function, what it is called, how many times as fast as the region the judge found it, and its backward."""
+    from kernellab.model_integration.gradient.pair import Pair
+    from kernellab.session import Session
+    from kernellab.session.kernel import BestKernel
+
+    if isinstance(kernel, Pair):
+        function, backward = kernel.kernels
+        return function, kernel.task.name, kernel.forward.best.verdict.speedup, kernel.gradients_by(backward)
+
+    best = kernel.best if isinstance(kernel, Session) else kernel
+    if isinstance(best, BestKernel):
+        best.check_allowed()
+        return best.quick, best.name, best.verdict.speedup, None
+    if not callable(best):
+        raise SwapError(
+            f"A {type(kernel).__name__} is not a kernel.",
+            "Give a session, its best, a pair, or a function of the row's inputs.",
+        )
+    return best, getattr(best, "__name__", "kernel").strip("<>"), None, None
+
+
+__all__ = ["Installed", "Swap", "install", "installed", "uninstall"]

@@ -1,0 +1,389 @@
+"""A turn's work, and the record of what its role answered. Blocking; runs in worker threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
+from kernellab.agents.roles import is_model
+from kernellab.agents.rules.classify import ErrorClass
+from kernellab.agents.rules.designer import ALGEBRA, FALLBACK
+from kernellab.agents.rules.slow import is_slow
+from kernellab.errors import (
+    CaptureError,
+    DesignError,
+    KernellabError,
+    ModelError,
+    SessionError,
+    SketchError,
+    VerifierError,
+)
+from kernellab.records import (
+    Author,
+    Candidate,
+    Diagnostic,
+    Exchange,
+    GateResult,
+    GateState,
+    Ranking,
+    Role,
+    Route,
+    Source,
+    Verdict,
+)
+from kernellab.session.engine.engine import engine
+from kernellab.session.record.records import Reminder, Turn, TurnState
+from kernellab.session.record.state import State
+from kernellab.session.turn.briefing import analyse_brief, code_brief, design_brief, route_brief
+from kernellab.session.turn.claims import checked
+from kernellab.session.turn.context import Bench, Channel
+from kernellab.session.turn.fallback import Played, first_answer, unverified_lowering
+from kernellab.session.turn.quoting import quoted
+from kernellab.session.turn.recalling import begun, learn, reminded, reminders, starts
+from kernellab.verifier.judge import turns
+
+if TYPE_CHECKING:
+    from kernellab.target import Target
+    from kernellab.task import Task
+    from kernellab.verifier.protocol.options import VerifyOptions
+
+#: errors whose lines are those of the task
+_ABOUT_THE_TASK = (CaptureError, DesignError)
+#: how long a baseline may compile in the background, and how often that is looked at
+_COMPILE_SECONDS = 300.0
+_LOOK_SECONDS = 0.4
+
+
+def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    """Do ``turn``'s work and return its finished record. What the role cannot do is a FAILED turn, not an exception.
+
+    Raises:
+        TaskError, TargetError: the session itself cannot go on.
+    """
+    bench.task(), bench.target(), bench.admitted()
+    began = time.perf_counter()
+    heard = list(channel.answered)
+    channel = replace(channel, record=_both(heard.append, channel.record))
+    try:
+        if turn.role is Role.VERIFIER:  # the judge takes its turns itself
+            done = _verify(bench, state, turn, channel)
+        else:
+            with turns.working(designing=True):
+                done = _WORK[turn.role](bench, state, turn, channel)
+    except KernellabError as error:
+        said = quoted(error.message, bench.created.text) if isinstance(error, _ABOUT_THE_TASK) else error.message
+        failed = {"state": TurnState.FAILED, "error": said, "remedy": error.remedy, "fault": fault_of(error)}
+        done = turn.model_copy(update=failed | _findings(error))
+    except Exception as error:
+        if turn.role is Role.VERIFIER:
+            engine().drop_verifier()
+        done = turn.model_copy(
+            update={
+                "state": TurnState.FAILED,
+                "error": f"The {turn.role.value} failed: {type(error).__name__}: {error}",
+                "remedy": "Set KERNELLAB_DEBUG=1 for the traceback, and report it.",
+                "fault": type(error).__name__,
+            }
+        )
+        _debug(error)
+    if done.role is Role.VERIFIER and done.verdict is not None:
+        learn(bench, state, done)
+    seconds = time.perf_counter() - began
+    if turn.role is Role.DESIGNER and heard and turn.parent:
+        done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
+    if done.state is TurnState.RUNNING:
+        done = done.model_copy(update={"state": TurnState.DONE, "checks": checked(bench, state, done)})
+    return done.model_copy(update={"seconds": seconds})
+
+
+def _both(first: Callable[[Exchange], None], second: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+    def record(exchange: Exchange) -> None:
+        first(exchange)
+        second(exchange)
+
+    return record
+
+
+def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tuple[str, ...]:
+    """What a Designer's replies broke of the pins and constraints, reply by reply; none of them became its sketch."""
+    from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
+    from kernellab.sketch.syntax.pins import check_pins
+
+    designed = state.sketch_turn(parent)
+    found: list[str] = []
+    for exchange in heard:
+        try:
+            revision = parse_sketch(exchange.reply).sketch
+        except AnswerError:
+            continue
+        breaches = check_pins(designed.sketch or "", revision, Author.MODEL) if designed else []
+        found += [f"line {d.line}: {d.message}" for d in breaches if d.severity == "error"]
+    return tuple(found)
+
+
+def fault_of(error: KernellabError) -> str:
+    """A word for the kind of error, as :attr:`Turn.fault` keeps it."""
+    return f"model:{error.kind.value}" if isinstance(error, ModelError) else type(error).__name__
+
+
+def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = design_brief(bench, state, turn.parent)
+    if turn.sketch is None:
+        spec, taken = state.roles[Role.DESIGNER], list[Reminder]()
+        brief = reminded(bench, brief) if spec != "rules" else brief
+        played = first_answer(spec, lambda player: _designed(bench, player, brief, channel, taken.extend))
+        reply = played.answer
+        if isinstance(reply, Route):
+            return _ended(turn, reply)
+        turn = turn.model_copy(
+            update={
+                "remembered": (*reminders(brief.recalled), *taken),
+                "author": played.author or turn.author,
+                "sketch": reply.sketch,
+                "constexpr": dict(reply.constexpr),
+                "rationale": f"{played.note}{reply.rationale}",
+                "claims": tuple(reply.claims),
+            }
+        )
+    if "gate" in bench.created.ablation:
+        return turn
+    values = {**turn.constexpr, **bench.created.constexpr}
+    return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.task, brief.target, values)})
+
+
+def _ended(turn: Turn, route: Route) -> Turn:
+    """A turn in which the role said that the work is done."""
+    return turn.model_copy(update={"route": route, "rationale": route.reason})
+
+
+def _designed(
+    bench: Bench, spec: str, brief: DesignBrief, channel: Channel, remembered: Callable[[Iterable[Reminder]], None]
+) -> DesignReply | Route:
+    source = bench.created.start_source
+    if bench.created.lift and source is not None and brief.previous is None and is_model(spec):
+        from kernellab.agents.model import lift
+
+        talk = bench.talk(Role.DESIGNER, spec, channel)
+        return lift(source, brief.task, brief.target, talk, bench.knowledge())
+    designer = bench.role(Role.DESIGNER, spec, channel)
+    if (bench.created.tune or brief.allow_library) and spec == "rules" and brief.previous is None:
+        from kernellab.session.turn.tuned import tuned_design
+
+        return tuned_design(bench, designer, brief, channel, remembered)
+    if spec == "rules" and brief.previous is not None and _is_slow(brief):
+        from kernellab.session.turn.tuned import faster_design
+
+        return faster_design(bench, designer, brief, channel)
+    if spec == "rules" and brief.previous is None and not brief.pins and bench.recall() is not None:
+        replies = designer.designs(brief)
+        chosen, told = begun(replies, starts(bench, replies))
+        remembered(told)
+        return chosen
+    reply: DesignReply | Route = designer.design(brief)
+    return reply
+
+
+def _is_slow(brief: DesignBrief) -> bool:
+    """Was it sent back for a kernel that is certainly slower, rather than for a faster one where there is headroom?"""
+    last = brief.history[-1].verdict if brief.history else None
+    asked = brief.route is not None and brief.route.error_class == ErrorClass.PERFORMANCE
+    return asked and not brief.pins and is_slow(last)
+
+
+def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: dict[str, int | float]) -> GateResult:
+    from kernellab.sketch.gate import gate
+
+    assert turn.sketch is not None
+    refused = _refused(before, turn) if before is not None else None
+    if refused is not None:
+        return refused
+    try:
+        return gate(turn.sketch, task, chip=target.chip, constexpr=values)
+    except SketchError as error:
+        found = list(error.diagnostics) or [Diagnostic(line=1, col=1, code="SK000", message=str(error))]
+        return GateResult(state=GateState.NOT_RUNNABLE, reason=error.message, diagnostics=found)
+
+
+def repinned(turn: Turn, state: State) -> Turn:
+    """A finished turn that pins were set beneath while it worked: a sketch that breaks them is refused."""
+    designed = state.sketch_turn(turn.parent) if turn.parent else None
+    if turn.role is not Role.DESIGNER or turn.sketch is None or designed is None or designed.sketch is None:
+        return turn
+    refused = _refused(designed.sketch, turn)
+    return turn.model_copy(update={"gate": refused}) if refused else turn
+
+
+def _refused(before: str, turn: Turn) -> GateResult | None:
+    """The gate's answer to a revision that changes a pinned line or a constraint of a person; None when it is kept."""
+    from kernellab.sketch.syntax.pins import check_pins
+
+    breaches: list[Diagnostic] = list(check_pins(before, turn.sketch or "", turn.author))
+    if not any(b.severity == "error" for b in breaches):
+        return None
+    return GateResult(state=GateState.WRONG, reason=breaches[0].message, diagnostics=breaches)
+
+
+def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = code_brief(bench, state, turn.parent)
+    earlier = state.candidate(turn.parent) if turn.parent else None
+    spec = state.roles[Role.CODER]
+    brief = reminded(bench, brief) if spec != "rules" else brief
+    lowered = unverified_lowering(state, brief) if is_model(spec) else None
+    if lowered is not None:
+        played = Played[CodeReply | Route](lowered, Author.RULES)
+    else:
+        played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
+    reply = played.answer
+    if isinstance(reply, Route):
+        return _ended(turn, reply)
+    author = played.author or turn.author
+    candidate = Candidate(
+        id=f"c{turn.number}",
+        source=reply.source,
+        sketch=brief.sketch or None,
+        constexpr=dict(reply.constexpr) or dict(brief.constexpr),
+        parent=earlier.id if earlier else None,
+        author=author,
+    )
+    said = {"rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims)}
+    told = () if lowered is not None else reminders(brief.recalled)
+    return turn.model_copy(update={"candidate": candidate, "author": author, "remembered": told, **said})
+
+
+def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    task, target = bench.task(), bench.target()
+    candidate = state.candidate(turn.parent)
+    assert candidate is not None
+    earlier = state.verdict_of(candidate.source.hash)
+    if earlier is not None:
+        return turn.model_copy(update={"verdict": earlier.verdict, "reused": earlier.id})
+    with engine().verifying:
+        began = time.perf_counter()
+        try:
+            verdict = engine().verifier().verify(
+                task, candidate.source, target,
+                options=options_of(bench, state, candidate),
+                progress=channel.progress, cancel=channel.cancel,
+            )  # fmt: skip
+        except VerifierError:
+            engine().drop_verifier()
+            raise
+        finally:
+            if target.chip.kind == "gpu":
+                bench.budget.spend(gpu_s=time.perf_counter() - began)
+    return turn.model_copy(update={"verdict": _with_task_flags(bench, verdict)})
+
+
+def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:
+    """What was asked for; a kernel of the rules may call the framework for what no rule designs, and is labelled so."""
+    asked: VerifyOptions = bench.options()
+    allowed = asked.allow_library or _said(state, candidate, FALLBACK)
+    return asked.model_copy(update={"rewritten": _said(state, candidate, ALGEBRA), "allow_library": allowed})
+
+
+def _said(state: State, candidate: Candidate, words: str) -> bool:
+    """Did the rules write the source from a sketch of their own, and say ``words`` of it?"""
+    designed = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
+    return candidate.source.origin is Author.RULES and any(
+        t.sketch == candidate.sketch and words in t.rationale for t in designed
+    )
+
+
+def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict:
+    """A verdict on a source that has passed, timed against ``baselines`` in one paired run. Blocking.
+
+    Raises:
+        VerifierError, SessionError: it could not be judged, or there is no such baseline.
+    """
+    from pydantic import ValidationError
+
+    from kernellab.verifier.protocol.options import VerifyOptions
+
+    try:
+        options = VerifyOptions.model_validate({**bench.created.options, "baselines": baselines})
+    except ValidationError:
+        raise SessionError(f"{', '.join(baselines)} cannot all be compared with.", "Choose eager or compile.") from None
+    task, target = bench.task(), bench.target()
+    until = time.monotonic() + _COMPILE_SECONDS
+    # torch.compile takes many seconds: it must not keep another verification from the judge
+    while not engine().verifier().prepare(task, target, options) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    with engine().verifying:
+        return _with_task_flags(bench, engine().verifier().verify(task, source, target, options=options))
+
+
+def rank(bench: Bench, source: Source) -> Ranking:
+    """What a search is told of a source for the session's task. Blocking. Raises VerifierError, TargetError."""
+    from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
+
+    asked = VerifyOptions.model_validate(bench.created.options)
+    options = RankOptions(
+        allow_library=asked.allow_library, unsandboxed=asked.unsandboxed, threads=asked.threads,
+        precision=asked.precision,
+    )  # fmt: skip
+    with engine().verifying:
+        return engine().verifier().rank(bench.task(), source, bench.target(), options=options)
+
+
+def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
+    """A verdict is worth what its task is: what weak tests it had stands beside it, and what its reference runs in."""
+    numpy = bench.task().framework == "numpy"
+    named = {"called": "NumPy"} if numpy else {}
+    comparisons = [c.model_copy(update=named) if c.baseline == "eager" else c for c in verdict.comparisons]
+    flags = [*verdict.flags, *map(str, bench.admitted())]
+    return verdict.model_copy(update={"flags": flags, "comparisons": comparisons})
+
+
+def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = route_brief(bench, state, turn.parent)
+    played = first_answer(
+        state.roles[Role.CONDUCTOR], lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief)
+    )
+    route = played.answer.model_copy(update={"reason": f"{played.note}{played.answer.reason}"})
+    return turn.model_copy(update={"route": route, "rationale": route.reason, "author": played.author or turn.author})
+
+
+def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = analyse_brief(bench, state, turn.parent, turn.note)
+    spec = state.roles.get(Role.ANALYST, "rules")
+    played = first_answer(spec, lambda player: bench.role(Role.ANALYST, player, channel).analyse(brief))
+    reply = played.answer
+    said = {"rationale": f"{played.note}{reply.text}", "claims": tuple(reply.claims)}
+    return turn.model_copy(update={**said, "author": played.author or turn.author})
+
+
+_WORK: Mapping[Role, Callable[[Bench, State, Turn, Channel], Turn]] = {
+    Role.DESIGNER: _design,
+    Role.CODER: _code,
+    Role.VERIFIER: _verify,
+    Role.CONDUCTOR: _conduct,
+    Role.ANALYST: _analyse,
+}
+
+
+def author_of(bench: Bench, state: State, role: Role) -> Author:
+    """Who takes a turn of ``role``; an object says it itself."""
+    spec = state.roles.get(role, "rules")
+    if role is Role.VERIFIER:
+        return Author.RULES
+    if spec.startswith("object:"):
+        return Author(bench.role(role, spec, Channel()).author)
+    return Author.MODEL if is_model(spec) else Author(spec)
+
+
+def _findings(error: KernellabError) -> dict[str, Any]:
+    if isinstance(error, SketchError) and error.diagnostics:
+        lines = "\n".join(f"line {d.line}: {d.message} {d.remedy}".rstrip() for d in error.diagnostics)
+        return {"note": lines}
+    return {}
+
+
+def _debug(error: Exception) -> None:
+    import logging
+    import os
+
+    if os.environ.get("KERNELLAB_DEBUG"):
+        logging.getLogger("kernellab.session").error("a role broke", exc_info=error)

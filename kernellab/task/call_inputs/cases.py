@@ -1,0 +1,218 @@
+"""A task that lists its inputs case by case: which of its extents are Dims, and its inputs at any sizes.
+
+Extents that differ between the cases are Dims, or expressions over Dims that hold in every case. At the sizes of a case
+its own values are given; at others those of the nearest case, stretched along the axes that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import log2
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import TaskError
+from kernellab.task.call_inputs.slots import Slot, arguments, is_array, slots_of
+from kernellab.task.dims import Dim, Extent, extent
+from kernellab.task.fit import Sizes
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: functions that list the inputs of every case, by the form of their task: KernelBench's, native
+LISTS = ("get_inputs_dyn_list", "cases")
+#: the position of the case that is timed, where a task's text says it
+CHOSEN = "CASE"
+#: factories of torch that a drawing leaves empty where their tensor is larger than any of the wanted case
+_FACTORIES = ("randn", "rand", "randint", "randperm", "zeros", "ones", "empty", "full", "arange", "linspace")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The cases of a task, as positions in its list.
+
+    ``sizes`` are those of each of the ``kept`` cases, which differ from the ``main`` one in extents alone; ``shapes``
+    are the extents of each argument over ``dims`` (None for a number). ``bytes`` are those of every case's inputs,
+    ``largest`` the bytes of its largest tensor.
+    """
+
+    main: int
+    kept: tuple[int, ...]
+    dims: tuple[Dim, ...]
+    sizes: tuple[Sizes, ...]
+    shapes: tuple[tuple[Extent, ...] | None, ...]
+    bytes: tuple[int, ...]
+    largest: tuple[int, ...]
+
+    @property
+    def left_out(self) -> int:
+        """How many cases differ in more than their extents."""
+        return len(self.bytes) - len(self.kept)
+
+    @property
+    def main_sizes(self) -> Sizes:
+        return self.sizes[self.kept.index(self.main)]
+
+    def nearest(self, sizes: Sizes) -> int:
+        """The position of the case whose sizes are nearest to ``sizes``, by their ratios."""
+
+        def distance(known: Sizes) -> float:
+            return sum(abs(log2((n + 1) / (known[name] + 1))) for name, n in sizes.items())
+
+        return min(zip(self.kept, self.sizes, strict=True), key=lambda case: distance(case[1]))[0]
+
+    def fixed(self) -> Listed:
+        """The main case alone, without Dims."""
+        at = self.kept.index(self.main)
+        shapes = tuple(None if s is None else tuple(extent(e, self.sizes[at]) for e in s) for s in self.shapes)
+        return Listed(self.main, (self.main,), (), ({},), shapes, self.bytes, self.largest)
+
+    def at_least(self, low: bool) -> Listed:
+        """The same with Dims that begin at 1 (``low``), or at the smallest size of a case."""
+        dims = tuple(Dim(d.name, 1 if low else min(s[d.name] for s in self.sizes), d.max) for d in self.dims)
+        return Listed(self.main, self.kept, dims, self.sizes, self.shapes, self.bytes, self.largest)
+
+
+def listed(cases: Sequence[Sequence[Any]], chosen: int | None, what: str) -> Listed:
+    """How the ``cases`` that ``what`` lists hang together. ``chosen`` is the position of the one to be timed, by
+    default the one of most bytes. Tensors may be fake ones.
+
+    Raises:
+        TaskError: there is no case, no such case, or a value that no reference is called with.
+    """
+    if not cases:
+        raise TaskError(f"{what}() lists no case.", "Let it return a list of the arguments of each case.")
+    if chosen is not None and not 0 <= chosen < len(cases):
+        raise TaskError(f"{CHOSEN} is {chosen}, and {what}() lists {len(cases)} cases.", "Count cases from 0.")
+    places = [slots_of(case, what) for case in cases]
+    given = [arguments(case, slots) for case, slots in zip(cases, places, strict=True)]
+    sizes_of = [[_bytes(v) for v in values] for values in given]
+    total = [sum(sizes) for sizes in sizes_of]
+    main = total.index(max(total)) if chosen is None else chosen
+    kept = [i for i, values in enumerate(given) if places[i] == places[main] and _alike(values, given[main])]
+    columns = [
+        None
+        if not is_array(value)
+        else [tuple(int(given[i][at].shape[axis]) for i in kept) for axis in range(value.ndim)]
+        for at, value in enumerate(given[main])
+    ]
+    found: dict[tuple[int, ...], Extent] = {}
+    named: dict[str, tuple[int, ...]] = {}
+    for column in sorted({c for axes in columns for c in axes or ()}, key=lambda c: (sum(c), c)):
+        related = _related(column, named)
+        if related is None:
+            related = f"D{len(named)}"
+            named[related] = column
+        found[column] = related
+    sizes: list[Sizes] = [{name: column[i] for name, column in named.items()} for i in range(len(kept))]
+    shapes = [None if axes is None else tuple(found[column] for column in axes) for axes in columns]
+    dims = tuple(Dim(name, 1, max(s[name] for s in sizes)) for name in named)
+    return Listed(
+        main, tuple(kept), dims, tuple(sizes), tuple(shapes), tuple(total), tuple(max(s, default=0) for s in sizes_of)
+    )
+
+
+def _related(column: tuple[int, ...], named: Mapping[str, tuple[int, ...]]) -> Extent | None:
+    """An expression over the ``named`` Dims that gives ``column`` in every case: a number, a Dim's multiple or part or
+    it and a few more, the product of two; None where there is none."""
+    if len(set(column)) == 1:
+        return column[0]
+    for name, known in named.items():
+        ratios = {Fraction(n, k) if k else Fraction(-1) for n, k in zip(column, known, strict=True)}
+        more = {n - k for n, k in zip(column, known, strict=True)}
+        ratio = next(iter(ratios))
+        if len(ratios) == 1 and ratio > 0 and 1 in (ratio.numerator, ratio.denominator):
+            part = f" // {ratio.denominator}" if ratio.denominator > 1 else ""
+            return f"{ratio.numerator}*{name}" if ratio > 1 else f"{name}{part}"
+        if len(more) == 1 and max(more) > 0:
+            return f"{name} + {max(more)}"
+    for one, two in combinations(named, 2):
+        if all(n == a * b for n, a, b in zip(column, named[one], named[two], strict=True)):
+            return f"{one}*{two}"
+    return None
+
+
+def _bytes(value: Any) -> int:
+    return int(value.nbytes) if is_array(value) else 0
+
+
+def _alike(values: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Do two cases differ in extents alone?"""
+    return len(values) == len(others) and all(
+        is_array(b) and a.ndim == b.ndim and a.dtype == b.dtype if is_array(a) else type(a) is type(b) and a == b
+        for a, b in zip(values, others, strict=True)
+    )
+
+
+def inputs_at(
+    cases: Callable[[], Sequence[Sequence[Any]]], known: Listed, sizes: Sizes, what: str
+) -> tuple[list[Any], tuple[Slot, ...]]:
+    """The arguments of a kernel at ``sizes``, and the places that they have in the call. ``cases`` draws the list."""
+    position = known.nearest(sizes)
+    with _drawing(known.largest[position]):
+        values = _case(cases(), position, what)
+    slots = slots_of(values, what)
+    args = arguments(values, slots)
+    if any(is_array(a) and getattr(getattr(a, "device", None), "type", "") == "meta" for a in args):
+        # the case's own tensors are made of a larger one
+        args = arguments(_case(cases(), position, what), slots)
+    before = known.sizes[known.kept.index(position)]
+    if before == sizes:
+        return args, slots
+    wanted = [None if s is None else [extent(e, sizes) for e in s] for s in known.shapes]
+    extents = {e for shape in known.shapes for e in shape or ()}
+    ends = sorted((extent(e, before), extent(e, sizes)) for e in extents)
+    return [a if w is None else _stretched(a, w, ends) for a, w in zip(args, wanted, strict=True)], slots
+
+
+def _case(values: Sequence[Sequence[Any]], position: int, what: str) -> list[Any]:
+    if position >= len(values):
+        raise TaskError(f"{what}() lists fewer cases when it is run again.", "List the same cases in each call.")
+    return list(values[position])
+
+
+def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, int]]) -> Tensor:
+    """``value`` with ``extents``: its elements repeated side by side or left out evenly, so that order is kept.
+
+    ``ends`` are all extents of the case as they were and as they become, in rising order.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not isinstance(value, torch.Tensor):
+        raise TaskError("A NumPy array of a case has no values at other sizes.", "List tensors.")
+    for axis, (old, new) in enumerate(zip(value.shape, extents, strict=True)):
+        if old != new:
+            if not old:
+                raise TaskError("A case with an empty tensor has no values at other sizes.", "Leave that case out.")
+            value = value.index_select(axis, torch.arange(new, device=value.device) * old // new)
+    if value.is_floating_point() or value.dtype is torch.bool or isinstance(value, FakeTensor) or not value.numel():
+        return value
+    # an index stays inside the smallest extent that it was inside of
+    high = int(value.max())
+    end = next((after for before, after in ends if before > high >= 0), high + 1)
+    return value.clamp(max=max(end - 1, 0)) if end <= high else value
+
+
+def _drawing(most: int) -> AbstractContextManager[Any]:
+    """While it lasts, what torch makes of more than ``most`` bytes has no memory: the other cases' large tensors."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    factories = {getattr(torch, name) for name in _FACTORIES}
+
+    class Drawing(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if function in factories and "out" not in kwargs and "generator" not in kwargs:
+                empty = function(*args, **{**kwargs, "device": "meta"})
+                if empty.nbytes > most:
+                    return empty
+            return function(*args, **kwargs)
+
+    return Drawing()

@@ -1,0 +1,116 @@
+"""A reference that comes with tests instead of inputs: the calls that its tests make are its cases."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+from kernellab.errors import TaskError
+from kernellab.task.call_inputs.slots import is_array
+
+#: calls that are kept: a test in a loop tells nothing new after so many
+_MOST = 64
+
+
+class Recorded:
+    """``reference`` is the function ``name`` of ``namespace`` (``Class.apply`` too), and ``cases()`` runs ``tests`` and
+    gives the arguments of each call that they make of it, in the signature's order with its defaults.
+
+    Tests that ask for a GPU draw on the CPU: the caller moves what it gets. A test that raises ends there, and what was
+    called by then counts.
+
+    Raises:
+        TaskError: there is no such function, or the tests never call it.
+    """
+
+    def __init__(self, namespace: Mapping[str, Any], name: str, tests: str) -> None:
+        self._namespace, self._name, self._tests = namespace, name, tests
+        owner, _, method = name.partition(".")
+        found = namespace.get(owner)
+        function = getattr(found, method, None) if method else found
+        if not callable(function):
+            raise TaskError(f"The tests call {name}, which is not a function.", "Name a function of the file.")
+        self._function = function
+        self.reference = function if inspect.isfunction(function) else _positional(function)
+
+    def cases(self) -> list[list[Any]]:
+        calls: list[list[Any]] = []
+        signature = inspect.signature(self.reference)
+        kinds = {p.kind for p in signature.parameters.values()}
+
+        def record(*args: Any, **keywords: Any) -> Any:
+            bound = signature.bind(*args, **keywords)
+            if inspect.Parameter.VAR_POSITIONAL not in kinds:
+                bound.apply_defaults()
+                bound.arguments = {
+                    n: v
+                    for n, v in bound.arguments.items()
+                    if signature.parameters[n].kind is not inspect.Parameter.VAR_KEYWORD
+                }
+            values = [*bound.args, *bound.kwargs.values()]
+            if len(calls) < _MOST:
+                calls.append([_copied(v) for v in values])
+            # a kernel of another device cannot run here; its arguments are known all the same
+            with suppress(Exception):
+                return self._function(*args, **keywords)
+            return None
+
+        owner, _, method = self._name.partition(".")
+        space = {
+            **self._namespace,
+            "__name__": "tests",
+            owner: SimpleNamespace(**{method: record}) if method else record,
+        }
+        fault: Exception | None = None
+        with _on_cpu():
+            try:
+                exec(compile(self._tests, f"<tests of {self._name}>", "exec"), space)
+            except Exception as error:
+                fault = error
+        if not calls:
+            why = f": {type(fault).__name__}: {fault}" if fault else ""
+            raise TaskError(f"The tests of {self._name} make no call of it{why}.", "Give tests that call it.")
+        return calls
+
+
+def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose signature is not Python's, by position alone."""
+
+    def reference(*args: Any) -> Any:
+        return function(*args)
+
+    return reference
+
+
+def _copied(value: Any) -> Any:
+    """A tensor as it is at the call, for the tests may go on with it."""
+    if isinstance(value, (list, tuple)) and any(is_array(v) for v in value):
+        return type(value)(_copied(v) for v in value)
+    return value.detach().clone() if is_array(value) and hasattr(value, "detach") else value
+
+
+def _on_cpu() -> Any:
+    """While it lasts, tensors that are asked for on a GPU are made on the CPU."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def here(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device("cpu") if value.type == "cuda" else value
+        return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
+
+    class OnCpu(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.cuda:
+                return args[0]
+            given = {**(kwargs or {})}
+            if "device" in given:
+                given["device"] = here(given["device"])
+            if function is torch.Tensor.to:
+                args = tuple(here(a) for a in args)
+            return function(*args, **given)
+
+    return OnCpu()

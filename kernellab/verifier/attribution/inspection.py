@@ -1,0 +1,101 @@
+"""Single looks at a worker's program counters, each at a call of its own among the timed ones, which does not count.
+
+A kernel may notice that its threads were halted for a moment. What it did in that call has been seen by then; of the
+next call it must learn nothing. So whether a call is looked at is drawn for each call by itself, whatever came before:
+after a look as likely as after a timed call. The inputs of both are equally new and lie ready before, and whoever looks
+sleeps until the call has begun. The share of looks that find a library is then, whatever a kernel goes by, on average
+the share of the timed calls that a library does.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kernellab.verifier.attribution.counters import Sampler
+from kernellab.verifier.attribution.share import found_in
+from kernellab.verifier.judge.placement import before_all
+from kernellab.verifier.protocol.rules import TIMING
+
+if TYPE_CHECKING:
+    from kernellab.verifier.judge.worker_client import Worker
+
+
+class Looks:
+    """A thread of the judge, while it is entered, that looks once at each call inside of :meth:`at`.
+
+    Raises Unseen where registers cannot be read.
+    """
+
+    def __init__(self, worker: Worker, only_moves: bool = False) -> None:
+        self.worker = worker
+        self.only_moves = only_moves
+        self.sampler = Sampler(worker)
+        self._random = random.Random(secrets.randbits(64))
+        self._begun, self._done = threading.Event(), threading.Event()
+        self._over = False
+        #: when the call began, seconds into it at which to look, and for how many timed calls the look stands
+        self._start = self._after = self._weight = 0.0
+
+    def __enter__(self) -> Looks:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over = True
+        self._begun.set()
+        self._thread.join()
+
+    def next(self) -> bool:
+        """Is the next call one that is looked at? Drawn anew each time."""
+        chance = self._chance
+        self._weight = (1 - chance) / chance
+        return not self.sampler.refused and self._random.random() < chance
+
+    @property
+    def _chance(self) -> float:
+        return TIMING.look_chances[len(self.sampler.looks) >= TIMING.looks]
+
+    @contextmanager
+    def at(self, usual: float) -> Iterator[None]:
+        """The call inside is looked at, at any instant of the ``usual`` seconds that one takes."""
+        self._after = self._random.random() * usual
+        self._begun.clear()
+        self._done.clear()
+        before = self.worker.asked
+        self.worker.on_go = self._go
+        try:
+            yield
+        finally:
+            self.worker.on_go = None
+            if self.worker.asked > before:
+                self._done.wait(TIMING.look_seconds)
+
+    def unsure(self, usual: float) -> bool:
+        """Have most looks at calls of ``usual`` seconds found a library, and were they too few to say how often?"""
+        found = found_in(self.sampler, usual, self.only_moves)
+        return not found.told and not found.unseen and found.library > found.own
+
+    def _go(self) -> None:
+        self._start = time.perf_counter()
+        self._begun.set()
+
+    def _run(self) -> None:
+        # what computes may keep every core, with a priority of its own
+        before_all(threading.get_native_id())
+        while True:
+            self._begun.wait()
+            if self._over:
+                return
+            self._begun.clear()
+            time.sleep(max(0.0, self._start + self._after - time.perf_counter()))
+            if self.worker.computing:
+                self.sampler.look(self._weight)
+            self._done.set()

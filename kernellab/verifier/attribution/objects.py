@@ -1,0 +1,201 @@
+"""What kind of code lies at a place of a mapped object: the candidate's, a library's, one that moves bytes, another."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+import sys
+import sysconfig
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from kernellab.verifier.attribution.counters import Mapped
+
+#: objects of packages that compute nothing for a kernel: interpreters' bindings, allocators, compilers, launchers
+_BINDINGS = re.compile(
+    r"libtorch_python|libc10|libshm|_C\b|libgomp|libomp|libiomp|libtvm_ffi|tvm_ffi|libtriton|llvmlite|_cffi|"
+    r"omppool|tbbpool|workqueue|_dispatcher|"
+    r"cython|pybind|libgcc|libstdc\+\+|libpython"
+)
+#: libraries of the system that compute
+_SYSTEM = re.compile(
+    r"gfortran|libgsl|blas|lapack|atlas|blis|mkl|dnnl|fftw|armpl|sleef|torch_cpu|libtorch_cuda|arm_compute"
+)
+#: functions that allocate, fill, cast or move; a matrix product's own packing is none of these
+_MOVES = re.compile(r"copy|fill|memcpy|memset|empty|resize|contiguous|cat_serial|transpose", re.IGNORECASE)
+#: though its name has one of those words: a kernel for contiguous numbers, a transposed convolution, a sort's merge
+_COMPUTES = re.compile(
+    r"gemm|gemv|blas|mkl|dnnl|copysign|norm|conv(?!ert)|search|histogram|sort|pool|softmax|reduction|scatter_reduce|"
+    r"fft|bluestein|_lut_|_clamp_|omp_parallel|rankk",
+    re.IGNORECASE,
+)
+
+
+#: a kernel's own object is smaller than a library
+_LARGE = 2 << 20
+
+
+_PREFIXES = {sys.prefix, sys.base_prefix, sys.exec_prefix}
+_SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", *(f"{os.path.realpath(p)}/" for p in _PREFIXES))
+
+
+#: paths of objects that the judge itself has loaded into its workers
+NEUTRAL: set[str] = set()
+
+
+class Kind(Enum):
+    OWN = "own"
+    LIBRARY = "library"
+    MOVE = "move"
+    OTHER = "other"
+
+
+def kind_of(path: str, place: int, scratch: str) -> Kind:
+    """The kind of code at ``place`` of the file ``path``; "" is memory without a file, as a JIT compiler makes it."""
+    if path.startswith(f"{scratch}/cache/inductor/"):
+        # what torch.compile has written
+        return Kind.LIBRARY
+    if path.startswith("[") or path in NEUTRAL:
+        return Kind.OTHER
+    if not path or not _installed(path):
+        return Kind.OWN
+    if not computes(path):
+        return Kind.OTHER
+    symbol = symbol_at(path, place)
+    return Kind.MOVE if _MOVES.search(symbol) and not _COMPUTES.search(symbol) else Kind.LIBRARY
+
+
+def computes(path: str) -> bool:
+    """Is a file an object of a library that computes?"""
+    name = os.path.basename(path)
+    if _in_packages(path):
+        return not _BINDINGS.search(name)
+    return _installed(path) and bool(_SYSTEM.search(name))
+
+
+def makes_code(path: str) -> bool:
+    """Is a file an object of a library that writes code at run time and calls it? NumPy calls loops that a compiler has
+    registered as universal functions, and writes none itself."""
+    return computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
+
+
+def library_of(path: str) -> str:
+    """A library's short name."""
+    return os.path.basename(path).removeprefix("lib").split(".")[0]
+
+
+@lru_cache(maxsize=1)
+def _packages() -> tuple[str, ...]:
+    import torch
+
+    folders = {sysconfig.get_path(k) for k in ("purelib", "platlib")} | {str(Path(torch.__file__).parent.parent)}
+    return tuple(os.path.realpath(f) for f in folders if f)
+
+
+def _installed(path: str) -> bool:
+    """Does a file lie where a candidate cannot write: with the interpreter, the packages or the system?"""
+    return _in_packages(path) or os.path.realpath(path).startswith(_SYSTEM_FOLDERS)
+
+
+def _in_packages(path: str) -> bool:
+    return os.path.realpath(path).startswith(tuple(f"{p}/" for p in _packages()))
+
+
+def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
+    """Is an own piece of code so large that it may be a library's, or all of ``beside`` bytes of its process's own,
+    which may be one's pieces?"""
+    try:
+        size = os.path.getsize(mapped.path) if mapped.path else 0
+    except OSError:
+        # a file that is gone says nothing of itself
+        size = _LARGE
+    return max(size, mapped.high - mapped.low, beside) >= _LARGE
+
+
+def own_bytes(maps: Sequence[Mapped]) -> int:
+    """Bytes of a process's executable memory that no installed file is behind."""
+    mine = (m for m in maps if not m.path or not (m.path.startswith("[") or _installed(m.path)))
+    return sum(m.high - m.low for m in mine)
+
+
+def copied_from(code: Sequence[bytes]) -> str:
+    """The short name of the library of the packages in which each of these pieces of code lies; "" for none."""
+    for path in _computing():
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            if code and all(whole.find(piece) >= 0 for piece in code):
+                return library_of(path)
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _computing() -> tuple[str, ...]:
+    """The packages' largest objects that compute, small ones first: libraries, and NumPy's and SciPy's own modules."""
+    patterns = ("*/lib*.so*", "*/lib/lib*.so*")
+    found = [p for root in _packages() for pattern in patterns for p in Path(root).glob(pattern)]
+    named = {str(p) for p in found if _SYSTEM.search(p.name)}
+    named |= {str(p) for root in _packages() for name in ("numpy", "scipy") for p in Path(root, name).rglob("*.so")}
+    return tuple(sorted((p for p in named if os.path.getsize(p) >= _LARGE), key=os.path.getsize))
+
+
+def symbol_at(path: str, place: int) -> str:
+    """The mangled name of the function at a place of a file; "" where its table names none."""
+    try:
+        table = _symbols(path)
+    except (OSError, ValueError, struct.error):
+        return ""
+    return table.at(place) if table is not None else ""
+
+
+class _Symbols:
+    """The functions of one ELF file (64 bit, little endian) by the addresses that they begin at."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = self.data
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("no ELF file of 64 bits")
+        (programs, sections) = struct.unpack_from("<QQ", data, 32)
+        (program_size, program_count, section_size, section_count) = struct.unpack_from("<HHHH", data, 54)
+        self.segments = []
+        for i in range(program_count):
+            kind, _, offset, address, _, size = struct.unpack_from("<IIQQQQ", data, programs + i * program_size)
+            if kind == 1:
+                self.segments.append((offset, address, size))
+        headers = [struct.unpack_from("<IIQQQQII", data, sections + i * section_size) for i in range(section_count)]
+        # the full table where it was not stripped, else what is exported
+        tables = [h for h in headers if h[1] == 2] or [h for h in headers if h[1] == 11]
+        if not tables:
+            raise ValueError("no table of symbols")
+        _, _, _, _, offset, size, link, _ = tables[0]
+        self.names = headers[link][4]
+        row = np.dtype(
+            [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("at", "<u8"), ("n", "<u8")]
+        )
+        rows = np.frombuffer(data, row, size // row.itemsize, offset)
+        rows = rows[(rows["info"] & 15 == 2) & (rows["at"] > 0)]
+        order = np.argsort(rows["at"], kind="stable")
+        self.starts, self.name_at = rows["at"][order], rows["name"][order]
+
+    def at(self, place: int) -> str:
+        for offset, address, size in self.segments:
+            if offset <= place < offset + size:
+                index = int(np.searchsorted(self.starts, place - offset + address, side="right")) - 1
+                if index < 0:
+                    return ""
+                start = self.names + int(self.name_at[index])
+                return bytes(self.data[start : self.data.find(b"\0", start)]).decode(errors="replace")
+        return ""
+
+
+@lru_cache(maxsize=16)
+def _symbols(path: str) -> _Symbols | None:
+    return _Symbols(path)

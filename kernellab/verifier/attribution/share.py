@@ -1,0 +1,172 @@
+"""The share of a call's work that is done by the candidate's own code, counted by the judge."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, executable
+from kernellab.verifier.attribution.objects import (
+    Kind,
+    copied_from,
+    kind_of,
+    library_of,
+    makes_code,
+    may_be_copied,
+    own_bytes,
+)
+from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
+from kernellab.verifier.protocol.rules import HONEST
+from kernellab.verifier.timing.contents import Contents, loose_arguments
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.judge.worker_client import Worker
+    from kernellab.verifier.stages.candidate import Stages
+
+
+class Looked(Protocol):
+    """What looked at a worker's program counters: what each look found of all threads that ran, for how many calls it
+    stands, and why there are none, where the system refuses."""
+
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def looks(self) -> Sequence[Sequence[Sample]]: ...
+    @property
+    def weights(self) -> Sequence[float]: ...
+    @property
+    def refused(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What program counters showed: calls that looks at own code, and at each library's, stand for; all looks; seconds
+    of a call.
+
+    ``effective`` is the number of looks of equal weight that would tell as much (0: each counts once). ``unseen`` says
+    why nothing can be told of them, where nothing can.
+    """
+
+    own: float = 0
+    libraries: tuple[tuple[str, float], ...] = ()
+    all: int = 0
+    seconds: float = 0.0
+    unseen: str = ""
+    effective: float = 0.0
+
+    @property
+    def library(self) -> float:
+        return sum(n for _, n in self.libraries)
+
+    @property
+    def number(self) -> float:
+        """Of looks at what computes, of equal weight."""
+        return self.effective or self.own + self.library
+
+    @property
+    def share(self) -> float:
+        """Own code's part of what computes."""
+        return self.own / (self.own + self.library or 1)
+
+    @property
+    def told(self) -> bool:
+        """Are they enough to say something?"""
+        return not self.unseen and self.number >= HONEST.samples_least
+
+    @property
+    def leans(self) -> bool:
+        """Is the library's part more than is allowed, beyond chance and beyond what handling tensors takes?"""
+        if not self.told:
+            return False
+        n = self.number
+        spread = HONEST.sample_errors * math.sqrt(max(self.share * (1 - self.share), 1 / n) / n)
+        seconds = (1 - self.share) * n / max(self.all, 1) * self.seconds
+        return self.share + spread < HONEST.own_share and seconds > HONEST.library_seconds
+
+
+def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
+    """Looks at calls on ever new contents of the form of ``case``, made as timed calls are. Where the task
+    ``only_moves`` data, a library's copies are its work.
+
+    Raises:
+        WorkerFailure: the candidate fails.
+    """
+    worker, layout = stages.worker, lay_out(case.args)
+    contents = Contents(stages.task, case.args, loose_arguments(stages.task, case.args))
+    worker.write(0, layout, case.args)
+    seconds: list[float] = []
+    try:
+        sampler = Sampler(worker)
+    except Unseen as unseen:
+        return Counted(unseen=str(unseen))
+    for _ in range(HONEST.sample_times):
+        called = len(seconds)
+        with sampler:
+            # one call at least: on a busy machine the time may be over before the first begins
+            end = time.monotonic() + HONEST.sample_seconds
+            while len(seconds) == called or (
+                time.monotonic() < end and len(sampler.looks) < HONEST.samples and not sampler.refused
+            ):
+                deadline = stages.context.left(stages.call_deadline(case))
+                seconds.append(worker.call(layout, (0,), deadline, late=contents.next()).seconds)
+        found = found_in(sampler, statistics.median(seconds), only_moves)
+        # they are few at first then; where all of them show a library, more are asked for
+        if found.told or found.unseen or not found.library or found.own:
+            break
+    return found
+
+
+def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Counted:
+    """What looks at calls of so many seconds tell. A look at which any thread was in a library's code is
+    the library's, however many others there were."""
+    if sampler.refused:
+        return Counted(unseen=sampler.refused)
+    scratch = str(sampler.worker.scratch)
+    kinds = {s: kind_of(s.path, s.place, scratch) for look in sampler.looks for s in look}
+    # a library that writes code at run time (oneDNN) calls it itself
+    made = {s for s, kind in kinds.items() if kind is Kind.OWN and makes_code(s.caller)}
+    copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made])
+    libraries: dict[str, float] = {}
+    theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
+    own = squares = 0.0
+    for look, weight in zip(sampler.looks, sampler.weights, strict=True):
+        names = [
+            library_of(s.caller) if s in made
+            else library_of(s.path) if kinds[s] in theirs
+            else copied.get((s.pid, s.path), "")
+            for s in look
+        ]  # fmt: skip
+        name = next((n for n in names if n), "")
+        if name:
+            libraries[name] = libraries.get(name, 0.0) + weight
+        elif any(kinds[s] is Kind.OWN for s in look):
+            own += weight
+        else:
+            continue
+        squares += weight**2
+    effective = (own + sum(libraries.values())) ** 2 / squares if squares else 0.0
+    most = sorted(libraries.items(), key=lambda item: -item[1])[:4]
+    return Counted(own, tuple(most), len(sampler.looks), seconds, effective=effective)
+
+
+def _copied(samples: Sequence[Sample]) -> dict[tuple[int, str], str]:
+    """By process and path, the library whose code an object is that was taken for the candidate's own."""
+    by_object: dict[tuple[int, str], list[Sample]] = {}
+    for sample in samples:
+        by_object.setdefault((sample.pid, sample.path), []).append(sample)
+    names: dict[tuple[int, str], str] = {}
+    beside = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
+    for key, found in by_object.items():
+        if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in found):
+            places = random.SystemRandom().sample(found, min(HONEST.sample_pieces, len(found)))
+            with contextlib.suppress(Unreadable):
+                code = [bytes(read_bytes(s.pid, s.address, HONEST.sample_bytes).numpy()) for s in places]
+                names[key] = copied_from(code)
+    return names

@@ -1,0 +1,211 @@
+"""One go of a timed run on a CUDA device: new contents in memory that all sides have mapped, and the worker's calls.
+
+One piece of device memory holds the arguments of all calls of a go; the judge alone writes it, while the worker is
+halted and nothing of a candidate's can have seen what is to come.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import Task
+from kernellab.verifier.cuda import driver as cuda_driver
+from kernellab.verifier.cuda.contents import part
+from kernellab.verifier.cuda.memory import DeviceArena, Flush, Window, withhold
+from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.memory import fresh_copy, lay_out
+from kernellab.verifier.protocol.rules import DEVICE, TIMING
+from kernellab.verifier.timing.contents import Contents, loose_arguments
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: puts in what was withheld of the contents
+Complete = Callable[[], None]
+#: one set of arguments for each call of a go
+Sets = Sequence[tuple[Any, ...]]
+
+
+class Goes:
+    """The memory, the contents and the judge's own kernels of one timed run.
+
+    Args:
+        workers: the accesses to all that take part, the candidate's first.
+        owners: those of them that may write their arguments: all, where the reference writes into its own.
+    """
+
+    def __init__(
+        self, task: Task, args: Sequence[Any], workers: Sequence[DeviceAccess], owners: Sequence[DeviceAccess],
+        deadline: float,
+    ) -> None:  # fmt: skip
+        import torch
+
+        self.workers = workers
+        self.candidate = workers[0]
+        self.owners = {id(worker) for worker in owners}
+        self._written = task.module().written
+        self.deadline = deadline
+        self.contents = Contents(task, args, loose_arguments(task, [part(a) for a in args]))
+        self.layout = lay_out(args)
+        #: of the arguments that are written anew for each call
+        self.bytes = fresh_copy(self.layout)
+        self.calls = 0
+        #: seconds for which the judge keeps the device from a go on
+        self.lead = 0.0
+        self.flush = Flush()
+        self._draw = random.Random(secrets.randbits(64))
+        self.tiny = torch.zeros(1, device="cuda")
+        self.arena: DeviceArena | None = None
+        self.windows: list[Window] = []
+        #: what lies in the arena
+        self._lies: Sets = ()
+        #: what the candidate is still to be timed on in this round
+        self.ahead: Sequence[Sets] = ()
+        #: seconds of the newest go of each worker, over its calls
+        self.last: dict[int, float] = {}
+        # arguments of the earlier stages need not stay beside those of the timed calls
+        for slot in list(self.candidate.arenas):
+            self.candidate.release(slot)
+        torch.cuda.empty_cache()
+
+    def make(self, calls: int) -> None:
+        """Memory for the arguments of so many calls, mapped by all workers, with the task's own contents in all.
+
+        Raises WorkerFailure("memory").
+        """
+        self._let_go()
+        try:
+            self.arena = DeviceArena(calls * self.layout.size)
+        except cuda_driver.DriverError as error:
+            raise WorkerFailure("memory", f"leaves no device memory for the timed calls ({error})") from None
+        self.calls = calls
+        self.windows = [Window(self.arena, i * self.layout.size, self.layout.size) for i in range(calls)]
+        for worker in self.workers:
+            worker.attach(TIMED_SLOT, self.arena, writable=id(worker) in self.owners)
+        self._write([tuple(self.contents.base)] * calls)
+
+    def fresh(self, turn: int) -> list[tuple[Any, ...]]:
+        """New contents of one go; those that were made before for the same ``turn`` are gone."""
+        return [self.contents.next(turn * self.calls + i) for i in range(self.calls)]
+
+    def turn(self, worker: DeviceAccess, sets: Sets) -> TimedCalls:
+        """The worker's calls on ``sets``. Raises WorkerFailure."""
+        mine = worker is self.candidate
+
+        def prepare() -> Complete:
+            # a baseline is shown nothing early; only a reference that works in place changes what lies there
+            if mine or self._lies is not sets or self.owners:
+                self._write(sets)
+            return self._cold()
+
+        if mine and any(self._lies is given for given in self.ahead):
+            # where a baseline had its turn first: the candidate's first call of a go, before the clock, is on what
+            # lies there
+            self._write([tuple(self.contents.base)] * self.calls)
+        warm = self.last.get(id(worker), float("inf")) < DEVICE.warm_seconds
+        return self._timed(worker, prepare, warm=warm)
+
+    def warm(self, worker: DeviceAccess, met: Callable[[TimedCalls], None], most: float = TIMING.warm_seconds) -> None:
+        """Calls that do not count, until several in a row agree or ``most`` seconds are over; ``met`` is given each."""
+        start = time.monotonic()
+        times: list[float] = []
+        while len(times) < TIMING.warm_calls:
+            call = self.turn(worker, [self.contents.worn(i) for i in range(self.calls)])
+            times.append(call.seconds)
+            met(call)
+            last = times[-TIMING.warm_agree :]
+            if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
+                break
+            if time.monotonic() - start > most:
+                break
+        last = sorted(times[-TIMING.warm_agree :])
+        self.last[id(worker)] = last[len(last) // 2] / self.calls
+
+    def handshakes(self, worker: DeviceAccess, calls: int = DEVICE.calibration_calls) -> list[float]:
+        """What a go with one tiny kernel on it takes (s); the judge's own work is done before each as before a call."""
+
+        return [self._timed(worker, self._cold, echo=True).seconds for _ in range(calls)]
+
+    def written(self, call: int) -> list[Tensor]:
+        """What one call of the newest go has left in the arguments that the reference writes into."""
+        views = [self.windows[call].views()[i] for i in self._written]
+        return [view.clone() for view in views if view is not None]
+
+    def changed(self, sets: Sets) -> int | None:
+        """The first argument, of any call of the newest go on ``sets``, that was changed and is none of those; looked
+        at where somebody may."""
+        for window, args in zip(self.windows, sets, strict=True) if self.owners else ():
+            found = window.changed(args, self._written)
+            if found is not None:
+                return found
+        return None
+
+    def close(self) -> None:
+        for access in self.workers:
+            if access.worker.gone():
+                access.arenas.pop(TIMED_SLOT, None)
+                access.bases.pop(TIMED_SLOT, None)
+                continue
+            try:
+                access.release(TIMED_SLOT)
+                access.worker.stop()
+            except WorkerFailure:
+                continue  # it has ended since: its mapping went with it
+        if self.arena is not None:
+            self.arena.close()
+
+    # -- inside
+
+    def _let_go(self) -> None:
+        for worker in self.workers:
+            worker.release(TIMED_SLOT)
+        if self.arena is not None:
+            self.arena.close()
+            self.arena = None
+
+    def _write(self, sets: Sets) -> None:
+        for window, args in zip(self.windows, sets, strict=True):
+            window.write(self.layout, args)
+        synchronize()
+        self._lies = sets
+
+    def _cold(self) -> Complete:
+        """Withholds some of what lies there and empties the caches; what puts the rest in."""
+        import torch
+
+        assert self.arena is not None
+        complete = withhold(self.arena._flat(torch.uint8, self.arena.size, 0), self.windows, self._draw)
+        self.flush()
+        synchronize()
+        return complete
+
+    def _timed(
+        self, worker: DeviceAccess, prepare: Callable[[], Complete], *, echo: bool = False, warm: bool = True
+    ) -> TimedCalls:
+        return worker.timed_calls(
+            self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls, echo=echo, warm=warm,
+            lead=self._lead if self.lead else None,
+        )  # fmt: skip
+
+    def _lead(self) -> None:
+        import torch
+
+        torch.cuda._sleep(int(self.lead * DEVICE.cycles))  # type: ignore[no-untyped-call]
+
+    def _probe(self) -> None:
+        self.tiny.add_(1)
+        synchronize()
+
+
+def synchronize() -> None:
+    """Waits for the judge's own work on the device."""
+    import torch
+
+    torch.cuda.synchronize()

@@ -1,0 +1,388 @@
+"""The judge's hold on a worker that works on a CUDA device.
+
+Stopping the process does not stop a kernel that already runs; so the judge looks behind it: at the instant of the
+answer it halts the process and launches a tiny kernel of its own. The device serves one process at a time, so work
+that was left running shows as delay of that kernel (0.15 ms and its own time, seen on an H200) or as an output that is
+not there yet. Work cannot begin before ``go``: until then the judge has the device, and the contents are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.verifier.cuda import driver as cuda_driver
+from kernellab.verifier.cuda import pool as cuda_pool
+from kernellab.verifier.cuda.faults import device_fault
+from kernellab.verifier.cuda.memory import (
+    DeviceArena,
+    Segment,
+    current_device,
+    dense_bytes,
+    l2_bytes,
+    output_bytes,
+    read_from,
+    span_bytes,
+)
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.servers import ForkServer
+from kernellab.verifier.judge.worker_client import Worker
+from kernellab.verifier.protocol.control import Answer, Output
+from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable
+from kernellab.verifier.protocol.rules import CAPS, DEADLINES
+from kernellab.verifier.worker.guards import GUARD
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    import torch
+
+    Tensor = torch.Tensor
+
+#: how device memory is shared, beside the sandbox's own words
+SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"
+COPIED = "device memory shared by descriptor (arguments read-only when timed, outputs copied by the worker)"
+#: slots of arenas that are no set of arguments of the stages
+TIMED_SLOT, COPY_SLOT = 100, 101
+
+
+@dataclass(frozen=True)
+class TimedCalls:
+    """The calls of one go: the judge's clock from go to done (s), the worker's events (in ``answer``, s of all), and
+    how long the judge's own kernel took after."""
+
+    answer: Answer
+    seconds: float
+    tail: float
+    calls: int = 1
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Those of all calls, one after the other."""
+        return self.answer.outputs
+
+    def outputs_of(self, call: int) -> tuple[Output, ...]:
+        each = len(self.outputs) // self.calls
+        return self.outputs[call * each : (call + 1) * each]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What the device did in traced calls, by the worker's own account: seconds that are no proof."""
+
+    #: for how long the device was busy in each call (s)
+    samples: list[float] = field(default_factory=list)
+    #: and in the one in the middle (s); None where it is not known
+    activity: float | None = None
+    #: the host's seconds for a call's launches
+    launching: float | None = None
+    #: a kernel that the caller's stream does not order
+    unordered: str = ""
+    #: could the order of streams not be seen?
+    unseen: bool = False
+
+    @staticmethod
+    def of(answer: Mapping[str, Any]) -> Traced:
+        """What can be true of a worker's ``answer``; the rest is left out."""
+        busy, samples, host = answer.get("busy"), answer.get("samples"), answer.get("host")
+        claimed = samples[:1000] if isinstance(samples, list) else []
+        return Traced(
+            samples=[float(s) for s in claimed if _is_number(s) and 0 < s < 1e4],
+            activity=float(busy) if _is_number(busy) and 0 < busy < 1e4 else None,
+            launching=float(host) if _is_number(host) and host > 0 else None,
+            unordered=str(answer.get("unordered") or "")[:200],
+            unseen=answer.get("unseen") is True,
+        )
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float))
+
+
+def device_files() -> tuple[str, ...]:
+    """What a worker must open for reading and writing to use the device: the driver's nodes, and the names of its own
+    threads, without which CUDA does not start (error 304)."""
+    return (*sorted(glob("/dev/nvidia*")), *sorted(glob("/dev/dxg")), "/proc/self/task")
+
+
+def cuda_worker(
+    server: ForkServer, role: str, threads: int, environment: Callable[[Path], Mapping[str, str]],
+    writable: tuple[str, ...], library: Path | None,
+) -> Worker:  # fmt: skip
+    """A fresh worker whose arguments and outputs are in device memory that the judge has mapped too.
+
+    Args:
+        library: the allocator's; with None the worker copies its outputs to the judge, with a label.
+    """
+
+    def with_pool(scratch: Path) -> Mapping[str, str]:
+        own = dict(environment(scratch))
+        if library is not None:
+            copied = scratch / "src" / f".{library.name}"
+            shutil.copy(library, copied)
+            copied.chmod(0o755)
+            own[cuda_pool.VARIABLE] = str(copied)
+        return own
+
+    worker = Worker(
+        server, role, threads, device="cuda", environment=with_pool, devices=device_files(), writable=writable,
+        faults=device_fault,
+    )  # fmt: skip
+    worker.access = DeviceAccess(worker)
+    worker.sandbox = [*worker.sandbox, SHARED if library is not None else COPIED]
+    return worker
+
+
+class DeviceAccess:
+    """A worker's arguments and outputs in device memory, its timed calls, and its account of what the device did."""
+
+    on_host = False
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.arenas: dict[int, Arena] = {}
+        self.pieces: list[Segment] = []
+        self.bases: dict[int, int] = {}
+        #: slots whose memory another worker's arena owns
+        self.shared: set[int] = set()
+        self._known = 0
+        self._copied: list[Segment] = []
+        #: outputs that the judge could not read in place
+        self.copies = 0
+        #: what the device did in the traced calls, as the worker says
+        self.traced = Traced()
+
+    # -- memory
+
+    def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> DeviceArena:
+        """Puts ``args`` into the arena ``slot``, which grows when it must. Raises WorkerFailure("memory")."""
+        import torch
+
+        arena = self.arenas.get(slot)
+        if not isinstance(arena, DeviceArena) or arena.size < layout.size:
+            self.release(slot)
+            arena = self._arena(layout.size)
+            self.attach(slot, arena, writable=True)
+            self.shared.discard(slot)
+        arena.write(layout, args)
+        torch.cuda.synchronize()
+        return arena
+
+    def attach(self, slot: int, arena: DeviceArena, *, writable: bool) -> None:
+        """Lets the worker map ``arena``; its owner closes it."""
+        self.worker.resume()
+        fd = arena.mapping.export()
+        try:
+            self.worker.post({"op": "attach", "slot": slot, "bytes": arena.size, "write": writable}, (fd,))
+        finally:
+            os.close(fd)
+        answer = self.worker.receive(DEADLINES.start)
+        if answer.get("ok") is not True or not isinstance(answer.get("base"), int):
+            raise self.worker.exception(answer)
+        self.bases[slot], self.arenas[slot] = answer["base"], arena
+        self.shared.add(slot)
+
+    def release(self, slot: int) -> None:
+        """Takes the arena ``slot`` from the worker; its memory is free if nobody else has it."""
+        arena = self.arenas.pop(slot, None)
+        self.bases.pop(slot, None)
+        if arena is None:
+            return
+        self.worker.resume()
+        self.worker.post({"op": "detach", "slot": slot})
+        self.worker.receive(DEADLINES.start)
+        if slot not in self.shared:
+            arena.close()
+        self.shared.discard(slot)
+
+    def input_ranges(self) -> list[tuple[int, int]]:
+        return [(base, base + self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT]
+
+    def read(self, output: Output) -> Tensor:
+        """One output's contents, copied on the device by the judge."""
+        try:
+            count = output_bytes(output)
+            return read_from(self._find(output.data, count), output, count)
+        except Unreadable as error:
+            raise WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log) from None
+
+    def trespassed(self, output: Output) -> bool:
+        guard = CAPS.output_guard
+        before = output.data - output.storage
+        after = output.storage_bytes - guard
+        if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
+            return False
+        segment = self._find(output.storage, output.storage_bytes)
+        if segment is None or output.storage_bytes != 2 * guard + span_bytes(output):
+            return False
+        places = (output.storage, output.storage + after)
+        return not all(bool((segment.bytes(place, guard) == GUARD).all()) for place in places)
+
+    # -- calls
+
+    def timed_calls(
+        self, layout: Layout, slot: int, deadline: float, prepare: Callable[[], Callable[[], None]],
+        probe: Callable[[], None], *, calls: int = 1, echo: bool = False, warm: bool = True,
+        lead: Callable[[], None] | None = None,
+    ) -> TimedCalls:  # fmt: skip
+        """The timed ``calls`` of one go, on sets of arguments that lie ``layout.size`` bytes apart in ``slot``.
+
+        ``prepare`` puts the contents in place, cold, while the worker is halted, so that it learns nothing of them
+        before ``go``, with which it goes on; it must leave the judge's own work done. What it returns puts in a few
+        elements that were withheld, when the clock has started: a kernel that was left running on the device, which is
+        not halted with its process, saw wrong ones. ``warm`` asks for a call on the contents before them; ``echo`` for
+        the same road with no call on it; ``probe`` launches the judge's tiny kernel and waits for it; ``lead`` launches
+        what keeps the device busy for a while from the go on. The worker is halted when this returns.
+        """
+        worker = self.worker
+        worker.resume()
+        worker.post({
+            "op": "timed", "args": [p.message for p in layout.places], "slots": [slot],
+            "calls": calls, "stride": layout.size, "echo": echo, "warm": warm, "led": lead is not None,
+            "root": str(worker.scratch / "src"),
+        })  # fmt: skip
+        end = time.monotonic() + deadline
+        worker.ready(end)
+        worker.stop()
+        complete = prepare()
+        if worker.answered():
+            raise WorkerFailure("protocol", "answered a call before it was made", log=worker.log)
+        nonce = worker.control.nonce()
+        start = time.perf_counter()
+        complete()
+        if lead is not None:
+            lead()
+        worker.control.go(nonce)
+        worker.resume()
+        event = worker.event(end)
+        answered = time.perf_counter()
+        # nothing may be launched from here on
+        worker.signal(signal.SIGSTOP, [worker.pid, *worker.halted])
+        before = time.perf_counter()
+        probe()
+        tail = time.perf_counter() - before
+        worker.stop()
+        worker.proven(event, nonce)
+        # what was copied of an earlier call is not this one's, though it lay at the same address
+        self._copied = []
+        return TimedCalls(worker.answer(calls), answered - start, tail, calls)
+
+    def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        message = {
+            "op": "trace", "args": [p.message for p in layout.places], "slots": [slot], "flush": 2 * l2_bytes(),
+            "root": str(self.worker.scratch / "src"),
+        }  # fmt: skip
+        answer = self.worker.ask(message, deadline)
+        self.traced = Traced.of(answer)
+        return answer
+
+    def see(self, outputs: Sequence[Output], calls: int = 1) -> None:
+        """Learns where the ``outputs`` of the last ``calls`` lie; those in no piece that the judge can map are copied
+        by the worker."""
+        self._copied = []
+        if self.sees(outputs):
+            return
+        self._learn()
+        if not self.sees(outputs):
+            self._copy(outputs, calls)
+        self.worker.stop()
+
+    def sees(self, outputs: Sequence[Output]) -> bool:
+        """Can the judge read ``outputs`` in place?"""
+        return all(not span_bytes(o) or self._find(o.data, span_bytes(o), copied=False) is not None for o in outputs)
+
+    def close(self) -> None:
+        for slot, arena in self.arenas.items():
+            if slot not in self.shared:
+                arena.close()
+        self.arenas = {}
+        for segment in self.pieces:
+            segment.mapping.close()
+        self.pieces = []
+
+    # -- inside
+
+    def _arena(self, size: int) -> DeviceArena:
+        try:
+            return DeviceArena(max(size, 2 << 20))
+        except cuda_driver.DriverError as error:
+            if not error.out_of_memory:
+                raise
+            raise WorkerFailure("memory", "needs more device memory than there is", log=self.worker.log) from None
+
+    def _find(self, address: int, count: int, copied: bool = True) -> Segment | None:
+        """The piece of memory that holds so many bytes at the worker's ``address``, the newest first."""
+        known: list[Segment] = [*(reversed(self._copied) if copied else ()), *reversed(self.pieces)]
+        for segment in known:
+            if segment.holds(address, count):
+                return segment
+        for slot, base in self.bases.items():
+            arena = self.arenas[slot]
+            if isinstance(arena, DeviceArena):
+                segment = Segment(base, arena.size, arena.mapping)
+                if segment.holds(address, count):
+                    return segment
+        return None
+
+    def _learn(self) -> None:
+        self.worker.resume()
+        while True:
+            self.worker.post({"op": "segments", "first": self._known})
+            answer, fds = self._receive_with_fds(DEADLINES.start)
+            try:
+                found = [(int(i), int(a), int(n)) for i, a, n in answer["segments"]]
+                dead, known = {int(i) for i in answer["dead"]}, int(answer["next"])
+                if len(found) != len(fds) or not self._known <= known <= self._known + len(found) + 8:
+                    raise ValueError
+                for (number, address, size), fd in zip(found, fds, strict=True):
+                    mapping = cuda_driver.attach(fd, size, current_device())
+                    self.pieces.append(Segment(address, size, mapping, number=number))
+            except (KeyError, TypeError, ValueError, cuda_driver.DriverError) as error:
+                raise WorkerFailure("protocol", f"The worker's account of its memory is invalid: {error}.") from None
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            # pieces that the worker's allocator has given back
+            for segment in self.pieces:
+                if segment.number in dead:
+                    segment.mapping.close()
+            self.pieces = [segment for segment in self.pieces if segment.number not in dead]
+            self._known = known
+            if not answer.get("more"):
+                return
+
+    def _copy(self, outputs: Sequence[Output], calls: int) -> None:
+        """Has the worker copy its outputs to the judge's memory: it could tell something else than it computed, only
+        not something that it did not know by then."""
+        self.worker.resume()
+        self.release(COPY_SLOT)
+        places, end = [], 0
+        for output in outputs:
+            places.append(end)
+            end += -(-dense_bytes(output) // 256) * 256
+        arena = self._arena(end)
+        self.attach(COPY_SLOT, arena, writable=True)
+        self.shared.discard(COPY_SLOT)
+        self.worker.post({"op": "copy", "slot": COPY_SLOT, "calls": calls})
+        answer = self.worker.receive(DEADLINES.call_least)
+        if answer.get("ok") is not True:
+            raise self.worker.exception(answer)
+        self.copies += 1
+        for output, place in zip(outputs, places, strict=True):
+            if dense_bytes(output) != span_bytes(output):
+                raise WorkerFailure("output", "An output that is not dense is in memory that the judge cannot read.")
+            self._copied.append(Segment(output.data, span_bytes(output), arena.mapping, place))
+
+    def _receive_with_fds(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
+        end = time.monotonic() + seconds
+        channel = self.worker.channel.fileno()
+        while channel not in self.worker.poll((channel,), end):
+            pass
+        return self.worker.taken()

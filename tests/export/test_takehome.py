@@ -1,0 +1,301 @@
+"""Kernels as they leave: loaded in a fresh interpreter that cannot import kernellab."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernellab.agents.briefs import CodeBrief, DesignBrief
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.dsls.machine import detect_target
+from kernellab.errors import KernellabError, TaskError
+from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.export.capsule import again, read_capsule, write_capsule
+from kernellab.export.layouts import write_kernels, write_solution
+from kernellab.export.reference import reference_text
+from kernellab.export.wheel import write_wheel
+from kernellab.records import Author, Source, Stage, Trust, Verdict
+from kernellab.target import Backend
+from kernellab.task import load_task
+from kernellab.verifier import VerifyOptions
+
+TASK = """
+import torch
+from kernellab import Dim
+
+M, N = Dim("M", 1, 512), Dim("N", 2, 300)
+LIMIT = 3.0
+
+
+def unused(x):
+    return x
+
+
+def reference(x, w, scale: float = 0.5):
+    return torch.clamp(x * w, max=LIMIT) * scale
+
+
+def inputs(M=37, N=65):
+    return torch.randn(M, N), torch.rand(N)
+"""
+
+TRITON = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def k(x, w, y, n, N, scale, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    found = tl.minimum(tl.load(x + at, mask=at < n) * tl.load(w + at % N, mask=at < n), 3.0) * scale
+    tl.store(y + at, found.to(tl.float16), mask=at < n)
+
+
+def kernel(x, w, scale=0.5):
+    x, w = x.contiguous(), w.contiguous()
+    y = torch.empty_like(x)
+    k[(triton.cdiv(x.numel(), 512),)](x, w, y, x.numel(), x.shape[1], scale, 512)
+    return y
+"""
+
+FRESH = """
+import os, sys, warnings
+sys.path[:0] = [sys.argv[1]]
+sys.modules["kernellab"] = None
+import torch, clamped
+from torch.library import opcheck
+
+def ref(x, w, scale=0.5):
+    return torch.clamp(x * w, max=3.0) * scale
+
+def said(call):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        call()
+    return [str(w.message) for w in seen]
+
+same = torch.testing.assert_close
+op = clamped.operator
+x, w = torch.randn(30, 70) * 4, torch.rand(70)
+assert not said(lambda: same(clamped.clamped(x, w), ref(x, w)))
+assert "made for 0.5" in said(lambda: same(clamped.kernel(x, w, 2.0), ref(x, w, 2.0)))[0]
+assert len(op._kernels) == 1, "the float32 class's kernel ran"
+if sys.platform == "linux":  # a second OpenMP runtime would start threads of its own beside torch's warm ones
+    libraries = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+    assert len([name for name in libraries if "libgomp" in name or "libomp" in name or "libiomp" in name]) == 1
+# the other class, which is Triton's by its interpreter
+half = [t.half() for t in (x, w)]
+assert not said(lambda: same(clamped.clamped(*half), ref(*half), rtol=1e-2, atol=1e-2))
+assert len(op._kernels) == 2
+# outside both: the reference, said once for each kind of reason
+wide = [t.double() for t in (x, w)]
+first = said(lambda: same(clamped.clamped(*wide), ref(*wide)))
+assert len(first) == 1 and "float64" in first[0] and "reference" in first[0], first
+assert not said(lambda: clamped.clamped(*wide))
+big = torch.randn(600, 70)
+assert "M is 600, outside 1 to 512" in said(lambda: same(clamped.clamped(big, w), ref(big, w)))[0]
+# another size outside is another reason
+long, row = torch.randn(3, 301), torch.rand(301)
+assert "N is 301, outside 2 to 300" in said(lambda: same(clamped.clamped(long, row), ref(long, row)))[0]
+# a call like an earlier one goes past torch's dispatcher, with the same answer; one that is watched does not
+assert op._straight_to and op.call is not op.op
+same(clamped.clamped(x * 2, w), ref(x * 2, w))
+with torch.profiler.profile() as seen:
+    same(clamped.clamped(x, w), ref(x, w))
+assert any("clamped" in e.key for e in seen.key_averages())
+turned = torch.randn(70, 30).t()
+assert "not contiguous" in said(lambda: same(clamped.clamped(turned, w), ref(turned, w)))[0]
+low = w - 5
+assert "outside nonnegative" in said(lambda: same(clamped.clamped(x[:3], low), ref(x[:3], low)))[0]
+# gradients are the reference's; torch's own checks of an operator; traced whole
+leaves = [t.clone().requires_grad_() for t in (x, w)]
+g = torch.randn(30, 70)
+for found, wanted in zip(*(torch.autograd.grad(f(*leaves), leaves, g) for f in (clamped.clamped, ref))):
+    same(found, wanted)
+opcheck(op.op, (x, w, 0.5))
+compiled = torch.compile(lambda x, w: clamped.clamped(torch.sin(x), w) + 1, fullgraph=True, backend="aot_eager")
+same(compiled(x, w), ref(x.sin(), w) + 1)
+compiled(*leaves).sum().backward()
+assert leaves[0].grad is not None and leaves[1].grad is not None
+# where it cannot be built: the reference, said once with what is needed
+os.environ |= {"PATH": "", "TVM_FFI_CACHE_DIR": sys.argv[1] + "/nothing built"}
+bare = type(op)(op.folder)
+(told,) = said(lambda: same(bare.call(x, w), ref(x, w)))
+assert "cannot be built here" in told and "a C++ compiler, or a wheel made with" in told, told
+assert not said(lambda: same(bare.call(x[:5], w), ref(x[:5], w)))
+try:
+    bare.call(x, 3)
+except TypeError as error:
+    assert "w is of type int, where a tensor is meant" in str(error), error
+print("same")
+"""
+
+ELSEWHERE = """
+import importlib.util, json, os, sys
+sys.modules["kernellab"] = None
+wheel, repository, solution, definition = sys.argv[1:]
+import torch
+x, w = torch.randn(9, 20), torch.rand(20)
+want = torch.clamp(x * w, max=3.0) * 0.5
+
+# flashinfer-bench: the sources in a folder, the entry point of one file; the Definition's own reference
+spec = json.load(open(solution))
+here = os.path.dirname(solution) + "/unpacked"
+for source in spec["sources"]:
+    os.makedirs(os.path.dirname(f"{here}/{source['path']}"), exist_ok=True)
+    open(f"{here}/{source['path']}", "w").write(source["content"])
+def module(name, path):
+    found = importlib.util.spec_from_file_location(name, path)
+    loaded = importlib.util.module_from_spec(found)
+    sys.modules[name] = loaded
+    found.loader.exec_module(loaded)
+    return loaded
+file, _, entry = spec["spec"]["entry_point"].partition("::")
+torch.testing.assert_close(getattr(module("solution", f"{here}/{file}"), entry)(x, w, 0.5), want)
+stated = json.load(open(definition))
+scope = {}
+exec(stated["reference"], scope)
+torch.testing.assert_close(scope["run"](x, w, 0.5), want)
+assert list(stated["inputs"]) == ["x", "w", "scale"] and stated["inputs"]["scale"]["shape"] is None
+assert all(a in stated["axes"] for t in stated["inputs"].values() for a in t["shape"] or [])
+
+# kernels: a variant's folder is imported under the id of its metadata.json
+variant = f"{repository}/build/torch-cpu"
+metadata = json.load(open(f"{variant}/metadata.json"))
+loaded = module(metadata["id"], f"{variant}/__init__.py")
+torch.testing.assert_close(loaded.clamped(x, w), want)
+torch.testing.assert_close(module("older", f"{variant}/clamped/__init__.py").clamped(x, w), want)
+
+# the wheel: no compiler is found, so that its own library is what runs
+os.environ["PATH"], os.environ["TVM_FFI_CACHE_DIR"] = "/nowhere", wheel + "/cache"
+sys.path.insert(0, wheel)
+import clamped
+torch.testing.assert_close(clamped.clamped(x, w), want)
+print("same")
+"""
+
+
+def ran(code: str, *arguments: object, folder: Path) -> str:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "TRITON_INTERPRET": "1"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def cpp() -> VerifiedKernel:
+    """What the rules write for the task in C++, as if the Verifier had said that it needs contiguous inputs."""
+    task = load_task(TASK, "clamped")
+    target = detect_target("cpp")
+    sketch = next(iter(RulesDesigner().designs(DesignBrief(task, target)))).sketch
+    source = RulesCoder().code(CodeBrief(task, target, sketch)).source
+    label = "contiguous-only, right for w >= 0 only"
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="", trust=Trust.T2, label=label)
+    return VerifiedKernel("clamped", task, source, verdict, target.backend, "cpp here", sketch)
+
+
+@pytest.fixture(scope="module")
+def triton() -> VerifiedKernel:
+    """A kernel for half precision."""
+    text = TASK.replace("torch.randn(M, N), torch.rand(N)", "torch.randn(M, N).half(), torch.rand(N).half()")
+    source = Source(dsl="triton", files={"kernel.py": TRITON})
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="", trust=Trust.T1)
+    return VerifiedKernel("clamped", load_task(text, "clamped"), source, verdict, Backend.INTERPRETER, "triton here")
+
+
+def test_one_module_holds_two_classes_and_the_reference_behind_them(
+    cpp: VerifiedKernel, triton: VerifiedKernel, tmp_path: Path
+) -> None:
+    text = module_text(package([cpp, triton]))
+    assert "import kernellab" not in text and "from kernellab" not in text
+    (tmp_path / "clamped.py").write_text(text)
+    assert ran(FRESH, tmp_path, folder=tmp_path) == "same"
+
+
+def test_a_wheel_a_repository_and_a_solution_are_taken_by_others(cpp: VerifiedKernel, tmp_path: Path) -> None:
+    made = package([cpp])
+    wheel = write_wheel(made, tmp_path / "wheels", "1.2.0", prebuilt=True)
+    assert wheel.name.startswith("clamped-1.2.0-py3-none-")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "wheel")
+        metadata = archive.read("clamped-1.2.0.dist-info/METADATA").decode()
+    assert "Requires-Dist: apache-tvm-ffi" in metadata and "kernellab" not in metadata.lower().partition("\n\n")[0]
+    repository = write_kernels(made, tmp_path / "repository", "Apache-2.0")
+    solution, definition = write_solution(cpp, tmp_path / "clamped.solution.json")
+    facts = json.loads((repository / "build/torch-cpu/metadata.json").read_text())
+    assert facts["name"] == "clamped" and facts["python-depends"] == ["tvm-ffi"] and facts["backend"] == {"type": "cpu"}
+    assert ran(ELSEWHERE, tmp_path / "wheel", repository, solution, definition, folder=tmp_path) == "same"
+
+
+def test_a_capsule_is_verified_again_and_a_changed_one_refused(cpp: VerifiedKernel, tmp_path: Path) -> None:
+    path = write_capsule(cpp, tmp_path / "clamped.capsule.json")
+    found = again(read_capsule(path), VerifyOptions(level=Trust.T1))
+    assert found.passed, found.verdict.reason
+    assert any(line.startswith("labels: contiguous-only") for line in found.differences)
+    path.write_text(path.read_text().replace("max=LIMIT", "min=LIMIT"))
+    with pytest.raises(KernellabError, match=r"The task in .* does not have the hash"):
+        read_capsule(path)
+    path.write_text("{}")
+    with pytest.raises(KernellabError, match="is not a capsule"):
+        read_capsule(path)
+
+
+def test_what_a_verdict_says_becomes_guards(cpp: VerifiedKernel) -> None:
+    verdict = cpp.verdict.model_copy(
+        update={"label": "aligned inputs only, expanded inputs not read, scale = 0.5 only"}
+    )
+    facts = replace(cpp, verdict=verdict).facts("k")
+    assert (facts["layout"], facts["aligned"], facts["expanded"]) == ("any", True, False)
+    assert facts["only"] == {"scale": 0.5} and facts["domain"] == {}
+    assert cpp.facts("k")["domain"] == {"w": "nonnegative"} and cpp.facts("k")["layout"] == "contiguous"
+    own = cpp.verdict.model_copy(update={"label": "parameters of its constructor only"})
+    with pytest.raises(KernellabError, match="constructor only"):
+        replace(cpp, verdict=own).facts("k")
+
+
+def test_a_reference_goes_along_without_its_inputs_and_without_kernellab(cpp: VerifiedKernel) -> None:
+    text = reference_text(cpp.task)
+    assert "LIMIT = 3.0" in text and "def call(x, w, scale)" in text
+    assert "kernellab" not in text and "unused" not in text and "def inputs" not in text
+    bound = TASK.replace("max=LIMIT", "max=float(M.max)")
+    with pytest.raises(TaskError, match="of kernellab, which an export"):
+        reference_text(load_task(bound.replace("M, N = Dim", "from kernellab import Dim as D\nM, N = D"), "clamped"))
+
+
+def test_a_model_brings_its_own_parameters() -> None:
+    task = load_task(
+        "import torch\nimport torch.nn as nn\n\nclass Model(nn.Module):\n    def __init__(self, n):\n"
+        "        super().__init__()\n        self.linear = nn.Linear(n, 3)\n\n    def forward(self, x):\n"
+        "        return self.linear(x)\n\ndef get_inputs():\n    return [torch.randn(5, 7)]\n\n"
+        "def get_init_inputs():\n    return [7]\n",
+        "linear",
+    )
+    scope: dict[str, object] = {}
+    exec(reference_text(task), scope)
+    args = task.module().sample(seed=3)
+    fresh = [args[0], *(a * 2 for a in args[1:])]
+    (want,) = task.module().reference(fresh)
+    assert scope["call"](*fresh).equal(want)  # type: ignore[operator]
+
+
+def test_what_cannot_go_together_is_refused(cpp: VerifiedKernel, tmp_path: Path) -> None:
+    other = replace(cpp, task=load_task(TASK.replace("LIMIT = 3.0", "LIMIT = 4.0"), "clamped"))
+    with pytest.raises(KernellabError, match="compute different things"):
+        package([cpp, other])
+    written = cpp.source.model_copy(update={"origin": Author.MODEL})
+    with pytest.raises(KernellabError, match="written by a model"):
+        write_wheel(package([replace(cpp, source=written)]), tmp_path, prebuilt=True)
+    with pytest.raises(KernellabError, match="is not a package version"):
+        write_wheel(package([cpp]), tmp_path, version="one")

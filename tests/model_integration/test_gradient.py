@@ -1,0 +1,119 @@
+"""The backward of a task: derived, designed and checked with its forward."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from kernellab.capture import capture
+from kernellab.errors import CaptureError, SwapError
+from kernellab.model_integration.gradient.derive import backward_text, said_true
+from kernellab.model_integration.gradient.pair import check
+from kernellab.task import load_task
+
+TASK = """
+import torch
+from kernellab import Dim
+
+GRAD = True
+
+def reference({names}):
+    return {body}
+
+M, N = Dim("M", 1, 4096), Dim("N", 16, 4096)
+
+def inputs(M=64, N=96):
+    return ({given},)
+"""
+NORM = "torch.randn(M, N), torch.rand(N) + 0.5"
+FAMILIES = {
+    "layer_norm": (
+        "x, w, b", "torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b)", f"{NORM}, torch.randn(N)"
+    ),
+    "rms_norm": ("x, w", "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w", NORM),
+    "softmax": ("x", "torch.softmax(x, -1)", "torch.randn(M, N)"),
+    "gelu": ("x", "torch.nn.functional.gelu(x)", "torch.randn(M, N)"),
+    "cross_entropy": (
+        "x, t", "torch.nn.functional.cross_entropy(x, t)", "torch.randn(M, N), torch.randint(0, N, (M,))"
+    ),
+    "attention": (
+        "q, k, v", "torch.nn.functional.scaled_dot_product_attention(q, k, v)",
+        "torch.randn(M, N, 32), torch.randn(M, N, 32), torch.randn(M, N, 32)",
+    ),
+}  # fmt: skip
+
+
+def task_of(name: str) -> str:
+    names, body, given = FAMILIES[name]
+    return TASK.format(names=names, body=body, given=given)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_backward_is_one_graph_over_the_tasks_dims_that_agrees_with_autograd(name: str) -> None:
+    task = load_task(task_of(name), name)
+    assert said_true(task.text, "GRAD")
+    backward = load_task(backward_text(task), f"{name}_backward")
+    assert not said_true(backward.text, "GRAD") and backward.dims == task.dims
+    # capture compares its graph with the reference, which is autograd, at other sizes
+    graph = capture(backward)
+    assert len(graph.outputs) == sum("float" in a.dtype for a in task.tensors)
+    assert not any("backward" in node.op for node in graph.nodes)
+    args = backward.module().sample({"M": 7, "N": 19})
+    wanted = backward.module().reference(args)
+    plain = backward.module().namespace["plain"](*args)
+    for made, want in zip(plain if isinstance(plain, tuple) else (plain,), wanted, strict=True):
+        assert torch.allclose(made, want, atol=1e-5)
+
+
+def test_a_pairs_gradients_are_compared_with_float64_and_a_wrong_one_is_named() -> None:
+    task = load_task(task_of("rms_norm"), "rms_norm")
+
+    def fused(x, w):
+        return torch.nn.functional.rms_norm(x, (x.shape[-1],), w, 1e-6)
+
+    assert "gradients right on 3 hidden draws" in check(task, fused).text
+
+    class Forgetful(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return fused(x, w)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            rate = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return grad * w * rate, (grad * x * rate).sum(0)
+
+    with pytest.raises(SwapError, match="the gradient of x is off by"):
+        check(task, Forgetful.apply)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import torch\ndef reference(x): return torch.argmax(x, -1)\n"
+         "def inputs(): return torch.randn(4, 4)\n", "traced"),
+        ("import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
+         "def get_inputs(): return [torch.randn(4)]\n", "not a function of torch"),
+        ("import torch\ndef reference(x, y): return x * 2 + y.detach()\n"
+         "def inputs(): return torch.randn(4), torch.randn(4)\n", "depends smoothly on 'y'"),
+    ],
+)  # fmt: skip
+def test_a_task_without_a_backward_says_why(text: str, said: str) -> None:
+    with pytest.raises(CaptureError, match=said):
+        backward_text(load_task(text, "odd"))
+
+
+def test_a_task_that_asks_for_gradients_gets_both_kernels(tmp_path, capsys, monkeypatch) -> None:
+    from kernellab.cli.main import main
+
+    (tmp_path / "kernellab.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "gelu.py"
+    file.write_text(task_of("gelu"))
+    assert main(["design", str(file), "--dsl", "cpp", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["backward"]
+    assert said["passed"] and said["speedup"] > 0 and said["pair_speedup"] > 0
