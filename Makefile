@@ -8,6 +8,9 @@ OUT    := out
 WORKERS ?= 2
 READY  := $(VENV)/.ready
 BUNDLE := kernellab/notebook/static/workbench.js
+# what the front end's generated TypeScript is written from
+DEFINES := kernellab/notebook/protocol.py kernellab/notebook/board/requests.py kernellab/notebook/monitor/protocol.py \
+           kernellab/sketch/syntax/words.py
 
 # Torch's CPU build where there is no NVIDIA GPU: 200 MB instead of 3 GB. Set TORCH_INDEX= to use your index as it is.
 ifeq ($(shell command -v nvidia-smi 2>/dev/null),)
@@ -17,7 +20,7 @@ endif
 # The workbench is built by Node 20 or newer: the machine's, else one from PyPI, in the environment.
 HAS_NODE := node --version 2>/dev/null | grep -qE '^v([2-9][0-9])' && command -v npm >/dev/null
 
-.PHONY: demo test prove texts lab lint widgets clean notebooks screenshots smooth
+.PHONY: demo test prove texts lab lint widgets clean notebooks screenshots fixtures smooth
 
 demo: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
@@ -43,6 +46,7 @@ texts: $(READY)
 	$(BIN)/python -m tests.designer.golden --compare $(BASE)
 
 lint: $(BUNDLE)
+	$(BIN)/python tools/typescript.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy kernellab
@@ -60,6 +64,10 @@ notebooks: $(BUNDLE)
 screenshots: $(BUNDLE)
 	$(BIN)/python tests/browser/screenshots.py notebooks/images
 
+# What real sessions say to the front end, for its tests: after a change of a view or of the protocol.
+fixtures: $(BUNDLE)
+	$(BIN)/python tests/notebook/make_fixture.py
+
 # The front end as pictures, on dumps of sessions; and whether long lists stay smooth.
 smooth: $(BUNDLE)
 	$(BIN)/python widgets/dev/smooth.py
@@ -71,7 +79,8 @@ clean:
 	rm -rf $(VENV) $(OUT) widgets/node_modules kernellab/notebook/static dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # The workbench's bundle; pip has built it already, so this only follows later changes of its sources.
-$(BUNDLE): $(READY) $(shell find widgets/src widgets/build.mjs widgets/package-lock.json -type f -not -path '*/tests/*')
+$(BUNDLE): $(READY) $(DEFINES) tools/typescript.py $(shell find widgets/src widgets/build.mjs widgets/package-lock.json -type f -not -path '*/tests/*')
+	$(BIN)/python tools/typescript.py
 	$(BIN)/python hatch_build.py
 	touch $@
 

@@ -11,7 +11,7 @@ from kernellab.capture.graph import Extent
 from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
-from kernellab.designer.emit.sketch import RESERVED, File, sketch, titles
+from kernellab.designer.emit.sketch import File, sketch, titles
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
@@ -47,6 +47,7 @@ from kernellab.designer.tile.windows import products_of, rounds, splits
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import Sketch, SketchFile
+from kernellab.sketch.syntax.words import RESERVED
 from kernellab.target import Target
 from kernellab.task import Task
 

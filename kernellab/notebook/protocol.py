@@ -1,13 +1,34 @@
-"""Python's half of the widget protocol, as ``widgets/src/protocol.ts`` has it: what views make and answers hold.
+"""What the kernel and the workbench say to each other: one anywidget a session.
 
-A test compares both, field by field.
+State travels in traits, so that a reload of the page redraws it; it is the journal's, never the front end's.
+Questions (diagnostics, completions, long texts) travel as custom messages with an id, answered by the same id; the
+messages are in ``board/requests.py``. Both sides ignore fields and kinds that they do not know.
+
+The front end's ``widgets/src/protocol.ts`` is written from these records. Dumps of real sessions' traits and answers
+are in ``widgets/fixtures`` (``make fixtures``).
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, Literal, TypedDict
+
+from kernellab.records import Author, Role
+from kernellab.session.record.records import QuestionKind, SessionStatus
 
 PROTOCOL = 1
+
+#: a word with the enumeration that it is a value of
+StatusWord = Annotated[str, SessionStatus]
+RoleWord = Annotated[str, Role]
+AuthorWord = Annotated[str, Author]
+CardKind = Annotated[str, QuestionKind]
+Button = Literal["step", "run", "pause", "fork", "stop", "approve", "edit"]
+TurnWord = Literal["running", "done", "failed", "passed", "waiting", "superseded", "stopped"]
+StageWord = Literal["passed", "failed", "running", "not reached", "skipped"]
+Severity = Literal["error", "warning", "info"]
+CompletionKind = Literal["name", "operation", "hint", "keyword", "type"]
+Expected = Literal["sketch", "code", "route"]
+Language = Literal["cpp", "python", "cuda", "text"]
 
 
 class Head(TypedDict):
@@ -21,7 +42,7 @@ class Head(TypedDict):
     operator: str
     target: str
     dsl: str
-    status: str
+    status: StatusWord
     status_text: str
     #: why the status is what it is, one sentence
     reason: str
@@ -35,7 +56,7 @@ class Head(TypedDict):
     role_choices: dict[str, list[str]]
     #: what each role is to keep in mind
     notes: dict[str, list[str]]
-    can: dict[str, bool]
+    can: dict[Button, bool]
     card: Card | None
     best: BestFigures | None
     ledger: LedgerFigures | None
@@ -83,6 +104,8 @@ class BestFigures(TypedDict):
     headroom: Headroom | None
     trust: str
     label: str
+    #: numbers of the candidates whose intervals overlap that of the best
+    tied: list[int]
 
 
 class LedgerFigures(TypedDict):
@@ -99,7 +122,7 @@ class Card(TypedDict):
     """The question to the person, or (pending false) what was proposed at the shown turn."""
 
     id: str
-    kind: str
+    kind: CardKind
     role: str
     title: str
     text: str
@@ -109,7 +132,7 @@ class Card(TypedDict):
     suggestion: str
     pending: bool
     editable: bool
-    #: may asking the same role again bring anything else?
+    #: may the role that is asked bring anything else, and keep what a person wrote?
     retry: bool
 
 
@@ -136,9 +159,9 @@ class TurnRow(TypedDict):
     id: str
     number: int
     parent: str | None
-    role: str
-    author: str
-    state: str
+    role: RoleWord
+    author: AuthorWord
+    state: TurnWord
     on_path: bool
     depth: int
     #: 0 while it runs: the front end counts from `started` (seconds since the epoch)
@@ -155,7 +178,7 @@ class Diagnostic(TypedDict):
     end_col: int | None
     code: str
     rule: str
-    severity: str
+    severity: Severity
     message: str
     remedy: str
     #: what to put in its place, where the checker knows
@@ -164,7 +187,7 @@ class Diagnostic(TypedDict):
 
 class StageRow(TypedDict):
     name: str
-    state: str
+    state: StageWord
     seconds: float
     note: str
 
@@ -242,6 +265,7 @@ class VerdictView(TypedDict):
     passed: bool
     stage: str
     reason: str
+    #: what to do about a refusal; "" where it passed
     remedy: str
     trust: str
     trust_text: str
@@ -319,7 +343,7 @@ class Texts(TypedDict):
     files: dict[str, str]
     files_before: dict[str, str]
     main_file: str
-    language: str
+    language: Language
     #: generated line -> sketch line, by file
     line_map: dict[str, dict[int, int]]
     #: names of texts that `artefact` fetches: ttir, ttgir, llir, ptx, sass, gimple, asm
@@ -352,7 +376,7 @@ class Completion(TypedDict):
     """`insert` replaces the word before the cursor: the letters, digits, `_` and `.` that end there."""
 
     label: str
-    kind: str
+    kind: CompletionKind
     detail: str
     info: str
     insert: str
@@ -368,7 +392,7 @@ class Brief(TypedDict):
     role: str
     text: str
     #: what an answer looks like: a sketch's text, a kernel's files, or a route with a suggestion
-    expects: str
+    expects: Expected
 
 
 class Artefact(TypedDict):
@@ -377,7 +401,7 @@ class Artefact(TypedDict):
 
     name: str
     text: str
-    language: str
+    language: Literal["asm", "mlir", "ptx", "text"]
     file: str
     lines: dict[int, int]
     facts: list[NamedFigure]
@@ -385,7 +409,7 @@ class Artefact(TypedDict):
 
 class CandidateRow(TypedDict):
     """A candidate: a Coder's turn and its verdict's figures, None while there are none. `value` is the speedup's
-    number."""
+    number and ``low`` the lower end of its interval."""
 
     turn: str
     number: int
@@ -396,8 +420,11 @@ class CandidateRow(TypedDict):
     time: Figure | None
     speedup: Figure | None
     value: float | None
+    low: float | None
     note: str
     best: bool
+    #: does its interval overlap that of the best?
+    tied: bool
 
 
 class CandidatePage(TypedDict):
@@ -537,3 +564,22 @@ class ExchangeText(TypedDict):
     reply: str
     reasoning: str
     sections: list[BriefSection]
+
+
+class Traits(TypedDict):
+    """The model's traits by name."""
+
+    head: Head
+    #: sent whole only now and then
+    turns: list[TurnRow]
+    #: the rows that differ from ``turns`` or are new, so that a turn of a long session costs a few hundred bytes
+    changed: list[TurnRow]
+    detail: Detail
+    #: of the whole session, so it changes only with a new measurement
+    roofline: Roofline
+    texts: Texts
+    partial: Partial
+    #: the turn looked at, "" follows the head; both sides set it
+    shown: str
+    #: grows every few seconds while the kernel lives
+    beat: int

@@ -18,7 +18,7 @@ from kernellab.evolve.records import Action, Evaluated, Evaluation, Place, Propo
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.head import figures, head, lines
+from kernellab.notebook.monitor.head import best_of, figures, head, lines
 from kernellab.notebook.monitor.monitor import Monitor
 from kernellab.notebook.monitor.rows import MOST, row, rows
 from kernellab.options.search import Knobs
@@ -26,6 +26,7 @@ from kernellab.options.search import Knobs
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.evolve.runs import modelled, score, verdict
+from tests.evolve.runs import state as raced
 from tests.waiting import until
 
 SKETCH = """sketch soft {
@@ -126,6 +127,15 @@ def test_levels_are_those_of_the_verdict_as_speedups_over_eager(waiting: tuple[R
     assert {line["name"]: round(line["value"], 3) for line in lines(follower.state)} == {
         "eager": 1.0, "compile": 1.6, "bound": 4.0,
     }  # fmt: skip
+
+
+def test_an_islands_best_is_the_runs_best_or_verified_before_it_is_fast() -> None:
+    now = raced([1.1, 1.5, 2.0, 3.0], Knobs(score="rank"))
+    now.take(now.seq + 1, Verified(number=2, verdict=verdict(1.5)))
+    assert now.best() == 2
+    assert best_of(now, [1, 2, 3]) == 2, "3 was ranked faster, and never verified"
+    assert best_of(now, [1, 3]) == 3
+    assert best_of(now, []) is None
 
 
 # -- only what changed goes out ----------------------------------------------------------------------------------------

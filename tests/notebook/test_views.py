@@ -38,6 +38,7 @@ from kernellab.records import (
     StageResult,
     StageState,
     Timing,
+    Trust,
     Verdict,
 )
 from kernellab.session.record.records import (
@@ -283,6 +284,26 @@ def test_candidates_are_listed_by_number_or_the_fastest_first() -> None:
     assert [row["turn"] for row in page(rows, 0, 10)["rows"]] == ["t2", "t4"]
     assert [row["turn"] for row in page(rows, 0, 1, "speedup")["rows"]] == ["t4"]
     assert rows_of(state(DESIGN, CODE))[0]["passed"] is None
+
+
+def test_best_header_and_order_follow_the_interval_and_ties_are_shown() -> None:
+    """Three calls on a busy machine make no kernel the best, whatever their median."""
+    noisy = turn(5, Role.VERIFIER, "t4", verdict=fast(3.3, 1.2, 6.0))
+    now = state(DESIGN, CODE, PASS, EDIT, noisy)
+    best = now.best()
+    assert best is not None
+    assert best.number == 2
+    assert head(now, "", Facts())["best"]["tied"] == [4]
+    rows = page(rows_of(now), 0, 10, "speedup")["rows"]
+    assert [(row["turn"], row["best"], row["tied"]) for row in rows] == [("t2", True, False), ("t4", False, True)]
+    surely = turn(5, Role.VERIFIER, "t4", verdict=fast(3.3, 3.2, 3.4))
+    assert head(state(DESIGN, CODE, PASS, EDIT, surely), "", Facts())["best"]["tied"] == []
+
+
+def test_the_fastest_first_begins_with_what_was_verified() -> None:
+    quick = fast(9.0, 8.0, 10.0).model_copy(update={"trust": Trust.T1})
+    rows = rows_of(state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=quick)))
+    assert [row["turn"] for row in page(rows, 0, 10, "speedup")["rows"]] == ["t2", "t4"]
 
 
 def test_what_a_model_writes_is_cut_to_its_end() -> None:

@@ -18,6 +18,7 @@ from notebook_parts import SKETCH, TASK, Page
 from kernellab.errors import SessionError, TaskError
 from kernellab.notebook.board.registry import workbench_of
 from kernellab.notebook.board.workbench import Workbench
+from kernellab.notebook.widget import by_page
 from kernellab.session import Session, SessionStatus
 from tests.waiting import until
 
@@ -302,7 +303,7 @@ def test_questions_that_have_no_answer_are_one_sentence(quiet: tuple[Session, Pa
 def test_a_check_that_was_overtaken_is_not_worked_out(quiet: tuple[Session, Page]) -> None:
     page = quiet[1]
     gate = threading.Event()
-    page.bench._editor.submit(gate.wait)
+    page.bench._messages.submit_quick(gate.wait)
     old, other = page.post({"ask": "check", "text": SKETCH}), Page(page.bench)
     theirs = other.post({"ask": "check", "text": SKETCH})
     new = page.post({"ask": "check", "text": SKETCH + "\n"})
@@ -425,3 +426,24 @@ def test_the_best_kernel_and_the_candidates_can_be_downloaded(story: tuple[Any, 
     assert table[0].startswith("candidate,author,passed,best")
     assert table[1].startswith("2,rules,True,True,T2,")
     assert bench.head["call"] == "add_one.best(x)"
+
+
+def test_a_pages_messages_go_to_the_subshell_that_it_names_not_to_that_of_another_page() -> None:
+    """ipykernel sends them to the one that was at work when the widget last published, alive or not."""
+    comms = pytest.importorskip("ipykernel.comm.comm")
+    comm = comms.BaseComm(target_name="jupyter.widget")
+    comm._reply_subshell_id = "ended"
+    by_page(comm)
+    assert comm._reply_subshell_for({"content": {"id": "1"}}, "mine") == "mine"
+    assert comm._reply_subshell_for({}, None) is None
+    by_page(None)
+
+
+def test_a_ping_is_answered_at_once_whatever_else_is_under_way(quiet: tuple[Session, Page]) -> None:
+    page, gate = quiet[1], threading.Event()
+    for _ in range(3):
+        page.bench._messages.submit(gate.wait)
+    page.bench._messages.submit_quick(gate.wait)
+    heard = page.reply(page.post({"ping": True}))
+    gate.set()
+    assert (heard["kind"], heard["value"]) == ("answer", True)

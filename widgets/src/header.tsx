@@ -69,6 +69,13 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
       >
         best #{best.number}
       </Button>
+      {best.tied.length > 0 && (
+        <Tip
+          class="kl-dim"
+          text={`tied with ${best.tied.join(", ")}`}
+          title="The intervals of their speedups overlap: none of them is certainly faster."
+        />
+      )}
       {best.time && <Tip class="kl-figure" text={best.time.text} title={best.time.title} />}
       {best.speedups.map((speedup) => (
         <Tip

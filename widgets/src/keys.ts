@@ -99,6 +99,20 @@ export function typing(target: EventTarget | null): boolean {
 export const nameOf = (event: KeyboardEvent): string =>
   event.shiftKey && /^[A-Z]$/.test(event.key) ? `Shift+${event.key}` : event.key;
 
+/**
+ * Hands "save" on to the page around the view, which hears no other key from inside; true where the key was that.
+ *
+ * The front end looks for its shortcuts from the element of the event upwards: this one begins above the view.
+ */
+export function passSave(event: KeyboardEvent, root: HTMLElement): boolean {
+  if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || event.key.toLowerCase() !== "s")
+    return false;
+  const { key, code, keyCode, ctrlKey, metaKey } = event;
+  const init = { key, code, keyCode, ctrlKey, metaKey, bubbles: true, cancelable: true, composed: true };
+  root.parentElement?.dispatchEvent(new KeyboardEvent("keydown", init));
+  return true;
+}
+
 /** Carries out the shortcut; false when the key is none. */
 export function press(event: KeyboardEvent, view: View, root: HTMLElement): boolean {
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return false;

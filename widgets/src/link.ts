@@ -3,7 +3,9 @@
  * (`send`) and questions (`request`), and knows whether the kernel answers.
  */
 import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { lineOf } from "./line";
 import { once } from "./once";
+import type { Ping } from "./protocol";
 
 /** What of an anywidget model is used here. */
 export interface Model {
@@ -21,11 +23,14 @@ export const BUSY_MS = 300;
 export const GONE_MS = 12_000;
 /** A question that is not answered by then is given up; decisions wait as long as the kernel lives. */
 export const ANSWER_MS = 20_000;
+/** Without a reply for this long, the line is tried; without an answer to that for as long again, it is lost. */
+export const TRY_MS = 1_200;
 const CHECK_MS = 2_000;
 
 export const GONE =
   "The kernel does not answer: it is gone or was restarted. Run the cell again to continue from the journal.";
 export const LATE = "The kernel is busy and did not answer. Try again when the running cell has ended.";
+export const LOST = "This page lost its line to the kernel, which runs: reload the page.";
 
 export type Connection = "ready" | "busy" | "gone";
 
@@ -54,6 +59,7 @@ interface Reply {
 
 interface Waiting {
   since: number;
+  message: { id: string; body: object };
   settle: (reply: Reply | null, error: string) => void;
 }
 
@@ -90,6 +96,7 @@ export class Link<S extends Speech> {
   #waiting = new Map<string, Waiting>();
   #same = new Map<string, Promise<Outcome>>();
   #sent = 0;
+  #trying = false;
   #beatAt = Date.now();
   #checkedAt = Date.now();
 
@@ -218,9 +225,11 @@ export class Link<S extends Speech> {
       const busy = setTimeout(() => {
         if (this.#link.value === "ready") this.#link.value = "busy";
       }, BUSY_MS);
+      const tried = setTimeout(() => this.#tryLine(), TRY_MS);
       const late = Number.isFinite(timeout) ? setTimeout(() => settle(null, LATE), timeout) : undefined;
       const settle = (reply: Reply | null, error: string) => {
         clearTimeout(busy);
+        clearTimeout(tried);
         clearTimeout(late);
         abort?.removeEventListener("abort", aborted);
         this.#waiting.delete(id);
@@ -234,8 +243,49 @@ export class Link<S extends Speech> {
         settle(null, "");
       };
       abort?.addEventListener("abort", aborted);
-      this.#waiting.set(id, { since: Date.now(), settle });
-      this.model.send({ id, body });
+      const message = { id, body };
+      this.#waiting.set(id, { since: Date.now(), message, settle });
+      this.model.send(message);
+    });
+  }
+
+  /**
+   * Is the line to the kernel whole? A lost one is repaired and what waits is sent again: the kernel carries out a
+   * decision once, however often it arrives. Where it cannot be repaired and the kernel runs nothing, the person hears.
+   */
+  async #tryLine(): Promise<void> {
+    const line = lineOf(this.model);
+    if (this.#trying || !line) return;
+    this.#trying = true;
+    try {
+      if (await this.#answers()) return;
+      if (await line.repair()) {
+        for (const { message } of this.#waiting.values()) this.model.send(message);
+        if (await this.#answers()) return;
+      }
+      if (!line.idle() || this.#waiting.size === 0) return;
+      for (const waiting of [...this.#waiting.values()]) waiting.settle(null, LOST);
+      this.say(LOST, "error");
+    } finally {
+      this.#trying = false;
+    }
+  }
+
+  /** Does the kernel answer a message that waits for nothing? */
+  #answers(): Promise<boolean> {
+    const ping: Ping = { ping: true };
+    this.#sent += 1;
+    const id = `${this.key}-${this.#sent}`;
+    const message = { id, body: ping };
+    return new Promise((resolve) => {
+      const settle = (reply: Reply | null) => {
+        clearTimeout(late);
+        this.#waiting.delete(id);
+        resolve(reply !== null);
+      };
+      const late = setTimeout(() => settle(null), TRY_MS);
+      this.#waiting.set(id, { since: Number.POSITIVE_INFINITY, message, settle });
+      this.model.send(message);
     });
   }
 

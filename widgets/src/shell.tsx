@@ -8,7 +8,7 @@ import { SketchPanel } from "./editor";
 import { panelOf } from "./follow";
 import { Header } from "./header";
 import { Help } from "./help";
-import { keepFocus, PANELS, press, typing } from "./keys";
+import { keepFocus, PANELS, passSave, press, typing } from "./keys";
 import { Notices } from "./notices";
 import { CandidatesPanel } from "./panels/candidates";
 import { MemoryPanel } from "./panels/memory";
@@ -59,7 +59,8 @@ export function Workbench({ view }: { view: View }) {
       data-lm-suppress-shortcuts="true"
       onKeyDown={(event) => {
         if (!root.current) return;
-        if (event.key === "?" && !typing(event.target)) openHelp();
+        if (passSave(event, root.current)) void 0;
+        else if (event.key === "?" && !typing(event.target)) openHelp();
         else if (!press(event, view, root.current)) return event.stopPropagation();
         event.preventDefault();
         event.stopPropagation();

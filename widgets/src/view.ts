@@ -5,7 +5,8 @@
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { fill, NOTHING } from "./defaults";
 import { Link, type Model } from "./link";
-import { type Act, type Answers, type Ask, PROTOCOL, rowsOf, type Traits, type TurnRow } from "./protocol";
+import { type Act, type Answers, type Ask, PROTOCOL, type Traits, type TurnRow } from "./protocol";
+import { rowsOf } from "./rows";
 
 export { ANSWER_MS, BUSY_MS, GONE, GONE_MS, LATE, type Model, type Notice, type Outcome, Unanswered } from "./link";
 
@@ -16,6 +17,12 @@ export interface Place {
   panel: Panel;
   file?: string;
   line?: number;
+}
+
+/** A message of the front end's. */
+export interface ToKernel {
+  id: string;
+  body: Act | Ask;
 }
 
 interface Said {

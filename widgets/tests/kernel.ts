@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { render as mount } from "preact";
 import { act } from "preact/test-utils";
-import type { Ask, Head, ToKernel, Traits } from "../src/protocol";
-import type { Model } from "../src/view";
+import type { Ask, Head, Traits } from "../src/protocol";
+import type { Model, ToKernel } from "../src/view";
 import widget from "../src/workbench";
 
 export const dump = (name: string): Traits =>

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { LOST, TRY_MS } from "../src/link";
 import { BUSY_MS, GONE, GONE_MS, LATE, Unanswered, View } from "../src/view";
 import { dump, Kernel } from "./kernel";
 
@@ -207,4 +208,62 @@ it("leaves no listener behind", () => {
   expect(other.listeners()).toBeGreaterThan(5);
   short.dispose();
   expect(other.listeners()).toBe(0);
+});
+
+/** JupyterLab's kernel connection as a widget sees it, whose subshell has ended. */
+function lost(kernel: Kernel, mends: boolean) {
+  const chosen: string[] = [];
+  let whole = false;
+  const send = kernel.send.bind(kernel);
+  kernel.send = (message: unknown) => {
+    if (!whole) return;
+    send(message);
+    const { id, body } = message as { id: string; body: object };
+    if ("ping" in body) kernel.reply({ kind: "answer", id, value: true });
+  };
+  const connection = {
+    status: "idle",
+    supportsSubshells: true,
+    get commsOverSubshells() {
+      return "perCommTarget";
+    },
+    set commsOverSubshells(value: string) {
+      chosen.push(value);
+      whole = mends;
+    },
+  };
+  Object.assign(kernel, { widget_manager: { kernel: connection } });
+  return { chosen, connection };
+}
+
+describe("a line that is lost", () => {
+  it("is repaired within three seconds, and the decision is sent again under its own id", async () => {
+    const { chosen } = lost(kernel, true);
+    const outcome = view.send({ action: "step" });
+    await vi.advanceTimersByTimeAsync(2900);
+    expect(chosen).toEqual(["disabled", "perCommTarget"]);
+    const step = kernel.sent.find((message) => "action" in message.body);
+    kernel.reply({ kind: "done", id: step?.id });
+    expect(await outcome).toEqual({});
+    expect(view.link.value).toBe("ready");
+  });
+
+  it("is told where it cannot be repaired and the kernel runs nothing", async () => {
+    lost(kernel, false);
+    const outcome = view.send({ action: "step" });
+    await vi.advanceTimersByTimeAsync(5 * TRY_MS);
+    expect((await outcome).error).toBe(LOST);
+    expect(view.notice.value?.text).toBe(LOST);
+  });
+
+  it("is not suspected while the kernel answers, or where a running cell explains the wait", async () => {
+    const { chosen, connection } = lost(kernel, false);
+    connection.status = "busy";
+    Object.assign(connection, { supportsSubshells: false });
+    view.send({ action: "step" });
+    await vi.advanceTimersByTimeAsync(4 * TRY_MS);
+    expect(chosen).toEqual([]);
+    expect(view.notice.value).toBeNull();
+    expect(view.link.value).toBe("busy");
+  });
 });

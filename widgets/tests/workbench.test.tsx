@@ -279,7 +279,7 @@ describe("panels", () => {
     await open("edge_tile");
     await shown.open("verdict");
     const words = shown.text(".kl-verdict");
-    for (const part of ["Failed at correct", "First failing case", "M=16", "[0, 64]", "edge-tile", "reproduces"])
+    for (const part of ["Failed at correct", "First failing case", "N=65", "[0, 64]", "edge-tile", "reproduces"])
       expect(words).toContain(part);
     expect(shown.find(".kl-map svg").getAttribute("aria-label")).toContain("blocks wrong");
     expect(shown.all(".kl-stage-not-reached").length).toBeGreaterThan(0);

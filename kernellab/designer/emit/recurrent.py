@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from kernellab.designer.emit.nodes import Names
-from kernellab.designer.emit.sketch import RESERVED
 from kernellab.designer.frontend.recurrent import GATES, WITHIN_ONE, Halves, Recurrence
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
@@ -15,6 +14,7 @@ from kernellab.designer.tile import why
 from kernellab.designer.tile.recurrent import StepTiles
 from kernellab.sketch.syntax.parse import parse
 from kernellab.sketch.syntax.tree import Sketch
+from kernellab.sketch.syntax.words import RESERVED
 from kernellab.task import Task
 
 TITLE = "steps"

@@ -22,6 +22,7 @@ from kernellab.designer.ir.tiling import Consts, Tiling
 from kernellab.errors import DesignError
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.words import RESERVED
 from kernellab.task import Task
 
 #: the statements of a launch
@@ -38,11 +39,6 @@ EMIT: dict[LaunchKind, Rule] = {
     LaunchKind.ATTENTION: attention,
     LaunchKind.COPY: copy,
 }
-
-#: words of the language that no tensor or tile may be called
-_WORDS = """in out inout temp for if else elif range min max ceil true false inf nan not and or sketch symbols tensors
-constexpr require opaque load store alloc f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool None e"""
-RESERVED = frozenset(_WORDS.split())
 
 
 @dataclass(frozen=True)

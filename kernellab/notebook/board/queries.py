@@ -20,6 +20,7 @@ from kernellab.notebook.protocol import (
     Completion,
     Download,
     ExchangeText,
+    Expected,
     Explained,
     Hover,
     MemoryPage,
@@ -35,9 +36,7 @@ from kernellab.notebook.views.facts import Facts
 from kernellab.records import Role
 from kernellab.session import Session
 
-#: questions of the editor: they share one thread, and a newer check makes an older one pointless
-QUICK = frozenset(("check", "complete", "hover"))
-_EXPECTS = {Role.DESIGNER: "sketch", Role.CODER: "code", Role.CONDUCTOR: "route"}
+_EXPECTS: Mapping[Role, Expected] = {Role.DESIGNER: "sketch", Role.CODER: "code", Role.CONDUCTOR: "route"}
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 
 from kernellab.notebook.language.place import before, in_comment, names_in_sight, open_string
-from kernellab.notebook.protocol import Completion
+from kernellab.notebook.protocol import Completion, CompletionKind
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
+from kernellab.sketch.syntax.words import BLOCKS, DECLARATION, DECLARATIONS, ROLES
 
 _WORD = re.compile(r"[\w.]*$")
-_DECLARATION = re.compile(r"^\s*(symbols|tensors|constexpr|require|opaque)\s*:")
-_STARTERS = ("symbols", "tensors", "constexpr", "require", "opaque", "for", "if", "elif", "else")
-_ROLES = ("in", "out", "inout", "temp")
 _MOST = 200
 
 
@@ -48,16 +46,16 @@ def _in_string(outside: str) -> list[Completion]:
 def _in_code(text: str, line: int, head: str) -> list[Completion]:
     if head.rstrip().endswith("@"):
         return [_entry("llm_hint", "keyword", "@llm_hint(...)", KEYWORDS["llm_hint"])]
-    declaration = _DECLARATION.match(head)
+    declaration = DECLARATION.match(head)
     if declaration and declaration[1] in ("tensors", "opaque"):
         if re.search(r"\]\s*:\s*$", head):
             return _dtypes()
         if re.search(r"\]\s*:\s*\w+\s+$", head):
-            return [_entry(role, "keyword", "role of a tensor", KEYWORDS[role]) for role in _ROLES]
+            return [_entry(role, "keyword", "role of a tensor", KEYWORDS[role]) for role in ROLES]
     dtypes = _dtypes() if re.search(r"(?:dtype\s*=|alloc\([^()]*\]\s*,|cast\([^()]*,)\s*$", head) else []
     names = [_entry(n.text, "name", f"{n.kind}, line {n.line}", "") for n in names_in_sight(text, line)]
     functions = [_entry(name, "operation", signature(name), sentence(name)) for name in operations()]
-    words = _STARTERS if not head.strip() else ("in", "range", "ceil")
+    words = (*DECLARATIONS, *BLOCKS) if not head.strip() else ("in", "range", "ceil")
     keywords = [_entry(name, "keyword", "", KEYWORDS[name]) for name in words]
     return [*dtypes, *names, *keywords, *functions]
 
@@ -66,5 +64,5 @@ def _dtypes() -> list[Completion]:
     return [_entry(name, "type", info, "") for name, info in DTYPES.items()]
 
 
-def _entry(label: str, kind: str, detail: str, info: str) -> Completion:
+def _entry(label: str, kind: CompletionKind, detail: str, info: str) -> Completion:
     return {"label": label, "kind": kind, "detail": detail, "info": info, "insert": label}

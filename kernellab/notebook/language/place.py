@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 from kernellab.sketch.program.library import PREFIX
+from kernellab.sketch.syntax.layout import LineKind, cut
+from kernellab.sketch.syntax.words import DECLARATION, STRING, code_of, comment_start
 
 _WORD = re.compile(r"[A-Za-z_][\w.]*")
-_STRING = re.compile(r"\"[^\"\n]*\"?|'[^'\n]*'?")
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)")
 _LOADED = re.compile(r"->\s*([A-Za-z_]\w*)\s*(?:[,)]|$)")
 _LOOP = re.compile(r"^\s*for\s+([A-Za-z_]\w*)\s+in\b")
-_DECLARED = re.compile(r"^\s*(symbols|tensors|constexpr|require|opaque)\s*:(.*)$")
 _NAMES = {
     "symbols": re.compile(r"([A-Za-z_]\w*)\s*(?=(?:=[^,;]*)?(?:[,;]|$))"),
     "tensors": re.compile(r"(?:^|[;])\s*([A-Za-z_]\w*)\s*(?=\[)"),
@@ -47,7 +47,7 @@ def line_at(text: str, line: int) -> str:
 def word_at(text: str, line: int, col: int) -> Word | None:
     """The word that holds the character at ``col`` (from 1); None in a comment or between words."""
     row = line_at(text, line)
-    comment = _comment(row)
+    comment = comment_start(row)
     for match in _WORD.finditer(row):
         if match.start() < col <= match.end() and (comment is None or match.start() < comment):
             # grididx.x is one word only as a hint, library.mm is one everywhere
@@ -64,12 +64,12 @@ def before(text: str, line: int, col: int) -> str:
 
 
 def in_comment(head: str) -> bool:
-    return _comment(head) is not None
+    return comment_start(head) is not None
 
 
 def open_string(head: str) -> str | None:
     """What stands before the string that the cursor is in; None outside a string."""
-    for match in _STRING.finditer(head):
+    for match in STRING.finditer(head):
         quote = match[0][0]
         if match.end() == len(head) and (len(match[0]) == 1 or not match[0].endswith(quote)):
             return head[: match.start()]
@@ -91,7 +91,7 @@ def names_in_sight(text: str, line: int, own: bool = False) -> list[Name]:
     level = indent if indent is not None else 10**6
     for number in range(len(lines), 0, -1):
         row = lines[number - 1]
-        code = row[: _comment(row)] if _comment(row) is not None else row
+        code = code_of(row)
         if not code.strip():
             continue
         deep = _indent(code)
@@ -99,8 +99,8 @@ def names_in_sight(text: str, line: int, own: bool = False) -> list[Name]:
             break
         if indent is None and level == 10**6:
             # an empty line may stand in the block above it, or in that which its header opens
-            level = deep + 1 if code.rstrip().endswith(":") and not _DECLARED.match(code) else deep
-        if deep > level and not _DECLARED.match(code):
+            level = deep + 1 if code.rstrip().endswith(":") and not DECLARATION.match(code) else deep
+        if deep > level and not DECLARATION.match(code):
             continue
         _take(code, number, found, around=deep < level)
         level = min(level, deep)
@@ -115,7 +115,7 @@ def _take(code: str, number: int, found: dict[str, Name], around: bool) -> None:
     if loop:
         if around:
             found.setdefault(loop[1], Name(loop[1], "index", number))
-    elif not code.rstrip().endswith(":") and not _DECLARED.match(code):
+    elif not code.rstrip().endswith(":") and not DECLARATION.match(code):
         for group in _ASSIGNED.findall(code):
             for name in re.split(r"\s*,\s*", group):
                 found.setdefault(name, Name(name, "tile", number))
@@ -124,35 +124,20 @@ def _take(code: str, number: int, found: dict[str, Name], around: bool) -> None:
 
 
 def declarations(text: str) -> list[Name]:
-    """What the declarations of the file name; a declaration may go on in indented lines."""
-    found: list[Name] = []
-    kind, base = "", 0
-    for number, row in enumerate(text.split("\n"), 1):
-        code = row[: _comment(row)] if _comment(row) is not None else row
-        match = _DECLARED.match(code)
-        if match:
-            kind, base, rest = match[1], _indent(code), match[2]
-        elif kind and code.strip() and _indent(code) > base:
-            rest = code
-        else:
-            kind = "" if code.strip() else kind
+    """What the declarations of the file name."""
+    names: list[Name] = []
+    for line in cut(text).lines:
+        if line.kind is not LineKind.DECLARATIONS:
             continue
-        pattern = _NAMES.get(kind)
-        plain = re.sub(r"\{[^}]*\}?", "", rest) if kind == "constexpr" else rest
-        for name in pattern.findall(plain.strip()) if pattern else ():
-            found.append(Name(name, {"symbols": "symbol", "tensors": "tensor"}.get(kind, kind), number))
-    return found
-
-
-def _comment(row: str) -> int | None:
-    """Where the line's comment begins."""
-    if "#" not in row:
-        return None
-    quoted = [(m.start(), m.end()) for m in _STRING.finditer(row)]
-    for match in re.finditer("#", row):
-        if not any(a < match.start() < b for a, b in quoted):
-            return match.start()
-    return None
+        kind = ""
+        for number, row in enumerate(line.text.split("\n"), line.line):
+            declared = DECLARATION.match(row)
+            kind, rest = declared.groups() if declared else (kind, row)
+            pattern = _NAMES.get(kind)
+            plain = re.sub(r"\{[^}]*\}?", "", rest) if kind == "constexpr" else rest
+            for name in pattern.findall(plain.strip()) if pattern else ():
+                names.append(Name(name, {"symbols": "symbol", "tensors": "tensor"}.get(kind, kind), number))
+    return names
 
 
 def _in_string(head: str) -> bool:

@@ -36,7 +36,7 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
         "best": best, "best_text": figures_of(state, best), "first_text": figures_of(state, _first(state)),
         "candidates": done, "waiting": len(state.proposals) - done, "round": state.round,
         "islands": [
-            {"number": number, "size": len(members), "frozen": number in state.frozen, "best": _best_of(state, members)}
+            {"number": number, "size": len(members), "frozen": number in state.frozen, "best": best_of(state, members)}
             for number, members in sorted(state.islands.items())
         ],
         "lines": lines(state), "improvements": [[at, number] for at, number in state.improvements],
@@ -161,5 +161,8 @@ def _first(state: RunState) -> int | None:
     return next((n for n in state.proposals if state.alive(n) and not state.proposals[n].parents), None)
 
 
-def _best_of(state: RunState, members: list[int]) -> int | None:
-    return max((n for n in members if state.alive(n)), key=state.worth, default=None)
+def best_of(state: RunState, members: list[int]) -> int | None:
+    """The run's best where it is one of them, then who is verified, then who is fastest as ranked."""
+    best = state.best()
+    living = (n for n in members if state.alive(n))
+    return max(living, key=lambda n: (n == best, state.clean(n), state.worth(n), -n), default=None)

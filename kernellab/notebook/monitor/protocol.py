@@ -1,15 +1,22 @@
-"""Python's half of the monitor's protocol, as ``widgets/src/monitor/protocol.ts`` has it.
+"""What the kernel and the monitor of a search say to each other: one anywidget a run.
 
-A test compares both, field by field.
+State travels in traits; rows travel as messages, each change once. A page that misses some sees it by the trait
+``version`` and asks for them. The front end's ``widgets/src/monitor/protocol.ts`` is written from these records.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, Literal, TypedDict
 
+from kernellab.evolve.records import Status
 from kernellab.notebook.protocol import ComparedRow, Diagnostic, Download, NamedText
 
 PROTOCOL = 1
+
+StatusWord = Annotated[str, Status]
+RunButton = Literal["pause", "resume", "stop", "steer", "work", "remember"]
+CandidateButton = Literal["protect", "drop", "open"]
+CandidateWord = Literal["waiting", "passed", "verified", "flagged", "failed", "repeat", "dropped"]
 
 
 class Head(TypedDict):
@@ -21,17 +28,17 @@ class Head(TypedDict):
     name: str
     dsl: str
     target: str
-    status: str
+    status: StatusWord
     status_text: str
     reason: str
     #: the last decision that could not be carried out
     message: str
     #: what a row's `value` is: "speedup" over the reference, or "modelled", ms by the cost model
-    measure: str
+    measure: Literal["speedup", "modelled"]
     policy: str
     #: does the kernel of this notebook work on it?
     works_here: bool
-    can: dict[str, bool]
+    can: dict[RunButton, bool]
     best: int | None
     best_text: str
     first_text: str
@@ -71,7 +78,7 @@ class Row(TypedDict):
     operator: str
     author: str
     parents: list[int]
-    state: str
+    state: CandidateWord
     protected: bool
     at: int | None
     value: float | None
@@ -171,7 +178,7 @@ class Candidate(TypedDict):
     steps: list[StepRow]
     facts: list[NamedText]
     #: what may be done with it
-    can: dict[str, bool]
+    can: dict[CandidateButton, bool]
 
 
 class Comparison(TypedDict):
@@ -188,25 +195,85 @@ class Checked(TypedDict):
     diagnostics: list[Diagnostic]
 
 
-__all__ = [
-    "PROTOCOL",
-    "Candidate",
-    "Cell",
-    "Checked",
-    "ComparedRow",
-    "Comparison",
-    "Diagnostic",
-    "Download",
-    "Figures",
-    "Head",
-    "Island",
-    "Knob",
-    "Line",
-    "NamedText",
-    "OperatorTotal",
-    "Round",
-    "Row",
-    "Rows",
-    "StepRow",
-    "StepTotal",
-]
+class Traits(TypedDict):
+    head: Head
+    figures: Figures
+    #: that of the row which changed last
+    version: int
+    beat: int
+
+
+class Command(TypedDict):
+    action: Literal["pause", "resume", "stop", "work", "refuse", "remember"]
+
+
+class Inject(TypedDict):
+    action: Literal["inject"]
+    text: str
+    island: int
+    why: str
+
+
+class OfCandidate(TypedDict):
+    action: Literal["protect", "drop", "open"]
+    number: int
+
+
+class OfIsland(TypedDict):
+    action: Literal["freeze", "thaw"]
+    island: int
+
+
+class SetKnob(TypedDict):
+    action: Literal["knob"]
+    name: str
+    value: str
+
+
+class Write(TypedDict):
+    """``accept`` takes the direction that is proposed, as it is or as edited."""
+
+    action: Literal["scratchpad", "direction", "accept"]
+    text: str
+
+
+Act = Command | Inject | OfCandidate | OfIsland | SetKnob | Write
+"""A person's decision; each but ``open`` and ``remember`` is an event of the run."""
+
+
+class AskRows(TypedDict):
+    ask: Literal["rows"]
+    since: int
+
+
+class AskCandidate(TypedDict):
+    ask: Literal["candidate"]
+    number: int
+
+
+class AskCompare(TypedDict):
+    ask: Literal["compare"]
+    a: int
+    b: int
+
+
+class AskCheck(TypedDict):
+    ask: Literal["check"]
+    text: str
+
+
+class AskReport(TypedDict):
+    ask: Literal["report"]
+
+
+Ask = AskRows | AskCandidate | AskCompare | AskCheck | AskReport
+
+
+class Answers(TypedDict):
+    """What each question is answered with."""
+
+    rows: Rows
+    candidate: Candidate
+    compare: Comparison
+    check: Checked
+    report: Download

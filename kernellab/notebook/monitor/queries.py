@@ -10,8 +10,9 @@ from kernellab.evolve.report import page
 from kernellab.notebook.board.body import Body, number, words
 from kernellab.notebook.monitor.detail import candidate, comparison
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.protocol import Candidate, Checked, Comparison, Download, Rows
+from kernellab.notebook.monitor.protocol import Candidate, Checked, Comparison, Rows
 from kernellab.notebook.monitor.rows import rows
+from kernellab.notebook.protocol import Download
 from kernellab.notebook.views.detail import diagnostic_view
 from kernellab.sketch.check import check
 

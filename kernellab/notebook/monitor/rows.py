@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernellab.evolve.report import row as written
 from kernellab.evolve.state import RunState
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.protocol import Row, Rows
+from kernellab.notebook.monitor.protocol import CandidateWord, Row, Rows
 
 #: rows of one message: some hundred kB
 MOST = 1000
@@ -38,7 +38,7 @@ def row(follower: Follower, number: int) -> Row:
     }  # fmt: skip
 
 
-def condition(state: RunState, number: int) -> str:
+def condition(state: RunState, number: int) -> CandidateWord:
     """What became of a candidate, in one word."""
     evaluation, verdict = state.evaluations.get(number), state.verdicts.get(number)
     if number in state.dropped:

@@ -24,10 +24,15 @@ def rows_of(state: State) -> list[CandidateRow]:
     """A ``CandidateRow`` of the protocol for each turn that gave a source, by number."""
     path = {turn.id for turn in state.path()}
     turns = {turn.number: turn for turn in state.turns.values()}
-    return [_row(turns[c.number], c.verdict, turns[c.number].id in path, c.best) for c in candidates_of(state)]
+    standings = state.standings()
+    tied = {other.number for other in standings[1:] if standings[0].tied(other)}
+    return [
+        _row(turns[c.number], c.verdict, turns[c.number].id in path, c.best, c.number in tied)
+        for c in candidates_of(state)
+    ]
 
 
-def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool) -> CandidateRow:
+def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool) -> CandidateRow:
     eager = verdict.against("eager") if verdict else None
     time = verdict.time if verdict else None
     spread = f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms" if time else ""
@@ -43,14 +48,24 @@ def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool) -> Cand
         "value": eager.speedup if eager else None,
         "note": (verdict.label if verdict.passed else verdict_line(verdict)) if verdict else "not verified",
         "best": best,
+        "tied": tied,
+        "low": eager.low if eager else None,
     }
 
 
 def page(rows: list[CandidateRow], offset: int, limit: int, sort: str = "number") -> CandidatePage:
-    """A ``CandidatePage``: ``limit`` rows (500 at most) from ``offset``, by number or the fastest first."""
-    ordered = sorted(rows, key=lambda row: -(row["value"] or 0.0)) if sort == "speedup" else rows
+    """A ``CandidatePage``: ``limit`` rows (500 at most) from ``offset``, by number or the fastest first.
+
+    The fastest first is the order in which the session has its best: verified before not, by the lower end of the
+    interval.
+    """
+    ordered = sorted(rows, key=_fastest) if sort == "speedup" else rows
     offset = max(0, min(offset, len(ordered)))
     return {"total": len(rows), "offset": offset, "rows": ordered[offset : offset + max(0, min(limit, PAGE_LIMIT))]}
+
+
+def _fastest(row: CandidateRow) -> tuple[bool, bool, float]:
+    return not row["best"], not (row["passed"] and row["trust"] not in ("T0", "T1")), -(row["low"] or 0.0)
 
 
 def comparison(state: State, a: str, b: str) -> CandidateComparison:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from kernellab.notebook.board.predictions import Predictions
-from kernellab.notebook.protocol import PROTOCOL, BestFigures, Card, Head, Headroom, LedgerFigures
+from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
@@ -43,7 +43,7 @@ def head(
 ) -> Head:
     """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
     ``stages`` are what running verifications have behind them, by turn."""
-    best = state.best()
+    standings = state.standings()
     target = state.target
     return {
         "protocol": PROTOCOL,
@@ -64,13 +64,13 @@ def head(
         "role_choices": {role.value: choices(state.roles.get(role, "rules")) for role in played(state)},
         "can": can(state),
         "card": card(state, looked_at(state, shown)),
-        "best": best_figures(best) if best else None,
+        "best": best_figures(standings[0], standings[1:]) if standings else None,
         "ledger": ledger_figures(ledger) if ledger and (ledger["total"]["requests"] or ledger["budget"]) else None,
         "teaching": predictions is not None,
         "prediction": predictions.view(state) if predictions is not None else None,
         "comparing": comparing,
         "sol_ms": state.bound_ms,
-        "call": _call(state, facts) if best else "",
+        "call": _call(state, facts) if standings else "",
     }
 
 
@@ -113,10 +113,10 @@ def _elsewhere(state: State) -> bool:
     return state.status is SessionStatus.PAUSED and state.reason == ELSEWHERE
 
 
-def can(state: State) -> dict[str, bool]:
+def can(state: State) -> dict[Button, bool]:
     """Which buttons do something in this state."""
     if _elsewhere(state):
-        return dict.fromkeys(("step", "run", "pause", "fork", "stop", "approve", "edit"), False)
+        return dict.fromkeys(get_args(Button), False)
     question, turn = state.question, state.head_turn
     asked = question is not None and question.kind is QuestionKind.BRIEF
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
@@ -249,8 +249,8 @@ def _proposed(turn: Turn) -> Card:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def best_figures(best: Best) -> BestFigures:
-    """``BestFigures``: the fastest candidate, each number with what it means."""
+def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
+    """``BestFigures``: the fastest candidate, each number with what it means; ``others`` come after it."""
     verdict = best.verdict
     time, where = verdict.time, "; ".join(filter(None, [TRUST_WORDS[verdict.trust], machine(verdict)]))
     headroom: Headroom | None = None
@@ -285,6 +285,7 @@ def best_figures(best: Best) -> BestFigures:
         "headroom": headroom,
         "trust": verdict.trust.value,
         "label": verdict.label,
+        "tied": [other.number for other in others if best.tied(other)],
     }
 
 

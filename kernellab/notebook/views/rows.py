@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernellab.notebook.protocol import TurnRow
+from kernellab.notebook.protocol import TurnRow, TurnWord
 from kernellab.records import Exchange
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
@@ -15,6 +15,11 @@ CHANGED_LIMIT = 40
 #: a fork is set in by one step, to this many steps
 _DEEPEST = 6
 _NOTE = 300
+_AS_IT_IS: Mapping[TurnState, TurnWord] = {
+    TurnState.SUPERSEDED: "superseded",
+    TurnState.STOPPED: "stopped",
+    TurnState.RUNNING: "running",
+}
 
 
 def turn_rows(state: State) -> list[TurnRow]:
@@ -48,9 +53,9 @@ def turn_rows(state: State) -> list[TurnRow]:
     return sorted(rows, key=lambda row: row["number"])
 
 
-def turn_state(turn: Turn, question: Question | None) -> str:
-    if turn.state in (TurnState.SUPERSEDED, TurnState.STOPPED, TurnState.RUNNING):
-        return str(turn.state.value)
+def turn_state(turn: Turn, question: Question | None) -> TurnWord:
+    if turn.state in _AS_IT_IS:
+        return _AS_IT_IS[turn.state]
     if turn.verdict is not None:
         return "passed" if turn.verdict.passed else "failed"
     if turn.state is TurnState.FAILED or (turn.gate is not None and turn.gate.state.value == "wrong"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernellab.notebook.protocol import Partial, Texts
+from collections.abc import Mapping
+
+from kernellab.notebook.protocol import Language, Partial, Texts
 from kernellab.notebook.views.artefacts import names_of
 from kernellab.notebook.views.at_turn import looked_at, sketch_before, source_at, source_before, verdict_at
 from kernellab.notebook.views.headers import own_files
@@ -14,7 +16,15 @@ from kernellab.session.record.state import State
 LOG_LIMIT = 20_000
 PARTIAL_LIMIT = 4_000
 
-_LANGUAGES = {"cpp": "cpp", "cc": "cpp", "h": "cpp", "hpp": "cpp", "cu": "cuda", "cuh": "cuda", "py": "python"}
+_LANGUAGES: Mapping[str, Language] = {
+    "cpp": "cpp",
+    "cc": "cpp",
+    "h": "cpp",
+    "hpp": "cpp",
+    "cu": "cuda",
+    "cuh": "cuda",
+    "py": "python",
+}
 
 
 def texts(state: State, shown: str) -> Texts:

@@ -152,14 +152,21 @@ class State:
         return tuple(t for t in self.turns.values() if t.refused or (t.gate is not None and breaches(t.gate)))
 
     def best(self) -> Best | None:
-        """The fastest candidate that passed at T2 or better; an untimed one only where none was timed."""
+        """The first of :meth:`standings`."""
+        return next(iter(self.standings()), None)
+
+    def standings(self) -> list[Best]:
+        """The candidates that passed at T2 or better, the fastest first; untimed ones come last.
+
+        The order is by the lower end of the speedup's interval: few calls, or a busy machine, make no kernel the best.
+        """
         found = []
         for turn in self.turns.values():
             if turn.verdict and turn.verdict.passed and turn.verdict.trust not in (Trust.T0, Trust.T1):
                 wrote = self.source_turn(turn.id)
                 if wrote is not None and wrote.candidate is not None:
                     found.append(Best(turn, wrote.number, wrote.candidate, turn.verdict))
-        return min(found, key=Best.rank) if found else None
+        return sorted(found, key=Best.rank)
 
     def attempts(self, to: str | None = None) -> tuple[Attempt, ...]:
         """The rounds of the line of turns up to ``to`` (the head), oldest first."""
@@ -193,11 +200,17 @@ class Best:
 
     def rank(self) -> tuple[int, float]:
         """Paired ratios survive a change of load between turns, so they go before plain times."""
-        if self.verdict.speedup is not None:
-            return 0, -self.verdict.speedup
+        eager = self.verdict.against("eager")
+        if eager is not None:
+            return 0, -eager.low
         if self.verdict.time is not None:
             return 1, self.verdict.time.median_ms
         return 2, -self.turn.number
+
+    def tied(self, other: Best) -> bool:
+        """Do the intervals of both speedups overlap? False where either was not timed beside eager."""
+        one, two = self.verdict.against("eager"), other.verdict.against("eager")
+        return one is not None and two is not None and one.low <= two.high and two.low <= one.high
 
 
 def fold(session: str, events: Iterable[Event]) -> State | None:

@@ -15,6 +15,7 @@ from kernellab.records import Diagnostic
 from kernellab.sketch.check.memory import check_memory
 from kernellab.sketch.check.values import check_values
 from kernellab.sketch.program.program import Program
+from kernellab.sketch.syntax.words import DECLARATION
 
 #: rules about one statement, which hold whatever stands in lines that could not be read
 _OF_A_LINE = frozenset((
@@ -25,7 +26,6 @@ _OF_A_LINE = frozenset((
 #: rules about everything that a sketch does: a statement that is missing may be what they ask for
 _OF_THE_WHOLE = frozenset(("not-covered", "unused-output"))
 
-_DECLARES = re.compile(r"\s*(?:symbols|tensors|constexpr|opaque)\s*:(.*)")
 _WRITES = (
     re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)"),
     re.compile(r"->\s*([A-Za-z_]\w*)"),
@@ -59,7 +59,7 @@ def _line(lines: list[str], number: int) -> str:
 
 def _written(line: str) -> set[str]:
     """The names that a line declares or writes, by its text alone."""
-    declared = _DECLARES.match(line)
-    if declared:
-        return set(_WORD.findall(declared[1]))
+    declared = DECLARATION.match(line)
+    if declared and declared[1] != "require":
+        return set(_WORD.findall(declared[2]))
     return {name for pattern in _WRITES for group in pattern.findall(line) for name in _WORD.findall(group)}

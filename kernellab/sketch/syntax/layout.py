@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kernellab.sketch.syntax.words import BLOCKS, DECLARATION, DECLARATIONS
+
 
 class LineKind(str, Enum):
     SKETCH = "sketch"
@@ -41,11 +43,10 @@ class Layout:
 
 
 _SPECIAL = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[#()\[\]{}]")
-_DECLARATION = re.compile(r"\s*(?:symbols|tensors|constexpr|require|opaque)\s*:")
 _SKETCH = re.compile(r"\s*sketch\b")
 #: what only a new statement starts with: a bracket still open before it was forgotten
 _STARTS = re.compile(
-    r"\s*(?:@|\}|(?:sketch|for|if|elif|else)\b|(?:symbols|tensors|constexpr|require|opaque)\s*:"
+    rf"\s*(?:@|\}}|(?:sketch|{'|'.join(BLOCKS)})\b|(?:{'|'.join(DECLARATIONS)})\s*:"
     r"|(?:load|store|atomic_add|gather|scatter)\s*\(|\w+ = )"
 )
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
@@ -155,7 +156,7 @@ class _Cutter:
         indent = len(text) - len(text.lstrip())
         if _SKETCH.match(text):
             kind = LineKind.SKETCH
-        elif _DECLARATION.match(text):
+        elif DECLARATION.match(text):
             kind = LineKind.DECLARATIONS
         else:
             kind = LineKind.CODE

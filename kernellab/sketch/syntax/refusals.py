@@ -10,6 +10,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from kernellab.records import Diagnostic
 from kernellab.sketch.syntax.layout import LogicalLine
 from kernellab.sketch.syntax.messages import diagnostic, nearest
+from kernellab.sketch.syntax.words import DECLARATIONS
 
 # ruff: noqa: E501 - one entry a line reads as a table
 _WORDS = {
@@ -70,7 +71,7 @@ def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) ->
     what = f"Expected {wanted}, but {found} here." if wanted else f"'{error.token}' is not expected here."
     if error.token.type == "$END" and not wanted:
         what = "The statement is not complete."
-    near = nearest(line.text.split()[0], ("sketch", "for", "symbols", "tensors", "constexpr", "require", "opaque"))
+    near = nearest(line.text.split()[0], ("sketch", "for", *DECLARATIONS))
     return diagnostic("syntax", row, col, what=what, remedy=str(near or "Complete or correct this statement."))
 
 

@@ -1,5 +1,5 @@
 /**
- * Highlighting of the Unified Sketch: a tokenizer by line, after kernellab/sketch/grammar.lark and layout.py.
+ * Highlighting of the Unified Sketch: a tokenizer by line, after kernellab/sketch/syntax/grammar.lark and layout.py.
  *
  * It only colours. Whatever is wrong is said by the kernel's checker, so an unknown operation is coloured as a call and
  * no list of operations has to be kept in step here. Names are coloured by what they were declared as: a tensor (global
@@ -8,8 +8,9 @@
 
 import { LanguageSupport, StreamLanguage, type StringStream } from "@codemirror/language";
 import { tags } from "@lezer/highlight";
+import { ATOMS, BLOCKS, DECLARATIONS, KEYWORDS, ROLES, TYPES } from "./words";
 
-type Section = "symbols" | "tensors" | "constexpr" | "require" | "opaque";
+type Section = (typeof DECLARATIONS)[number];
 type Sort = "tensor" | "symbol" | "constant";
 
 interface State {
@@ -31,12 +32,12 @@ interface State {
   first: string;
 }
 
-const KEYWORDS = new Set(["sketch", "for", "in", "range", "if", "elif", "else", "and", "or", "not"]);
-const BLOCKS = new Set(["for", "if", "elif", "else"]);
-const ATOMS = new Set(["true", "True", "false", "False", "None", "inf"]);
-const TYPES = new Set(["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]);
-const ROLES = new Set(["in", "out", "inout", "temp"]);
-const SECTION = /^(symbols|tensors|constexpr|require|opaque)(?=\s*:)/;
+const KEYWORD = new Set<string>(KEYWORDS);
+const BLOCK = new Set<string>(BLOCKS);
+const ATOM = new Set<string>(ATOMS);
+const TYPE = new Set<string>(TYPES);
+const ROLE = new Set<string>(ROLES);
+const SECTION = new RegExp(`^(${DECLARATIONS.join("|")})(?=\\s*:)`);
 /** `library.mm` is one name. */
 const NAME = /^(?:library\.[A-Za-z_]\w*|[A-Za-z_]\w*)/;
 const NUMBER = /^(?:0[xX][0-9A-Fa-f]+|\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?/;
@@ -142,10 +143,10 @@ function name(stream: StringStream, state: State): string {
     state.names = new Map();
     return "definition(className)";
   }
-  if (TYPES.has(word) && !stream.match(/^\s*=/, false)) return "typeName";
-  if (state.section === "tensors" && state.depth === 0 && !expected && ROLES.has(word)) return "modifier";
-  if (KEYWORDS.has(word) && !(word === "sketch" && state.depth)) return "keyword";
-  if (ATOMS.has(word)) return "atom";
+  if (TYPE.has(word) && !stream.match(/^\s*=/, false)) return "typeName";
+  if (state.section === "tensors" && state.depth === 0 && !expected && ROLE.has(word)) return "modifier";
+  if (KEYWORD.has(word) && !(word === "sketch" && state.depth)) return "keyword";
+  if (ATOM.has(word)) return "atom";
   const sort = state.section && state.depth === 0 && expected ? DECLARES[state.section] : null;
   if (sort) {
     state.names = new Map(state.names).set(word, sort);
@@ -175,7 +176,7 @@ export const sketchLanguage = StreamLanguage.define<State>({
   indent: (state, textAfter, { unit }) => {
     if (textAfter.startsWith("}")) return 0;
     if (/^(elif|else)\b/.test(textAfter)) return Math.max(0, state.indent - unit);
-    const opens = state.previous === "{" || (state.previous === ":" && BLOCKS.has(state.first));
+    const opens = state.previous === "{" || (state.previous === ":" && BLOCK.has(state.first));
     return opens ? state.indent + unit : state.indent;
   },
 });

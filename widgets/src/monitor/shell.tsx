@@ -3,7 +3,7 @@ import type { ComponentChild } from "preact";
 import { useRef } from "preact/hooks";
 import { save } from "../download";
 import { plural } from "../format";
-import { nameOf, typing } from "../keys";
+import { nameOf, passSave, typing } from "../keys";
 import { Notices } from "../notices";
 import { Tooltip } from "../tooltip";
 import { Button, Tip } from "../ui";
@@ -46,7 +46,8 @@ export function Monitor({ view }: { view: MonitorView }) {
   const root = useRef<HTMLDivElement>(null);
   const head = view.state.head.value;
   const keys = (event: KeyboardEvent) => {
-    if (!event.ctrlKey && !event.metaKey && !event.altKey && !typing(event.target) && root.current) {
+    if (root.current && passSave(event, root.current)) event.preventDefault();
+    else if (!event.ctrlKey && !event.metaKey && !event.altKey && !typing(event.target) && root.current) {
       const key = nameOf(event);
       const panel = PANELS[Number(key) - 1];
       if (panel) view.panel.value = panel.id;

@@ -216,6 +216,7 @@ function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; 
       <span class="kl-dim">{row.author}</span>
       <span class="kl-candidate-note">
         {row.best && <strong class="kl-good">best </strong>}
+        {row.tied && <span class="kl-dim">tied </span>}
         {row.note}
       </span>
     </>

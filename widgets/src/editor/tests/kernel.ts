@@ -2,8 +2,8 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Act, Ask, FromKernel, ToKernel, Traits } from "../../protocol";
-import { type Model, View } from "../../view";
+import type { Act, Ask, FromKernel, Traits } from "../../protocol";
+import { type Model, type ToKernel, View } from "../../view";
 
 const FIXTURES = join(import.meta.dirname, "../../../fixtures");
 

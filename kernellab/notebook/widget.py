@@ -1,0 +1,114 @@
+"""What the workbench and the monitor have in common: a widget with messages, a publisher, and a text for readers
+without a front end."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from kernellab.notebook.board.publisher import Publisher
+from kernellab.notebook.messages import Messages
+
+log = logging.getLogger("kernellab.notebook")
+
+_STATIC = Path(__file__).parent / "static"
+_UNBUILT = """export default {
+  render({ el }) { el.textContent = "kernellab's front end is not built: run `make widgets`, restart the kernel."; },
+};"""
+
+
+def script(name: str) -> Path | str:
+    """The bundle ``name``, or a module that says what to do in a checkout whose front end was not built."""
+    path = _STATIC / f"{name}.js"
+    return path if path.exists() else _UNBUILT
+
+
+def style(name: str) -> Path | str:
+    path = _STATIC / f"{name}.css"
+    return path if path.exists() else ""
+
+
+def by_page(comm: Any) -> None:
+    """Have the kernel take a page's messages on the subshell that the page names.
+
+    ipykernel 7.4 sends them to the subshell that was at work when the widget last published. Another page's subshell
+    may be that one, and it ends with its page, or with the comm by which a page asks for all widgets' states: every
+    message of every page is lost from then on.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda _data, named: named
+
+
+class Widget(anywidget.AnyWidget):
+    """A subclass sets what :meth:`_saved` and :meth:`_publish` need, calls ``super().__init__`` with its traits, and
+    :meth:`_start` when its messages can be answered."""
+
+    head = traitlets.Dict().tag(sync=True)
+    #: grows every few seconds while the kernel lives
+    beat = traitlets.Int().tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        self._closed = True
+        self._message = ""
+        super().__init__(**traits)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The view, and for readers without a front end the last state as text and as HTML."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        text, html = self._saved()
+        return {**data, "text/plain": text, "text/html": html}, metadata
+
+    def close(self) -> None:
+        """The view's end; what it shows is not affected."""
+        if self._closed:  # also called when the object is collected, perhaps half made
+            return
+        self._closed = True
+        self._publisher.close()
+        self._messages.close()
+        self._leave()
+        super().close()
+
+    def _start(self, messages: Messages) -> None:
+        """Answer messages from now on."""
+        by_page(self.comm)
+        self._messages = messages
+        self._publisher = Publisher(self._publish, beat=self._tick, failed=self._failed)
+        self.on_msg(messages.take)
+        self._closed = False
+
+    def _told(self, error: str) -> None:
+        """``error`` is what went wrong with the last decision, "" for nothing."""
+        self._message = error
+        self._publisher.poke()
+
+    def _tick(self) -> None:
+        self.beat += 1
+
+    def _failed(self, error: Exception) -> None:
+        log.error("the view %r could not be drawn", self, exc_info=error)
+        self.head = {**self.head, "message": f"The view failed: {type(error).__name__}: {error}"}
+
+    # -- a subclass's ----------------------------------------------------------------------------------------------
+
+    def _saved(self) -> tuple[str, str]:
+        """The last state as text and as HTML."""
+        raise NotImplementedError
+
+    def _publish(self) -> None:
+        """Set the traits to the state as it is; on the publisher's thread."""
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        """Stop following what is shown; the last state is published by then."""
+        raise NotImplementedError

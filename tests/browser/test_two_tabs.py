@@ -1,0 +1,63 @@
+"""One notebook in two pages of JupyterLab: both stay of use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed (pip install 'kernellab[dev]')")
+
+from board import SOON, Board
+from lab import CHROMIUM, Lab, no_errors, notebook
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (apt-get install chromium)"),
+]
+
+DESIGN = """%%kernel_design one --dsl cpp --roles designer=human --approve all --baseline eager
+import torch
+def reference(x):
+    return x * 2 + 1
+def inputs():
+    return torch.randn(64, 64)
+"""
+_PANEL = "window.jupyterapp.shell.currentWidget"
+#: a subshell of the kernel that ends while a page still sends to it
+_END_SUBSHELL = f"""async () => {{
+    const kernel = {_PANEL}.sessionContext.session.kernel;
+    const comms = [...kernel._comms.values()].filter(comm => comm.subshellId);
+    await kernel.requestDeleteSubshell({{subshell_id: comms[0].subshellId}}, true).done;
+    return comms.length;
+}}"""
+
+
+def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: Lab, workspace: Path) -> None:
+    notebook(workspace, "one.ipynb", "%load_ext kernellab", DESIGN)
+    page.open("one.ipynb")
+    no_errors(page.run(0))
+    no_errors(page.run(1))
+    board = Board(page.page, "one")
+    board.wait("waiting", SOON)
+
+    _control_s_saves(page, board)
+    page.save()
+    other = page.other("one.ipynb")
+    Board(other.page, "one").wait("waiting", SOON)
+    # JupyterLab ends one when a page has asked for all widgets' states; here at a moment that the test knows
+    assert other.page.evaluate(_END_SUBSHELL) > 0
+    assert page.page.evaluate(_END_SUBSHELL) > 0
+    board.root.get_by_role("button", name="Stop", exact=True).click()
+    board.wait("stopped", 20_000)
+    Board(other.page, "one").wait("stopped", 20_000)
+    assert board.root.get_by_text("Kernel busy").count() == 0
+
+
+def _control_s_saves(page: Lab, board: Board) -> None:
+    page.say("x = 1")
+    page.page.wait_for_function(f"{_PANEL}.context.model.dirty")
+    board.root.evaluate("root => root.focus()")
+    page.page.keyboard.press("ControlOrMeta+s")
+    page.page.wait_for_function(f"{_PANEL}.context.model.dirty === false", timeout=5_000)
