@@ -26,6 +26,7 @@ from kernellab.cli.language.lift import lift as _lift
 from kernellab.cli.language.sketch import sketch_app
 from kernellab.cli.language.tune import tune as _tune
 from kernellab.cli.lens import lens
+from kernellab.cli.mcp import mcp
 from kernellab.cli.memory import memory_app
 from kernellab.cli.model.profile import profile
 from kernellab.cli.output import say
@@ -86,6 +87,7 @@ app.add_typer(replay_app, name="replay")
 app.command()(bench)
 app.command()(evolve)
 app.command()(profile)
+app.command()(mcp)
 app.add_typer(run_app, name="evolve-run", hidden=True)
 app.command("bench-throughput", hidden=True)(throughput)
 # what lab does not know it hands on to JupyterLab

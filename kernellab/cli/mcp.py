@@ -1,0 +1,37 @@
+"""``kernellab mcp``: the tools for coding agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernellab.cli.output import say
+
+
+def mcp(
+    workspace: Annotated[
+        Path | None, typer.Option(help="The folder with tasks and journal; default: this one's.")
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve on loopback instead of the standard streams.")] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port of --http.")] = 8765,
+) -> int:
+    """Serve kernellab's tools to a coding agent (Claude Code, Codex, OpenCode, Gemini CLI, Jupyter AI ...).
+
+    Over HTTP a client sends the bearer token that is printed; KERNELLAB_MCP_TOKEN sets it. The agent may run tasks of
+    the workspace and start sessions there, as `kernellab verify` and `kernellab design` do.
+    """
+    from kernellab.session.config import find_workspace
+    from kernellab.tools.mcp_server import serve_http, serve_stdio
+
+    place = workspace if workspace is not None else find_workspace()
+    if not http:
+        serve_stdio(place)
+        return 0
+    token = os.environ.get("KERNELLAB_MCP_TOKEN") or secrets.token_urlsafe(24)
+    say(f"http://127.0.0.1:{port}/mcp/ with the header `Authorization: Bearer {token}`")
+    serve_http(place, port, token)
+    return 0

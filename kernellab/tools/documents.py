@@ -1,0 +1,178 @@
+"""Tools of what is written down: documents of the language, DSLs and patterns; chips; the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+
+
+def documents(workspace: Path) -> dict[str, Path]:
+    """Every document by its name, ``language/overview.md``; a workspace's own goes before the installation's."""
+    from kernellab.dsls.spec import knowledge_roots
+
+    found: dict[str, Path] = {}
+    for root in knowledge_roots(workspace):
+        for path in sorted([*root.rglob("*.md"), *root.rglob("examples/*/*.py")]):
+            found.setdefault(path.relative_to(root).as_posix(), path)
+    return found
+
+
+class SearchRequest(Request):
+    words: str = Field(description="What to look for, in a few words.")
+    limit: int = Field(6, ge=1, le=20)
+
+
+class Passage(BaseModel):
+    document: str
+    section: str
+    text: str
+
+
+class SearchResult(Result):
+    passages: list[Passage]
+
+
+@tool()
+def search_documents(context: Context, request: SearchRequest) -> SearchResult:
+    """Search the documents of the sketch language, the DSLs, chips and patterns; the nearest sections come first."""
+    from kernellab.knowledge.pages import read_page
+    from kernellab.knowledge.rank import scores
+
+    sections = [
+        (name, section.title, section.text)
+        for name, path in documents(context.workspace).items()
+        if path.suffix == ".md"
+        for section in read_page(path).sections
+    ]
+    rank = scores(request.words, [f"{name} {title} {text}" for name, title, text in sections])
+    order = sorted((i for i in range(len(sections)) if rank[i] > 0), key=lambda i: -rank[i])[: request.limit]
+    passages = [Passage(document=sections[i][0], section=sections[i][1], text=sections[i][2][:800]) for i in order]
+    names = ", ".join(dict.fromkeys(p.document for p in passages))
+    return SearchResult(
+        summary=f"Nearest: {names}." if passages else f"No document speaks of {request.words!r}.",
+        next="read_document gives a whole document, in pages." if passages else "list_documents names them all.",
+        passages=passages,
+    )
+
+
+class ReadRequest(Request):
+    document: str = Field(description="A document's name, such as language/overview.md.")
+    page: int = Field(default=1, ge=1)
+
+
+class ReadResult(Result):
+    text: Page
+
+
+@tool()
+def read_document(context: Context, request: ReadRequest) -> ReadResult:
+    """Read one document, in pages."""
+    from difflib import get_close_matches
+
+    known = documents(context.workspace)
+    if request.document not in known:
+        near = get_close_matches(request.document, known, 3, 0.3)
+        raise ToolError(
+            f"There is no document {request.document!r}.", f"Near it: {', '.join(near or list(known)[:5])}."
+        )
+    text = page_of(known[request.document].read_text(encoding="utf-8"), request.page)
+    rest = f"Page {text.page + 1} continues." if text.page < text.pages else ""
+    return ReadResult(summary=f"{request.document}, page {text.page} of {text.pages}.", next=rest, text=text)
+
+
+class ListRequest(Request):
+    folder: str = Field(default="", description="Only names that begin so: language/, dsl/triton/, hardware/ ...")
+
+
+class ListResult(Result):
+    names: list[str]
+
+
+@tool()
+def list_documents(context: Context, request: ListRequest) -> ListResult:
+    """List the documents by name."""
+    names = [name for name in documents(context.workspace) if name.startswith(request.folder)]
+    return ListResult(summary=f"{len(names)} documents.", next="Start with language/overview.md.", names=names)
+
+
+class ChipRequest(Request):
+    chip: str = Field(default="", description="A chip's name, such as h100; empty: this machine's for the DSL.")
+    dsl: str = Field(default="", description="triton, cpp or cuda_c; empty: triton with a GPU, else cpp.")
+
+
+class ChipResult(Result):
+    name: str
+    facts: Page
+
+
+@tool()
+def chip_facts(context: Context, request: ChipRequest) -> ChipResult:
+    """Facts of a chip: cores, memory levels, rates, and what is known to pay on it."""
+    from kernellab.dsls.machine import detect_target, named_chip
+    from kernellab.knowledge.loader import Knowledge
+    from kernellab.target import Backend, Target
+
+    if request.chip:
+        chip = named_chip(request.chip)
+        backend = Backend.CUDA if chip.kind == "gpu" else Backend.CPU
+        target = Target(request.dsl or ("triton" if chip.kind == "gpu" else "cpp"), backend, chip)
+    else:
+        target = detect_target(request.dsl or None)
+    passage = Knowledge.load(target, context.workspace).chip()
+    return ChipResult(
+        summary=f"{passage.title}, from {passage.source}.", name=target.chip.name, facts=page_of(passage.text)
+    )
+
+
+class MemoryRequest(Request):
+    task: str = Field(default="", description="A task's file or session: kernels of similar computations are found.")
+    words: str = Field(default="", description="Or words of a kernel's name, operations or rationale.")
+    dsl: str = Field(default="", description="Only kernels of this DSL.")
+    limit: int = Field(3, ge=1, le=10)
+
+
+class Remembered(BaseModel):
+    id: str
+    name: str
+    why: str
+    stale: str
+    sketch: str
+
+
+class MemoryResult(Result):
+    kernels: list[Remembered]
+
+
+@tool()
+def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
+    """Search the memory for kernels that were verified before: of a similar computation, or by words."""
+    from kernellab.memory.memory import Memory
+    from kernellab.memory.recall import place_named
+    from kernellab.session.config import memory_defaults
+    from kernellab.session.memory_use import by_task, by_words
+
+    if bool(request.task) == bool(request.words):
+        raise ToolError("search_memory takes either a task or words.", "Give one of them.")
+    place = place_named(memory_defaults(context.workspace).use)
+    memory = Memory.open_existing(context.workspace, place)
+    if memory is None:
+        return MemoryResult(
+            summary="The workspace has no memory yet.", next="`kernellab memory seed` loads the package's kernels.",
+            kernels=[],
+        )  # fmt: skip
+    if request.task:
+        found = by_task(memory, context.task(request.task), request.dsl, request.limit)
+    else:
+        found = by_words(memory, request.words, request.limit, context.workspace)
+    kernels = [
+        Remembered(id=f.kernel.id, name=f.kernel.name, why=f.why, stale=f.stale, sketch=(f.kernel.sketch or "")[:3000])
+        for f in found
+    ]
+    return MemoryResult(
+        summary=f"{len(kernels)} kernels." if kernels else "Nothing similar is remembered.",
+        next="A remembered kernel counts only after it is verified again." if kernels else "",
+        kernels=kernels,
+    )

@@ -1,0 +1,234 @@
+"""Tools of a kernel's source: rank it, verify it, look at what the compiler made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, Field
+
+from kernellab.records import Author, Evidence, Source, StageResult, StageState, Verdict
+from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+
+if TYPE_CHECKING:
+    from kernellab.lens.records import Lens
+    from kernellab.task import Task
+
+_TASK = "A task's Python file below the workspace, or the name of a session."
+#: rows of an error map and lines of a compiler's log in a result
+_ROWS = 16
+
+
+class SourceRequest(Request):
+    task: str = Field(description=_TASK)
+    files: dict[str, str] = Field(
+        default_factory=dict, description="The kernel's files by name; kernel.py defines kernel(...) or ModelNew."
+    )
+    path: str = Field(default="", description="Or the kernel's file or folder below the workspace.")
+    dsl: str = Field(default="", description="triton, cpp, cuda_c, tilelang ...; empty: detected.")
+    allow_library: bool = Field(False, description="Accept a kernel that calls library operators.")
+
+
+def source_of(context: Context, request: SourceRequest) -> Source:
+    """The source of a request. Raises ToolError: neither files nor a path, or both."""
+    from kernellab.dsls.detect import dsl_of
+    from kernellab.dsls.sources import read_source
+    from kernellab.session.edits import edited
+    from kernellab.verifier.protocol.option_words import plain_dsl
+
+    if bool(request.files) == bool(request.path):
+        raise ToolError("A kernel is either files or a path.", "Give files={'kernel.py': ...} or path.")
+    if request.path:
+        source = read_source(context.inside(request.path), request.dsl or None, plain_dsl())
+    else:
+        source = edited(None, dict(request.files), request.dsl or dsl_of(request.files) or plain_dsl())
+    return source.model_copy(update={"origin": Author.MODEL})
+
+
+class Failure(BaseModel):
+    """What a failed stage saw. Sizes, seeds and contents that the judge drew are not in it."""
+
+    signature: str = ""
+    at_own_sizes: bool = Field(False, description="Did it fail at the sizes of the task's own inputs?")
+    family: str = ""
+    first_wrong: list[int] = Field(default_factory=list)
+    got: str = ""
+    want: str = ""
+    wrong_fraction: float | None = None
+    error_map: list[str] = Field(default_factory=list)
+    compiler: list[str] = Field(default_factory=list)
+    remedy: str = ""
+
+
+class RankResult(Result):
+    ranked: bool
+    stage: str
+    time_ms: float | None
+    speedup: float | None = Field(description="Over eager, of a few paired calls.")
+    flags: list[str]
+    failure: Failure | None
+
+
+@tool()
+def rank_source(context: Context, request: SourceRequest) -> RankResult:
+    """Look at a kernel for about a second: plain errors and a rough time. It is no verdict."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.verifier import RankOptions
+
+    task, source = context.task(request.task), source_of(context, request)
+    options = RankOptions(allow_library=request.allow_library)
+    found = context.judge().rank(task, source, detect_target(source.dsl), options=options)
+    return RankResult(
+        summary=found.text or f"failed at {found.stage.value}: {found.reason}",
+        next="Verify it with verify_source." if found.ranked else "Fix what the failure shows.",
+        ranked=found.ranked,
+        stage=found.stage.value,
+        time_ms=found.time.median_ms if found.time else None,
+        speedup=found.paired.speedup if found.paired else None,
+        flags=found.flags,
+        failure=_failure(task, found.evidence, ""),
+    )
+
+
+class VerifyRequest(SourceRequest):
+    level: Literal["T0", "T1", "T2", "T3"] = Field(
+        "T2", description="T0 static only, T1 quick, T2 isolated, T3 sealed replay on a GPU."
+    )
+    compare_compile: bool = Field(False, description="Time it against torch.compile too.")
+
+
+class Ratio(BaseModel):
+    baseline: str
+    speedup: float
+    low: float
+    high: float
+    baseline_ms: float
+
+
+class VerifyResult(Result):
+    passed: bool
+    stage: str
+    trust: str
+    label: str
+    flags: list[str]
+    time_ms: float | None
+    ratios: list[Ratio]
+    bound_ms: float | None
+    bound_share: float | None
+    own_share: float | None
+    failure: Failure | None
+
+
+@tool()
+def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
+    """Verify a kernel against a task: right, honest and fast, by a judge in another process. Seconds to a minute."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.verifier.protocol.option_words import verify_options
+
+    task, source = context.task(request.task), source_of(context, request)
+    baselines = ["eager", "compile"] if request.compare_compile else ["eager"]
+    options = verify_options(baselines, request.level, 1, request.allow_library, source.dsl)
+    verdict = context.judge().verify(
+        task, source, detect_target(source.dsl), options=options, progress=_told(context), cancel=context.cancel
+    )
+    return verdict_result(task, verdict)
+
+
+def _told(context: Context) -> Callable[[StageResult], None]:
+    def tell(part: StageResult) -> None:
+        state = "" if part.state is StageState.RUNNING else f" {part.state.value}"
+        context.progress(f"{part.name.value}{state} {part.note}".strip())
+
+    return tell
+
+
+def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
+    """A verdict as an agent sees it."""
+    from kernellab.verifier.protocol.remedies import remedy
+
+    slower = verdict.passed and verdict.speedup is not None and verdict.speedup < 1
+    following = "Eager is faster: improve it, or keep eager." if slower else "Submit it to a session, or improve it."
+    return VerifyResult(
+        summary=f"{'passed' if verdict.passed else f'failed at {verdict.stage.value}'}, {verdict.trust.value}: "
+        f"{'; '.join(filter(None, [verdict.text, verdict.bound_text, verdict.reason]))}",
+        next=following if verdict.passed else remedy(verdict) or "Fix what the failure shows.",
+        passed=verdict.passed,
+        stage=verdict.stage.value,
+        trust=verdict.trust.value,
+        label=verdict.label,
+        flags=list(verdict.flags),
+        time_ms=verdict.time.median_ms if verdict.time else None,
+        ratios=[
+            Ratio(baseline=c.baseline, speedup=c.speedup, low=c.low, high=c.high, baseline_ms=c.baseline_time.median_ms)
+            for c in verdict.comparisons
+        ],
+        bound_ms=verdict.sol_ms,
+        bound_share=verdict.bound_share,
+        own_share=verdict.own_share,
+        failure=_failure(task, verdict.evidence, remedy(verdict) or ""),
+    )
+
+
+def _failure(task: Task, evidence: Evidence | None, remedy: str) -> Failure | None:
+    if evidence is None:
+        return None
+    own = bool(evidence.sizes) and dict(evidence.sizes) == dict(task.module().default_sizes())
+    return Failure(
+        signature=evidence.signature or "",
+        at_own_sizes=own,
+        family=evidence.family or "",
+        first_wrong=list(evidence.first_wrong or []) if own else [],
+        got=str(evidence.got) if evidence.got is not None else "",
+        want=str(evidence.want) if evidence.want is not None else "",
+        wrong_fraction=evidence.wrong_fraction,
+        error_map=evidence.error_map[:_ROWS],
+        compiler=[f"{line.place}: {line.message}" for line in evidence.compiler[:_ROWS]],
+        remedy=remedy,
+    )
+
+
+class LensRequest(SourceRequest):
+    chip: str = Field(default="", description="The GPU to compile for: h100, a100 ...; empty: this machine's.")
+    level: str = Field(default="", description="A text to show: ttir, ttgir, llir, ptx, sass, gimple, asm.")
+    page: int = Field(default=1, ge=1)
+
+
+class Figure(BaseModel):
+    name: str
+    value: str
+    sentence: str
+    kernel: str = ""
+
+
+class LensResult(Result):
+    target: str
+    facts: list[Figure]
+    levels: list[str]
+    text: Page | None
+    notes: list[str]
+
+
+@tool()
+def lens(context: Context, request: LensRequest) -> LensResult:
+    """Show what the compiler made of a kernel: registers, spills, vector width, and one text of it. Nothing is run."""
+    found = _look(context, request)
+    level = found.level(request.level) if request.level else None
+    if request.level and level is None:
+        raise ToolError(f"There is no level {request.level!r} here.", f"Levels: {', '.join(found.names)}.")
+    return LensResult(
+        summary=f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in found.facts[:8]) + ".",
+        next=f"level={found.names[-1]} shows that text." if found.names and level is None else "",
+        target=found.target,
+        facts=[Figure(name=f.name, value=f.value, sentence=f.sentence, kernel=f.kernel) for f in found.facts],
+        levels=found.names,
+        text=page_of(level.text, request.page) if level is not None else None,
+        notes=list(found.notes),
+    )
+
+
+def _look(context: Context, request: LensRequest) -> Lens:
+    from kernellab.dsls.machine import named_chip
+    from kernellab.lens import look
+
+    chip = named_chip(request.chip) if request.chip else None
+    return look(source_of(context, request), context.task(request.task), chip)

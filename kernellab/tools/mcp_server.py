@@ -1,0 +1,318 @@
+"""The tools over the Model Context Protocol: ``kernellab mcp``, on the official SDK (extra ``agents``).
+
+Tools come with input and output schemas; documents, sessions' sketches and verdicts are resources, the roles' briefs
+prompts. Progress is sent while a kernel is judged; a cancelled request ends the judge. The SDK's versions 1.24 and 2.x
+differ in how handlers are registered and in the names of Python fields, so what is sent is made as the wire has it and
+checked by whichever is installed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kernellab.errors import KernellabError
+from kernellab.tools.documents import documents
+from kernellab.tools.tool import Context, Tool, ToolError, call, tools
+
+INSTRUCTIONS = (
+    "kernellab designs, checks and judges compute kernels. Work in this order: describe_task, read_document "
+    "language/overview.md, write a sketch, check_sketch, gate_sketch, cost_sketch, then lower_sketch or code by hand, "
+    "verify_source, lens. The verdict comes from a judge in another process: a kernel that is fast only when it is "
+    "watched fails."
+)
+Wire = dict[str, Any]
+#: reports progress: the number of steps so far, and a sentence
+Report = Callable[[float, str], Awaitable[None]]
+_DOCUMENT = "kernellab://documents/"
+_SESSION = "kernellab://sessions/"
+#: parts of a session that are resources
+_PARTS = ("sketch", "source", "verdict")
+_ROLES = ("designer", "coder", "conductor")
+
+
+class Handlers:
+    """What the server answers, as the wire has it; nothing of an SDK's version."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    async def list_tools(self) -> Wire:
+        return {"tools": [_described(one) for one in tools().values()]}
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], report: Report) -> Wire:
+        """The result with its text; what a tool cannot do is a result that says so, with the remedy."""
+        import anyio
+        from anyio.from_thread import run as run_in_loop
+
+        cancel = threading.Event()
+        steps = 0
+
+        def progress(sentence: str) -> None:
+            nonlocal steps
+            steps += 1
+            if not cancel.is_set():
+                run_in_loop(report, float(steps), sentence)
+
+        context = self.context.of_call(progress, cancel)
+        try:
+            result = await anyio.to_thread.run_sync(lambda: call(name, arguments, context), abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            cancel.set()
+            raise
+        except KernellabError as error:
+            return {"content": [_text(f"{error.message}\n-> {error.remedy}".rstrip("\n->"))], "isError": True}
+        except Exception as error:  # the server outlives a fault of one tool
+            return {"content": [_text(f"{name} failed: {type(error).__name__}: {error}")], "isError": True}
+        plain = result.model_dump(mode="json")
+        return {"content": [_text(json.dumps(plain, indent=1))], "structuredContent": plain, "isError": False}
+
+    async def list_resources(self) -> Wire:
+        from kernellab.session import sessions
+
+        rows = [
+            {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown"}
+            for name in documents(self.context.workspace)
+        ]
+        for session in sessions(self.context.workspace)[-20:]:
+            rows += [
+                {"uri": f"{_SESSION}{session}/{part}", "name": f"{session}: {part}", "mimeType": "text/plain"}
+                for part in _PARTS
+            ]
+        return {"resources": rows}
+
+    async def read_resource(self, uri: str) -> Wire:
+        """Raises ToolError: there is no such resource."""
+        if uri.startswith(_DOCUMENT):
+            path = documents(self.context.workspace).get(uri.removeprefix(_DOCUMENT))
+            if path is not None:
+                return _contents(uri, path.read_text(encoding="utf-8"))
+        if uri.startswith(_SESSION):
+            name, _, part = uri.removeprefix(_SESSION).rpartition("/")
+            text = _of_session(self.context, name, part)
+            if text:
+                return _contents(uri, text)
+        raise ToolError(f"There is no resource {uri!r}.", "resources/list names them all.")
+
+    async def list_prompts(self) -> Wire:
+        argument = {"name": "session", "description": "A session's name.", "required": True}
+        return {
+            "prompts": [
+                {"name": role, "description": f"The brief of the {role}'s next turn.", "arguments": [argument]}
+                for role in _ROLES
+            ]
+        }
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> Wire:
+        """Raises ToolError: there is no such role, or no session is named. SessionError: it has nothing to work on."""
+        import anyio
+
+        if name not in _ROLES or "session" not in arguments:
+            raise ToolError(f"The prompt {name!r} needs a role and a session.", f"Roles: {', '.join(_ROLES)}.")
+        session = self.context.session(arguments["session"])
+        brief = await anyio.to_thread.run_sync(lambda: session.brief(name))
+        return {"messages": [{"role": "user", "content": _text(brief)}]}
+
+
+def _described(one: Tool) -> Wire:
+    return {
+        "name": one.name,
+        "description": one.description,
+        "inputSchema": one.request.model_json_schema(),
+        "outputSchema": one.result.model_json_schema(),
+        "annotations": {"readOnlyHint": not one.changes, "destructiveHint": False},
+    }
+
+
+def _text(text: str) -> Wire:
+    return {"type": "text", "text": text}
+
+
+def _contents(uri: str, text: str) -> Wire:
+    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}
+
+
+def _of_session(context: Context, name: str, part: str) -> str:
+    from kernellab.tools.judging import verdict_result
+
+    session = context.session(name)
+    state = session.state
+    candidate = state.candidate()
+    if part == "sketch":
+        turn = state.sketch_turn()
+        return (turn.sketch or "") if turn else ""
+    if part == "source" and candidate is not None:
+        return "\n".join(f"==== {file}\n{text}" for file, text in candidate.source.files.items())
+    if part == "verdict":
+        found = next((t.verdict for t in reversed(state.path()) if t.verdict), None)
+        return verdict_result(context.task(name), found).model_dump_json(indent=1) if found else ""
+    return ""
+
+
+# -- the SDK -----------------------------------------------------------------------------------------------------------
+
+
+def sdk_version() -> str:
+    """The installed SDK's version; "" where there is none."""
+    try:
+        return version("mcp")
+    except PackageNotFoundError:
+        return ""
+
+
+def make_server(handlers: Handlers) -> Any:
+    """A server of the installed SDK.
+
+    Raises:
+        ToolError: the SDK is not installed, or too old.
+    """
+    installed = sdk_version()
+    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    if numbers < (1, 24):
+        state = f"mcp {installed} is too old" if installed else "The package mcp is not installed"
+        raise ToolError(f"{state}; `kernellab mcp` needs 1.24 or newer.", "pip install 'kernellab[agents]'")
+    return _server_of_2(handlers) if numbers >= (2, 0) else _server_of_1(handlers)
+
+
+def _server_of_2(handlers: Handlers) -> Any:
+    import mcp_types as types
+    from mcp.server.lowlevel import Server
+
+    async def list_tools(ctx: Any, params: Any) -> Any:
+        return types.ListToolsResult.model_validate(await handlers.list_tools())
+
+    async def call_tool(ctx: Any, params: Any) -> Any:
+        async def report(steps: float, sentence: str) -> None:
+            await ctx.session.report_progress(steps, None, sentence)
+
+        return types.CallToolResult.model_validate(
+            await handlers.call_tool(params.name, params.arguments or {}, report)
+        )
+
+    async def list_resources(ctx: Any, params: Any) -> Any:
+        return types.ListResourcesResult.model_validate(await handlers.list_resources())
+
+    async def read_resource(ctx: Any, params: Any) -> Any:
+        return types.ReadResourceResult.model_validate(await handlers.read_resource(str(params.uri)))
+
+    async def list_prompts(ctx: Any, params: Any) -> Any:
+        return types.ListPromptsResult.model_validate(await handlers.list_prompts())
+
+    async def get_prompt(ctx: Any, params: Any) -> Any:
+        return types.GetPromptResult.model_validate(await handlers.get_prompt(params.name, params.arguments or {}))
+
+    return Server(
+        "kernellab", version=version("kernellab"), instructions=INSTRUCTIONS,
+        on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
+        on_read_resource=read_resource, on_list_prompts=list_prompts, on_get_prompt=get_prompt,
+    )  # fmt: skip
+
+
+def _server_of_1(handlers: Handlers) -> Any:
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+    server: Any = Server("kernellab", version=version("kernellab"), instructions=INSTRUCTIONS)
+
+    async def report(steps: float, sentence: str) -> None:
+        context = server.request_context
+        token = context.meta.progressToken if context.meta else None
+        if token is not None:
+            await context.session.send_progress_notification(token, steps, None, sentence)
+
+    def answers(request: Any, result: Any, answer: Callable[[Any], Awaitable[Wire]]) -> None:
+        async def handle(message: Any) -> Any:
+            return types.ServerResult(result.model_validate(await answer(message.params)))
+
+        server.request_handlers[request] = handle
+
+    async def call_tool(params: Any) -> Wire:
+        return await handlers.call_tool(params.name, params.arguments or {}, report)
+
+    answers(types.ListToolsRequest, types.ListToolsResult, lambda params: handlers.list_tools())
+    answers(types.CallToolRequest, types.CallToolResult, call_tool)
+    answers(types.ListResourcesRequest, types.ListResourcesResult, lambda params: handlers.list_resources())
+    answers(types.ReadResourceRequest, types.ReadResourceResult, lambda p: handlers.read_resource(str(p.uri)))
+    answers(types.ListPromptsRequest, types.ListPromptsResult, lambda params: handlers.list_prompts())
+    answers(types.GetPromptRequest, types.GetPromptResult, lambda p: handlers.get_prompt(p.name, p.arguments or {}))
+    return server
+
+
+# -- transports --------------------------------------------------------------------------------------------------------
+
+
+def serve_stdio(workspace: Path) -> None:
+    """Serves one client on the standard streams until it closes them. What tasks print goes to stderr.
+
+    Raises:
+        ToolError: the SDK is not installed.
+    """
+    import anyio
+
+    context = Context(workspace)
+    server = make_server(Handlers(context))
+
+    async def serve() -> None:
+        from mcp.server.stdio import stdio_server
+
+        # a print of a task's file would break the protocol: the client's stream is known to the server alone
+        wire = os.dup(1)
+        os.dup2(2, 1)
+        out = anyio.wrap_file(
+            io.TextIOWrapper(os.fdopen(wire, "wb", buffering=0), encoding="utf-8", write_through=True)
+        )
+        stdin = anyio.wrap_file(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"))
+        async with stdio_server(stdin, out) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    try:
+        anyio.run(serve)
+    finally:
+        context.close()
+
+
+def http_app(context: Context, token: str) -> Any:
+    """The server as an ASGI application at ``/mcp``, for requests with the bearer ``token``."""
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Mount
+
+    local = ["127.0.0.1:*", "localhost:*", "[::1]:*"]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True, allowed_hosts=local, allowed_origins=[f"http://{host}" for host in local]
+    )
+    manager = StreamableHTTPSessionManager(app=make_server(Handlers(context)), security_settings=security)
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        sent = dict(scope["headers"]).get(b"authorization", b"")
+        if not hmac.compare_digest(sent, f"Bearer {token}".encode()):
+            refusal = PlainTextResponse("The bearer token that `kernellab mcp --http` printed is missing.", 401)
+            await refusal(scope, receive, send)
+            return
+        await manager.handle_request(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> Any:
+        async with manager.run():
+            yield
+        context.close()
+
+    return Starlette(routes=[Mount("/mcp", app=guarded)], lifespan=lifespan)
+
+
+def serve_http(workspace: Path, port: int, token: str) -> None:
+    """Serves clients on loopback until it is interrupted. Raises ToolError: the SDK is not installed."""
+    import uvicorn
+
+    uvicorn.run(http_app(Context(workspace), token), host="127.0.0.1", port=port, log_level="warning")

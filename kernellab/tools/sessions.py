@@ -1,0 +1,230 @@
+"""Tools of design sessions: begin one, look at its turns, put work into it, decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, Field
+
+from kernellab.errors import SessionError, counted
+from kernellab.tools.judging import VerifyResult, verdict_result
+from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+
+if TYPE_CHECKING:
+    from kernellab.session import Session
+
+_SESSION = "A session's name or id."
+#: seconds that a tool waits for the turns that follow
+PATIENCE = 120.0
+
+
+class Nothing(Request):
+    pass
+
+
+class SessionsResult(Result):
+    sessions: list[str]
+    runs: list[str]
+
+
+@tool()
+def list_sessions(context: Context, request: Nothing) -> SessionsResult:
+    """List the workspace's design sessions and searches, oldest first."""
+    from kernellab.evolve.run import runs
+    from kernellab.session import sessions
+
+    found, searches = sessions(context.workspace), runs(context.workspace)
+    return SessionsResult(
+        summary=f"{counted(len(found), 'session')} and {counted(len(searches), 'search', 'searches')}.",
+        next="session_state shows one." if found else "begin_session starts one.",
+        sessions=found[-50:],
+        runs=searches[-50:],
+    )
+
+
+class BeginRequest(Request):
+    task: str = Field(description="A task's Python file below the workspace.")
+    dsl: str = Field(default="", description="triton, cpp or cuda_c; empty: triton with a GPU, else cpp.")
+    name: str = Field(default="", description="The session's name; empty: the task's.")
+    roles: dict[str, str] = Field(default_factory=dict, description="For example {'coder': 'human'}; empty: rules.")
+
+
+class TurnLine(BaseModel):
+    number: int
+    role: str
+    author: str
+    line: str
+
+
+class SessionResult(Result):
+    name: str
+    status: str
+    turns: list[TurnLine]
+    question: str = Field(default="", description="What the session asks, where it waits.")
+    best: str = Field(default="", description="Figures of the fastest verified kernel.")
+
+
+@tool(changes=True)
+def begin_session(context: Context, request: BeginRequest) -> SessionResult:
+    """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question."""
+    from kernellab.session import design
+
+    task = context.task(request.task)
+    session = design(
+        task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
+        workspace=context.workspace,
+    )  # fmt: skip
+    return _rested(context, session)
+
+
+class SessionRequest(Request):
+    session: str = Field(description=_SESSION)
+
+
+@tool()
+def session_state(context: Context, request: SessionRequest) -> SessionResult:
+    """The state of a session: its turns in a line each, what it asks, the best kernel."""
+    return _state(context.session(request.session))
+
+
+def _state(session: Session) -> SessionResult:
+    from kernellab.session.record.view import turn_line
+
+    state = session.state
+    best = state.best()
+    question = state.question
+    lines = [
+        TurnLine(number=t.number, role=t.role.value, author=t.author.value, line=turn_line(t)[:300])
+        for t in session.turns
+    ]
+    return SessionResult(
+        summary=f"{session.name}: {session.status.value}. {session.reason}".strip(),
+        next="turn_detail shows a turn's sketch, source or verdict.",
+        name=session.name,
+        status=session.status.value,
+        turns=lines[-30:],
+        question=f"{question.text} {question.answer}" if question is not None else "",
+        best=best.verdict.text if best is not None and best.verdict is not None else "",
+    )
+
+
+def _rested(context: Context, session: Session) -> SessionResult:
+    """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn."""
+    from kernellab.session.record.view import turn_line
+
+    told: list[str] = []
+
+    def tell(changed: Session) -> None:
+        line = turn_line(changed.turns[-1]) if changed.turns else ""
+        if line and told[-1:] != [line]:
+            told.append(line)
+            context.progress(line)
+
+    end = session.subscribe(tell)
+    try:
+        session.wait(PATIENCE)
+    except SessionError:
+        pass  # its state says that it still works
+    finally:
+        end()
+    return _state(session)
+
+
+class TurnRequest(SessionRequest):
+    turn: int = Field(ge=1, description="The turn's number.")
+    what: Literal["sketch", "source", "verdict", "rationale"] = "verdict"
+    file: str = Field(default="", description="A file of the source; empty: the one that holds the kernel.")
+    page: int = Field(default=1, ge=1)
+
+
+class TurnResult(Result):
+    text: Page | None = None
+    files: list[str] = Field(default_factory=list)
+    verdict: VerifyResult | None = None
+
+
+@tool()
+def turn_detail(context: Context, request: TurnRequest) -> TurnResult:
+    """One turn's sketch, source, verdict or rationale."""
+    from kernellab.session.edits import main_file
+
+    session = context.session(request.session)
+    turn = session.state.turn(request.turn)
+    head = f"Turn {turn.number}, {turn.role.value} by {turn.author.value}."
+    if request.what == "verdict" and turn.verdict is not None:
+        task = context.task(request.session)
+        return TurnResult(summary=head, verdict=verdict_result(task, turn.verdict))
+    if request.what == "source" and turn.candidate is not None:
+        source = turn.candidate.source
+        name = request.file or main_file(source)
+        if name not in source.files:
+            raise ToolError(f"The source has no file {name!r}.", f"Its files: {', '.join(source.files)}.")
+        return TurnResult(summary=head, text=page_of(source.files[name], request.page), files=list(source.files))
+    text = {"sketch": turn.sketch, "rationale": turn.rationale or turn.error}.get(request.what)
+    if not text:
+        raise ToolError(f"Turn {turn.number} has no {request.what}.", "session_state lists what each turn did.")
+    return TurnResult(summary=head, text=page_of(text, request.page))
+
+
+class SubmitSketchRequest(SessionRequest):
+    sketch: str = Field(description="The sketch's text; it is a Designer's turn, and code and verdict follow.")
+
+
+@tool(changes=True)
+def submit_sketch(context: Context, request: SubmitSketchRequest) -> SessionResult:
+    """Put a sketch into a session as a Designer's turn. The Coder and the Verifier follow."""
+    session = context.session(request.session, resume=True)
+    session.edit_sketch(request.sketch)
+    return _rested(context, session)
+
+
+class SubmitSourceRequest(SessionRequest):
+    files: dict[str, str] = Field(description="Files of the kernel by name; those that are not named stay.")
+
+
+@tool(changes=True)
+def submit_source(context: Context, request: SubmitSourceRequest) -> SessionResult:
+    """Put code into a session as a Coder's turn. The Verifier follows."""
+    if not request.files:
+        raise ToolError("There is no file in it.", "Give files={'kernel.py': ...}.")
+    session = context.session(request.session, resume=True)
+    session.edit_source(dict(request.files))
+    return _rested(context, session)
+
+
+class RouteRequest(SessionRequest):
+    to: Literal["coder", "designer", "finish", "stop"]
+    suggestion: str = Field(default="", description="What that role should do.")
+
+
+@tool(changes=True)
+def propose_route(context: Context, request: RouteRequest) -> SessionResult:
+    """Send a session's work to a role, with a suggestion: a Conductor's turn."""
+    session = context.session(request.session, resume=True)
+    session.redirect(request.to, request.suggestion)
+    return _rested(context, session)
+
+
+class NoteRequest(SessionRequest):
+    role: Literal["designer", "coder", "conductor"]
+    text: str
+
+
+@tool(changes=True)
+def leave_note(context: Context, request: NoteRequest) -> SessionResult:
+    """Leave a note that a role reads in each of its turns; rules read no prose."""
+    session = context.session(request.session, resume=True)
+    session.note(request.role, request.text)
+    return _state(session)
+
+
+class ForkRequest(SessionRequest):
+    turn: int = Field(ge=1)
+
+
+@tool(changes=True)
+def fork_session(context: Context, request: ForkRequest) -> SessionResult:
+    """Set a session's head to an earlier turn and pause; what came after it stays in the tree."""
+    session = context.session(request.session, resume=True)
+    session.fork(request.turn)
+    return _state(session)

@@ -1,0 +1,246 @@
+"""Tools of a task and of the sketch language: describe, check, gate, cost, lower."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from kernellab.errors import KernellabError, counted
+from kernellab.records import Diagnostic, GateState
+from kernellab.tools.tool import Context, Page, Request, Result, page_of, tool
+
+if TYPE_CHECKING:
+    from kernellab.target import Target
+    from kernellab.task import Task
+
+_TASK = "A task's Python file below the workspace, or the name of a session."
+_DSL = "triton, cpp or cuda_c; empty: triton with a GPU, else cpp."
+
+
+class TaskRequest(Request):
+    task: str = Field(description=_TASK)
+    dsl: str = Field(default="", description=_DSL)
+
+
+class Argument(BaseModel):
+    name: str
+    kind: str
+    dtype: str
+    shape: list[str]
+    value: float | bool | None = None
+
+
+class TaskResult(Result):
+    name: str
+    arguments: list[Argument]
+    outputs: list[Argument]
+    dims: dict[str, str] = Field(description="Each Dim with its range.")
+    precision: str
+    tolerance: str
+    domain: dict[str, str]
+    target: str
+    bound_ms: float | None = Field(None, description="Speed-of-light bound at the task's own sizes on a CPU, in ms.")
+    reference: Page
+
+
+@tool()
+def describe_task(context: Context, request: TaskRequest) -> TaskResult:
+    """Describe a task: arguments with symbolic shapes and dtypes, dims, outputs, precision, the chip and its bound."""
+    from kernellab.dsls.machine import detect_target
+
+    task = context.task(request.task)
+    target = detect_target(request.dsl or None)
+    arguments = [
+        Argument(name=a.name, kind=a.kind.value, dtype=a.dtype, shape=[str(e) for e in a.shape], value=a.value)
+        for a in task.args
+    ]
+    outputs = [
+        Argument(name=f"output {n}", kind="tensor", dtype=o.dtype, shape=[str(e) for e in o.shape])
+        for n, o in enumerate(task.outputs)
+    ]
+    inputs = ", ".join(f"{a.name}[{', '.join(a.shape)}] {a.dtype}" for a in arguments)
+    return TaskResult(
+        summary=f"{task.name}({inputs}) on {target}.",
+        next="Read the document language/overview.md, write a sketch, and gate it with gate_sketch.",
+        name=task.name,
+        arguments=arguments,
+        outputs=outputs,
+        dims={dim.name: f"{dim.min} to {dim.max}" for dim in task.dims},
+        precision=str(task.precision),
+        tolerance=str(task.tolerance),
+        domain={name: str(domain) for name, domain in task.domain.items()},
+        target=str(target),
+        bound_ms=_bound(task, target),
+        reference=page_of(task.text),
+    )
+
+
+def _bound(task: Task, target: Target) -> float | None:
+    """The bound by this machine's measured rates; None for a device, whose rates the judge measures with a verdict."""
+    from kernellab.target import Backend
+    from kernellab.verifier.audit.bound import speed_of_light
+
+    if target.backend is not Backend.CPU:
+        return None
+    bound = speed_of_light(task, target.chip.cores)
+    return bound.ms if bound is not None else None
+
+
+class SketchRequest(Request):
+    sketch: str = Field(description="The sketch's text.")
+    constexpr: dict[str, int | float] = Field(default_factory=dict, description="Values of its constexprs by name.")
+    dsl: str = Field(default="", description=_DSL)
+
+
+class TaskSketchRequest(SketchRequest):
+    task: str = Field(description=_TASK)
+
+
+class Finding(BaseModel):
+    line: int
+    code: str
+    severity: str
+    message: str
+    remedy: str = ""
+
+
+class CheckResult(Result):
+    ok: bool
+    findings: list[Finding]
+
+
+@tool()
+def check_sketch(context: Context, request: SketchRequest) -> CheckResult:
+    """Check a sketch: syntax, shapes, races, bounds and memory, each finding with its line and remedy."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.sketch.check import check
+
+    chip = detect_target(request.dsl).chip if request.dsl else None
+    found = check(request.sketch, chip=chip, constexpr=request.constexpr)
+    findings = _findings(found.diagnostics)
+    return CheckResult(
+        summary="The sketch is legal." if found.ok else f"The sketch has {counted(len(findings), 'finding')}.",
+        next="Compare it with the reference: gate_sketch." if found.ok else "Fix the lines that the findings name.",
+        ok=found.ok,
+        findings=findings,
+    )
+
+
+def _findings(diagnostics: list[Diagnostic] | tuple[Diagnostic, ...]) -> list[Finding]:
+    return [
+        Finding(line=d.line, code=d.code, severity=d.severity, message=d.message, remedy=d.remedy)
+        for d in list(diagnostics)[:20]
+    ]
+
+
+class GateResult(Result):
+    state: str = Field(description="right, wrong, or why it was not run.")
+    sizes: dict[str, int] = Field(description="Sizes of the first case that is wrong.")
+    cases: int
+    findings: list[Finding]
+
+
+@tool()
+def gate_sketch(context: Context, request: TaskSketchRequest) -> GateResult:
+    """Run a sketch on small ragged shapes against the task's reference in float64, before any code exists."""
+    from kernellab.sketch.gate import gate
+
+    found = gate(request.sketch, context.task(request.task), constexpr=request.constexpr)
+    right = found.state is GateState.RIGHT
+    return GateResult(
+        summary=f"{found.state.value}: {found.reason}",
+        next="Lower it with lower_sketch, or submit it to a session." if right else "Fix the sketch, not the code.",
+        state=found.state.value,
+        sizes=found.sizes,
+        cases=found.cases,
+        findings=_findings(found.diagnostics),
+    )
+
+
+class CostRequest(TaskSketchRequest):
+    sizes: dict[str, int] = Field(default_factory=dict, description="Sizes of Dims; empty: the task's own.")
+
+
+class CostResult(Result):
+    time_ms: float | None = Field(description="Roofline estimate on this chip.")
+    bound_by: str
+    flops: dict[str, float]
+    bytes_unique: float
+    bytes_total: float
+    tile_bytes: int
+    parallelism: float
+    sizes: dict[str, int]
+    chip: str
+
+
+@tool()
+def cost_sketch(context: Context, request: CostRequest) -> CostResult:
+    """Count a sketch's operations and bytes at the task's sizes, and estimate its time on this chip."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.cost import cost
+    from kernellab.sketch.program.bind import bind
+
+    task, target = context.task(request.task), detect_target(request.dsl or None)
+    program = load_program(request.sketch)
+    binding = bind(program, task, dict(request.constexpr), target)
+    arguments = task.module().sample({**task.module().default_sizes(), **request.sizes})
+    sizes = {
+        **binding.fixed,
+        **{symbol: int(arguments[at].shape[dim]) for symbol, (at, dim) in binding.symbols.items()},
+    }
+    found = cost(program, sizes, dict(binding.constexpr), target.chip)
+    at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
+    return CostResult(
+        summary=f"At {at} on {target.chip.name}: {estimate}; {found.bytes_total:.4g} bytes loaded and stored, "
+        f"{found.bytes_unique:.4g} of them distinct.",
+        next="Traffic well above the distinct bytes means that tiles are read again.",
+        time_ms=found.time_ms,
+        bound_by=str(found.bound or ""),
+        flops=dict(found.flops),
+        bytes_unique=found.bytes_unique,
+        bytes_total=found.bytes_total,
+        tile_bytes=int(found.footprint),
+        parallelism=found.parallelism,
+        sizes=sizes,
+        chip=target.chip.name,
+    )
+
+
+class LowerRequest(TaskSketchRequest):
+    file: str = Field(default="", description="The file to show; empty: the one that holds the kernel.")
+    page: int = Field(default=1, ge=1)
+
+
+class LowerResult(Result):
+    dsl: str
+    files: dict[str, int] = Field(description="Characters of each file.")
+    file: str
+    text: Page
+
+
+@tool()
+def lower_sketch(context: Context, request: LowerRequest) -> LowerResult:
+    """Write a sketch as code in a DSL by the rules, and show one of its files."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.lowering import lower
+    from kernellab.session.edits import main_file
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.bind import bind
+
+    task, target = context.task(request.task), detect_target(request.dsl or None)
+    program = load_program(request.sketch)
+    source = lower(program, bind(program, task, dict(request.constexpr), target), target)
+    name = request.file or main_file(source)
+    if name not in source.files:
+        raise KernellabError(f"The lowered source has no file {name!r}.", f"Its files: {', '.join(source.files)}.")
+    return LowerResult(
+        summary=f"{source.dsl}: {', '.join(source.files)}.",
+        next="Submit the sketch to a session with submit_sketch; verify a changed source with verify_source.",
+        dsl=source.dsl,
+        files={file: len(text) for file, text in source.files.items()},
+        file=name,
+        text=page_of(source.files[name], request.page),
+    )

@@ -1,0 +1,233 @@
+"""A tool: its name, sentence, request and result; the table of all of them; and the call that checks both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernellab.errors import KernellabError, TaskError
+
+if TYPE_CHECKING:
+    from kernellab.session import Session
+    from kernellab.task import Task
+    from kernellab.verifier import Verifier
+
+#: modules whose functions are tools
+_MODULES = ("sketching", "documents", "judging", "sessions", "searching")
+#: characters of a page: about 3,000 tokens, so that a result stays under 4,000
+PAGE = 12_000
+#: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases
+MOST_VERDICTS = 200
+
+
+class ToolError(KernellabError):
+    """A tool was called with what it cannot take."""
+
+
+class Request(BaseModel):
+    """Arguments of a tool; a name that it does not have is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Result(BaseModel):
+    """What a tool gives; ``summary`` says what and why, ``next`` what may be done then."""
+
+    model_config = ConfigDict(frozen=True)
+
+    summary: str = Field(description="What came of it, in a sentence or two.")
+    next: str = Field(default="", description="What to do next.")
+
+
+class Page(BaseModel):
+    """A part of a long text."""
+
+    text: str
+    page: int = Field(default=1, description="Which page this is, from 1.")
+    pages: int = Field(default=1, description="How many there are.")
+
+
+@dataclass
+class Context:
+    """Where tools work: a workspace, and what is kept warm between calls.
+
+    ``progress`` gets a sentence as work goes on; ``cancel`` ends it. Tools of one context may run in several threads:
+    the judge serves one verification at a time.
+    """
+
+    workspace: Path
+    progress: Callable[[str], None] = lambda text: None
+    cancel: threading.Event = field(default_factory=threading.Event)
+    _shared: _Shared = field(default_factory=lambda: _Shared())
+
+    def of_call(self, progress: Callable[[str], None], cancel: threading.Event) -> Context:
+        """The same workspace and judge for one call, with that call's progress and end."""
+        return Context(self.workspace, progress, cancel, self._shared)
+
+    def task(self, name: str) -> Task:
+        """The task of a file below the workspace, or of a session of that name.
+
+        Raises:
+            TaskError: it is neither, or the file lies outside of the workspace.
+        """
+        from kernellab.session import sessions
+        from kernellab.task import load_task
+
+        path = self.inside(name)
+        if path.is_file():
+            return load_task(path)
+        names = sorted({known.rpartition("-")[0] for known in sessions(self.workspace)})
+        if name in names or name in sessions(self.workspace):
+            created = self.session(name).state.created
+            return load_task(created.text, created.name)
+        known = f" Sessions: {', '.join(names[:12])}." if names else ""
+        raise TaskError(f"There is no task file or session {name!r} in the workspace.{known}", "Name one of its files.")
+
+    def session(self, name: str, resume: bool = False) -> Session:
+        """Raises SessionError: there is none of that name."""
+        from kernellab.session import open_session
+
+        return open_session(name, self.workspace, resume)
+
+    def inside(self, name: str) -> Path:
+        """A path below the workspace. Raises ToolError: it lies outside."""
+        path = (self.workspace / name).resolve()
+        if not path.is_relative_to(self.workspace.resolve()):
+            raise ToolError(f"{name!r} lies outside of the workspace.", "Give a path below the workspace's folder.")
+        return path
+
+    def judge(self) -> Verifier:
+        """The warm judge of this workspace's tools.
+
+        Raises:
+            ToolError: so many verdicts were asked for that the judge would be an oracle.
+        """
+        return self._shared.judge()
+
+    def close(self) -> None:
+        self._shared.close()
+
+
+class _Shared:
+    """The judge, started when it is first asked for, and the count of what it was asked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._verifier: Verifier | None = None
+        self._asked = 0
+
+    def judge(self) -> Verifier:
+        from kernellab.verifier import Verifier
+
+        with self._lock:
+            if self._asked >= MOST_VERDICTS:
+                raise ToolError(
+                    f"{MOST_VERDICTS} kernels were judged in this connection, which is the limit.",
+                    "Choose with cost_sketch and lens first; start the server again to go on.",
+                )
+            self._asked += 1
+            if self._verifier is None:
+                self._verifier = Verifier()
+                self._verifier.__enter__()
+            return self._verifier
+
+    def close(self) -> None:
+        with self._lock:
+            if self._verifier is not None:
+                self._verifier.__exit__(None, None, None)
+                self._verifier = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One function over what exists. ``changes`` says whether it writes to the workspace's journal."""
+
+    name: str
+    description: str
+    request: type[Request]
+    result: type[Result]
+    function: Callable[[Context, Any], Result]
+    changes: bool = False
+
+
+Function = TypeVar("Function", bound=Callable[..., Result])
+_TOOLS: dict[str, Tool] = {}
+
+
+def tool(changes: bool = False) -> Callable[[Function], Function]:
+    """Makes a function ``(context, request) -> result`` a tool: its docstring is the description."""
+
+    def register(function: Function) -> Function:
+        hints = get_type_hints(function)
+        name = function.__name__
+        text = " ".join((function.__doc__ or "").split())
+        _TOOLS[name] = Tool(name, text, hints["request"], hints["return"], function, changes)
+        return function
+
+    return register
+
+
+@cache
+def tools() -> Mapping[str, Tool]:
+    """Every tool by its name, in the order in which they are presented."""
+    for module in _MODULES:
+        import_module(f"kernellab.tools.{module}")
+    return dict(_TOOLS)
+
+
+def call(name: str, arguments: Mapping[str, Any], context: Context) -> Result:
+    """The result of one tool.
+
+    Raises:
+        ToolError: there is no such tool, or its arguments are wrong: the sentence names them, the remedy what is
+            allowed. KernellabError: what the tool itself cannot do.
+    """
+    found = tools().get(name)
+    if found is None:
+        raise ToolError(f"There is no tool {name!r}.", f"The tools: {', '.join(tools())}.")
+    try:
+        request = found.request.model_validate(dict(arguments))
+    except ValidationError as error:
+        raise ToolError(f"{name}: {_faults(error)}.", f"{name} takes {_takes(found)}.") from None
+    return found.function(context, request)
+
+
+def _faults(error: ValidationError) -> str:
+    """Each wrong argument and why, in a sentence."""
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg'].lower()}" for e in error.errors())
+
+
+def _takes(found: Tool) -> str:
+    fields = found.request.model_fields
+    return (
+        ", ".join(f"{name}{'' if info.is_required() else ' (optional)'}" for name, info in fields.items()) or "nothing"
+    )
+
+
+def page_of(text: str, page: int = 1, size: int = PAGE) -> Page:
+    """Page ``page`` (from 1) of ``text``, cut at line ends.
+
+    Raises:
+        ToolError: there is no such page.
+    """
+    pages: list[str] = [""]
+    for line in text.splitlines(keepends=True) or [""]:
+        while len(line) > size:
+            if pages[-1]:
+                pages.append("")
+            pages[-1], line = line[:size], line[size:]
+            pages.append("")
+        if len(pages[-1]) + len(line) > size:
+            pages.append("")
+        pages[-1] += line
+    pages = [one for one in pages if one] or [""]
+    if not 1 <= page <= len(pages):
+        raise ToolError(f"There is no page {page}.", f"The text has {len(pages)}, from 1.")
+    return Page(text=pages[page - 1], page=page, pages=len(pages))
