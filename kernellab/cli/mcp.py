@@ -24,7 +24,7 @@ def mcp(
     Over HTTP a client sends the bearer token that is printed; KERNELLAB_MCP_TOKEN sets it. The agent may run tasks of
     the workspace and start sessions there, as `kernellab verify` and `kernellab design` do.
     """
-    from kernellab.session.config import find_workspace
+    from kernellab.content import find_workspace
     from kernellab.tools.mcp_server import serve_http, serve_stdio
 
     place = workspace if workspace is not None else find_workspace()

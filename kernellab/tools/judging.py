@@ -123,11 +123,15 @@ class VerifyResult(Result):
 def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
     """Verify a kernel against a task: right, honest and fast, by a judge in another process. Seconds to a minute."""
     from kernellab.dsls.machine import detect_target
+    from kernellab.options.design import VerificationOptions
     from kernellab.verifier.protocol.option_words import verify_options
 
     task, source = context.task(request.task), source_of(context, request)
-    baselines = ["eager", "compile"] if request.compare_compile else ["eager"]
-    options = verify_options(baselines, request.level, 1, request.allow_library, source.dsl)
+    asked = VerificationOptions(
+        baseline=("eager", "compile") if request.compare_compile else ("eager",), level=request.level,
+        allow_library=request.allow_library,
+    )  # fmt: skip
+    options = verify_options(asked, source.dsl)
     verdict = context.judge().verify(
         task, source, detect_target(source.dsl), options=options, progress=_told(context), cancel=context.cancel
     )

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,7 +32,7 @@ INSTRUCTIONS = (
 )
 Wire = dict[str, Any]
 #: reports progress: the number of steps so far, and a sentence
-Report = Callable[[float, str], Awaitable[None]]
+Report = Callable[[float, str], Coroutine[Any, Any, None]]
 _DOCUMENT = "kernellab://documents/"
 _SESSION = "kernellab://sessions/"
 #: parts of a session that are resources
@@ -218,9 +218,12 @@ def _server_of_2(handlers: Handlers) -> Any:
 
 
 def _server_of_1(handlers: Handlers) -> Any:
-    from mcp import types
+    from importlib import import_module
+
     from mcp.server.lowlevel import Server
 
+    # its Python types have other names than those of 2.x, by which this is checked
+    types: Any = import_module("mcp.types")
     server: Any = Server("kernellab", version=version("kernellab"), instructions=INSTRUCTIONS)
 
     async def report(steps: float, sentence: str) -> None:
