@@ -8,6 +8,7 @@ checked by whichever is installed.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import io
 import json
@@ -52,8 +53,8 @@ class Handlers:
     async def call_tool(self, name: str, arguments: Mapping[str, Any], report: Report) -> Wire:
         """The result with its text; what a tool cannot do is a result that says so, with the remedy."""
         import anyio
-        from anyio.from_thread import run as run_in_loop
 
+        loop = asyncio.get_running_loop()
         cancel = threading.Event()
         steps = 0
 
@@ -61,7 +62,8 @@ class Handlers:
             nonlocal steps
             steps += 1
             if not cancel.is_set():
-                run_in_loop(report, float(steps), sentence)
+                # from whichever thread works, which does not wait for the client
+                asyncio.run_coroutine_threadsafe(report(float(steps), sentence), loop)
 
         context = self.context.of_call(progress, cancel)
         try:

@@ -1,0 +1,144 @@
+"""`kernellab mcp`, driven by the official SDK's own client over the standard streams and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.test_tools import SKETCH, TASK
+from tests.waiting import until
+
+mcp = pytest.importorskip("mcp")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    (tmp_path / "kernellab.toml").touch()
+    # what a task prints would break the protocol, were it to reach the client's stream
+    (tmp_path / "twice.py").write_text(TASK + "\nprint('a task prints')\n")
+    return tmp_path
+
+
+@asynccontextmanager
+async def client(workspace: Path) -> AsyncIterator[Any]:
+    from mcp.client.stdio import stdio_client
+
+    command = mcp.StdioServerParameters(
+        command=sys.executable, args=["-m", "kernellab", "mcp", "--workspace", str(workspace)], env=dict(os.environ)
+    )
+    async with stdio_client(command) as (read, write), mcp.ClientSession(read, write) as session:
+        await session.initialize()
+        yield session
+
+
+def test_a_client_lists_calls_and_reads(workspace: Path) -> None:
+    async def talk() -> None:
+        async with client(workspace) as session:
+            listed = {tool.name: tool for tool in (await session.list_tools()).tools}
+            assert {"gate_sketch", "verify_source", "lens"} <= set(listed)
+            right = await session.call_tool("gate_sketch", {"sketch": SKETCH, "task": "twice.py"})
+            assert right.structured_content["state"] == "right" and not right.is_error
+            wrong = await session.call_tool("gate_sketch", {"sketch": SKETCH})
+            assert wrong.is_error and "task: field required" in wrong.content[0].text
+            documents = [str(r.uri) for r in (await session.list_resources()).resources]
+            page = await session.read_resource(next(uri for uri in documents if uri.endswith("language/overview.md")))
+            assert "The sketch language" in page.contents[0].text
+            assert {p.name for p in (await session.list_prompts()).prompts} == {"designer", "coder", "conductor"}
+
+    asyncio.run(talk())
+
+
+def test_progress_is_sent_and_a_sessions_brief_is_a_prompt(workspace: Path) -> None:
+    told: list[str] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async def talk() -> None:
+        async with client(workspace) as session:
+            arguments = {"task": "twice.py", "dsl": "cpp"}
+            begun = await session.call_tool("begin_session", arguments, progress_callback=hear)
+            assert begun.structured_content["status"] == "finished"
+            prompt = await session.get_prompt("designer", {"session": "twice"})
+            assert "reference" in prompt.messages[0].content.text
+
+    asyncio.run(talk())
+    assert any("designer" in line for line in told) and any("verifier" in line for line in told)
+
+
+def test_a_cancelled_call_ends_and_the_server_serves_on(workspace: Path) -> None:
+    async def talk() -> None:
+        async with client(workspace) as session:
+            files = {"kernel.py": "import time\ndef kernel(x):\n    time.sleep(600)\n"}
+            arguments = {"task": "twice.py", "files": files, "dsl": "cpp", "allow_library": True}
+            call = asyncio.create_task(session.call_tool("verify_source", arguments))
+            await asyncio.sleep(1.0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert (await session.call_tool("list_sessions", {})).structured_content["sessions"] == []
+
+    asyncio.run(talk())
+
+
+def test_a_client_that_dies_ends_its_server(workspace: Path) -> None:
+    command = [sys.executable, "-m", "kernellab", "mcp", "--workspace", str(workspace)]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdin is not None
+    server.stdin.close()
+    assert server.wait(60) == 0
+
+
+def test_http_serves_two_clients_that_have_the_token_and_no_other(workspace: Path) -> None:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/mcp/"
+    command = [sys.executable, "-m", "kernellab", "mcp", "--http", "--port", str(port), "--workspace", str(workspace)]
+    server = subprocess.Popen(command, env={**os.environ, "KERNELLAB_MCP_TOKEN": "open sesame"})
+
+    def answers() -> int:
+        request = urllib.request.Request(url, json.dumps({}).encode(), {"Authorization": "Bearer wrong"})
+        try:
+            urllib.request.urlopen(request, timeout=5)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+        return 200
+
+    async def names() -> set[str]:
+        headers = {"Authorization": "Bearer open sesame"}
+        async with (
+            httpx2.AsyncClient(headers=headers, follow_redirects=True, timeout=60) as http,
+            streamable_http_client(url, http_client=http) as streams,
+            mcp.ClientSession(streams[0], streams[1]) as session,
+        ):
+            await session.initialize()
+            return {tool.name for tool in (await session.list_tools()).tools}
+
+    async def both() -> list[set[str]]:
+        return list(await asyncio.gather(names(), names()))
+
+    try:
+        assert until(answers) == 401
+        one, other = asyncio.run(both())
+        assert one == other and "verify_source" in one
+    finally:
+        server.terminate()
+        server.wait(30)

@@ -1,0 +1,157 @@
+"""The agents' tools as functions: what they give, what they refuse, and what they never say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernellab.errors import KernellabError
+from kernellab.tools import Context, ToolError, call, tools
+from kernellab.tools.judging import VerifyResult
+from kernellab.tools.sketching import CheckResult, CostResult, GateResult, LowerResult, TaskResult
+from kernellab.tools.tool import MOST_VERDICTS, PAGE, page_of
+
+TASK = """
+import torch
+from kernellab import Dim
+
+def reference(x):
+    return torch.relu(x) * 2.0
+
+M, N = Dim("M", 1, 4096), Dim("N", 1, 2048)
+def inputs(M=64, N=128):
+    return torch.randn(M, N)
+"""
+SKETCH = """
+sketch twice {
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[M, N]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(x[m, 0:N] -> t)
+        store(relu(t) * 2.0 -> y[m, 0:N])
+}
+"""
+#: right at the task's own sizes, and wrong where a row is no multiple of 16
+CARELESS = """
+import torch
+from pathlib import Path
+
+def kernel(x):
+    y = torch.relu(x) * 2.0
+    y[:, x.shape[1] // 16 * 16:] = 0
+    return y
+"""
+#: the most characters of a result: about 4,000 tokens
+MOST = 16_000
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    (tmp_path / "kernellab.toml").touch()
+    (tmp_path / "twice.py").write_text(TASK)
+    made = Context(tmp_path)
+    yield made
+    made.close()
+
+
+def test_every_tool_says_what_it_does_and_has_schemas() -> None:
+    assert len(tools()) >= 20
+    for name, one in tools().items():
+        assert one.description.endswith(".") and len(one.description) < 200, name
+        assert one.request.model_json_schema()["additionalProperties"] is False, name
+        assert "summary" in one.result.model_json_schema()["properties"], name
+
+
+def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
+    described = call("describe_task", {"task": "twice.py", "dsl": "cpp"}, context)
+    assert isinstance(described, TaskResult)
+    assert described.dims == {"M": "1 to 4096", "N": "1 to 2048"} and described.bound_ms is not None
+    checked = call("check_sketch", {"sketch": SKETCH}, context)
+    assert isinstance(checked, CheckResult) and checked.ok
+    gated = call("gate_sketch", {"sketch": SKETCH, "task": "twice.py"}, context)
+    assert isinstance(gated, GateResult) and gated.state == "right"
+    wrong = call("gate_sketch", {"sketch": SKETCH.replace("* 2.0", "* 3.0"), "task": "twice.py"}, context)
+    assert isinstance(wrong, GateResult) and wrong.state == "wrong"
+    cost = call("cost_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
+    assert isinstance(cost, CostResult) and cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
+    lowered = call("lower_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
+    assert isinstance(lowered, LowerResult) and "omp parallel" in lowered.text.text
+
+
+def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> None:
+    arguments = {"task": "twice.py", "files": {"kernel.py": CARELESS}, "dsl": "cpp", "allow_library": True}
+    found = call("verify_source", arguments, context)
+    assert isinstance(found, VerifyResult) and not found.passed and found.failure is not None
+    assert found.stage in ("smoke", "correct", "robust") and found.failure.signature
+    told = found.model_dump_json()
+    assert "seed" not in found.failure.model_fields_set and '"sizes"' not in told and "reproduction" not in told
+    assert not found.failure.at_own_sizes and found.failure.first_wrong == []
+
+
+def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.tools.tool.MOST_VERDICTS", 1)
+    arguments = {"task": "twice.py", "files": {"kernel.py": "def kernel(x):\n    return x\n"}, "dsl": "cpp"}
+    call("rank_source", arguments, context)
+    # a call's context shares the count with every other of its connection
+    with pytest.raises(ToolError, match="which is the limit"):
+        call("rank_source", arguments, context.of_call(lambda text: None, context.cancel))
+    assert MOST_VERDICTS == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("verify", {}, "There is no tool 'verify'"),
+        ("gate_sketch", {"sketch": 3, "tsk": "x"}, "sketch: input should be a valid string; task: field required; tsk"),
+        ("describe_task", {"task": "../twice.py"}, "outside of the workspace"),
+        ("describe_task", {"task": "/etc/passwd"}, "outside of the workspace"),
+        ("describe_task", {"task": "nothing.py"}, "no task file or session 'nothing.py'"),
+        ("verify_source", {"task": "twice.py"}, "either files or a path"),
+        ("verify_source", {"task": "twice.py", "path": "../x"}, "outside of the workspace"),
+        ("read_document", {"document": "language/overveiw.md"}, "Near it: language/overview.md"),
+        ("read_document", {"document": "../../pyproject.toml"}, "There is no document"),
+        ("session_state", {"session": "none"}, "There is no session"),
+        ("search_status", {"run": "none"}, "There is no run"),
+        ("search_memory", {}, "either a task or words"),
+    ],
+)
+def test_bad_arguments_get_one_sentence_with_the_remedy(
+    context: Context, name: str, arguments: dict[str, object], words: str
+) -> None:
+    with pytest.raises(KernellabError) as raised:
+        call(name, arguments, context)
+    assert words in str(raised.value) and raised.value.remedy
+
+
+def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context) -> None:
+    begun = call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
+    assert begun.model_dump()["status"] == "finished"
+    detail = call("turn_detail", {"session": "twice", "turn": 1, "what": "sketch"}, context)
+    assert "sketch twice" in detail.model_dump()["text"]["text"]
+    mine = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
+    authors = [(turn["role"], turn["author"]) for turn in mine["turns"]]
+    assert ("designer", "human") in authors and authors.count(("verifier", "rules")) == 2
+    with pytest.raises(ToolError, match="has no sketch"):
+        call("turn_detail", {"session": "twice", "turn": 3, "what": "sketch"}, context)
+
+
+def test_no_result_is_longer_than_four_thousand_tokens(context: Context) -> None:
+    for name in ("language/operations.md", "dsl/triton/api.md", "language/errors.md"):
+        pages = call("read_document", {"document": name}, context).model_dump()["text"]["pages"]
+        for page in range(1, pages + 1):
+            assert len(call("read_document", {"document": name, "page": page}, context).model_dump_json()) <= MOST
+    found = call("search_documents", {"words": "softmax rows reduction", "limit": 12}, context)
+    assert len(found.model_dump_json()) <= MOST
+
+
+def test_pages_join_to_the_text() -> None:
+    text = "".join(f"line {n}\n" for n in range(4000)) + "x" * (2 * PAGE + 5)
+    pages = page_of(text).pages
+    assert "".join(page_of(text, n).text for n in range(1, pages + 1)) == text
+    assert max(len(page_of(text, n).text) for n in range(1, pages + 1)) <= PAGE
+    with pytest.raises(ToolError, match="no page"):
+        page_of(text, pages + 1)
