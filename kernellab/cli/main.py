@@ -26,7 +26,7 @@ from kernellab.cli.language.lift import lift as _lift
 from kernellab.cli.language.sketch import sketch_app
 from kernellab.cli.language.tune import tune as _tune
 from kernellab.cli.lens import lens
-from kernellab.cli.mcp import mcp
+from kernellab.cli.mcp import mcp, skill
 from kernellab.cli.memory import memory_app
 from kernellab.cli.model.profile import profile
 from kernellab.cli.output import say
@@ -88,6 +88,7 @@ app.command()(bench)
 app.command()(evolve)
 app.command()(profile)
 app.command()(mcp)
+app.command()(skill)
 app.add_typer(run_app, name="evolve-run", hidden=True)
 app.command("bench-throughput", hidden=True)(throughput)
 # what lab does not know it hands on to JupyterLab

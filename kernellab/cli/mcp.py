@@ -1,4 +1,4 @@
-"""``kernellab mcp``: the tools for coding agents, over the Model Context Protocol."""
+"""``kernellab mcp`` and ``kernellab skill``: the tools for coding agents, and what such an agent is taught."""
 
 from __future__ import annotations
 
@@ -34,4 +34,16 @@ def mcp(
     token = os.environ.get("KERNELLAB_MCP_TOKEN") or secrets.token_urlsafe(24)
     say(f"http://127.0.0.1:{port}/mcp/ with the header `Authorization: Bearer {token}`")
     serve_http(place, port, token)
+    return 0
+
+
+def skill(
+    folder: Annotated[Path, typer.Argument(help="The folder that the agent works in.")] = Path("."),
+    client: Annotated[str, typer.Option("--for", help="claude, codex, opencode or gemini.")] = "claude",
+) -> int:
+    """Write the skill and the MCP setting of a coding agent into FOLDER. What its files hold already stays."""
+    from kernellab.tools.skill import write_skill
+
+    for path in write_skill(client, folder):
+        print(path)
     return 0
