@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernellab.verifier.client import Verifier, verify
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
-    from kernellab.verifier.reproduce.replay_case import reproduce
+    from kernellab.verifier.reproduction.replay_case import reproduce
     from kernellab.verifier.sandbox import sandbox_level
 
 __all__ = ["RankOptions", "Verifier", "VerifyOptions", "reproduce", "sandbox_level", "verify"]
@@ -22,7 +22,7 @@ _MODULES = {
     "verify": "kernellab.verifier.client",
     "RankOptions": "kernellab.verifier.protocol.options",
     "VerifyOptions": "kernellab.verifier.protocol.options",
-    "reproduce": "kernellab.verifier.reproduce.replay_case",
+    "reproduce": "kernellab.verifier.reproduction.replay_case",
     "sandbox_level": "kernellab.verifier.sandbox",
 }
 

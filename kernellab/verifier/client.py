@@ -30,7 +30,7 @@ from kernellab.verifier.judge.servers import ALLOCATOR, clean_environment
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
-from kernellab.verifier.reproduce.agreement import reproduced
+from kernellab.verifier.reproduction.agreement import reproduced
 from kernellab.verifier.sandbox import sandbox
 
 Progress = Callable[[StageResult], None]

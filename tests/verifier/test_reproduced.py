@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernellab.cli.verify import verdict_dict
 from kernellab.conditions import Mark
 from kernellab.records import Comparison, Source, Stage, StageResult, Timing, Trust, Verdict
-from kernellab.verifier.reproduce.agreement import reproduced
+from kernellab.verifier.reproduction.agreement import reproduced
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
