@@ -117,8 +117,8 @@ def test_a_call_counter_that_goes_lazy_is_refused(judge: Judge) -> None:
     assert verdict.evidence is not None
 
 
-def test_care_that_is_only_taken_where_memory_is_poisoned_is_refused(judge: Judge) -> None:
-    """Right in every poisoned check and in every timed call, on whose inputs exp does not overflow."""
+def test_care_that_is_only_taken_in_a_mode_of_torch_is_never_taken(judge: Judge) -> None:
+    """On a CPU no mode tells a checked call from a timed one, so the careless form is what the families meet."""
     task = load_task(
         "import torch\ndef reference(x):\n    return torch.softmax(x, -1)\n"
         "def inputs():\n    return torch.randn(48, 70)\n"
@@ -129,7 +129,7 @@ def test_care_that_is_only_taken_where_memory_is_poisoned_is_refused(judge: Judg
     )
     verdict = judge(code, task)
     assert (verdict.passed, verdict.stage) == (False, Stage.CORRECT), verdict.reason
-    assert "not as it is timed" in verdict.reason
+    assert "NaN or infinite where the reference is finite" in verdict.reason
 
 
 def test_a_cache_by_fingerprint_is_caught(judge: Judge) -> None:
