@@ -127,19 +127,19 @@ def test_a_worker_that_has_grown_is_replaced_before_the_next_problem(
 
 WAITS_LONG = """
 import contextlib, time
-from kernellab.bench import one
+from kernellab.bench import run_problem
 from kernellab.errors import TaskError
 
 @contextlib.contextmanager
 def room(job, task, waits):
     if not job.late:
-        raise one.Later
+        raise run_problem.Later
     waits()
     time.sleep(21)
     raise TaskError("There was room at last.", "")
     yield 21.0
 
-one._room = room
+run_problem._room = room
 """
 
 

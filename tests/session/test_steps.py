@@ -48,7 +48,10 @@ FAILED = Verdict(passed=False, stage=Stage.BUILD, reason="It does not compile.")
 
 def verdict(speedup: float | None, ms: float = 1.0, trust: Trust = Trust.T2) -> Verdict:
     time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9)
-    pairs = [Comparison(baseline="eager", baseline_time=time, speedup=speedup, low=1, high=9)] if speedup else []
+    pairs = []
+    if speedup:
+        low, high = 0.9 * speedup, 1.1 * speedup
+        pairs = [Comparison(baseline="eager", baseline_time=time, speedup=speedup, low=low, high=high)]
     return Verdict(passed=True, stage=Stage.FAST, reason="ok", time=time, comparisons=pairs, trust=trust)
 
 
