@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernellab.conditions import labels
 from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier.audit import bound
@@ -113,13 +114,15 @@ def test_a_time_under_the_bound_is_never_just_printed(monkeypatch: pytest.Monkey
     slow, past = replace(BOUND, ms=3.0), replace(BOUND, ms=3.0, byte_floor_ms=3.0)
     stages = _stages(monkeypatch, [slow, BOUND])
     fast._bound(stages, 2.5, 1.0)
-    assert not stages.context.findings.labels and stages.context.findings.sol_ms == 2.0, "the first roofs were held up"
+    assert not stages.context.findings.conditions and stages.context.findings.sol_ms == 2.0, (
+        "the first roofs were held up"
+    )
     stages = _stages(monkeypatch, [slow, BOUND])
     fast._bound(stages, 1.5, 1.0)
-    assert stages.context.findings.labels == ["under the memory's bound, in the caches"]
+    assert labels(stages.context.findings.conditions) == ["under the memory's bound, in the caches"]
     stages = _stages(monkeypatch, [slow, replace(BOUND, by_bytes=False)])
     fast._bound(stages, 1.5, 1.0)
-    assert stages.context.findings.labels == ["under the bound of the reference's arithmetic"]
+    assert labels(stages.context.findings.conditions) == ["under the bound of the reference's arithmetic"]
     with pytest.raises(Refused, match="byte floor"):
         fast._bound(_stages(monkeypatch, [slow, past]), 1.5, 1.0)
 

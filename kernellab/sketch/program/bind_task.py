@@ -76,7 +76,7 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         dtypes={position: program.tensor(name).dtype for name, position in tensors.items()},
         fixed={s: e for s, e in found.extents.items() if isinstance(e, int)},
         solved=found.solved,
-        of_outputs=_of_outputs(program, task, outputs, found.extents),
+        of_outputs=_of_outputs(program, task, outputs, {*found.places, *found.solved}),
         pairs=frozenset(i for i, a in enumerate(task.args) if a.held.dtype != a.dtype),
     )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.task import Task
-from kernellab.task.dtypes import computable
 from kernellab.verifier.cases.patterns import patterned
 
 if TYPE_CHECKING:
@@ -44,16 +43,12 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
     if is_mask or not first.numel():
         same = all(torch.equal(first, s) for s in samples[1:])
         return Range(0, 1, 0, 1, same, False, is_mask)
-    plain = [computable(s) for s in samples]
-    low, high = (f(int(f2(s)) for s in plain) for f, f2 in ((min, torch.min), (max, torch.max)))
+    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
     fixed = all(torch.equal(first, s) for s in samples[1:])
-    is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(_rises(s) for s in plain)
+    is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(_rises(s) for s in samples)
     if domain is not None:
         low, high = _stated(domain, low, high)
         return Range(low, high, low, high, fixed or domain == "fixed", is_sorted, False)
-    if plain[0] is not first:
-        # torch has no arithmetic for wide unsigned integers, so none are drawn beyond the samples
-        return Range(low, high, low, high, fixed, is_sorted, False)
     info = torch.iinfo(first.dtype)
     lows = [] if sized else [info.min, -(high + 1), -1, low - 1]
     highs = [] if sized else [info.max, 2 * high + 1, high + 1]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import finite, is_float8
+from kernellab.task.dtypes import computable, finite, is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
@@ -143,7 +143,8 @@ class Survey:
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
                 continue
-            if not value.numel() or value.is_complex() or is_float8(value):
+            # torch has no arithmetic for complex, 8-bit float and wide unsigned numbers here: they stay as drawn
+            if not value.numel() or value.is_complex() or computable(value) is not value:
                 continue
             if value.is_floating_point():
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
