@@ -1,4 +1,4 @@
-"""More operations written with others: those that are told by places (windows, bags, diagonals, ranks) or by pairs.
+"""More operations written with others: those that are defined by places (windows, bags, diagonals, ranks) or by pairs.
 
 As in ``apart``, ``NotImplemented`` leaves an operation whole.
 """

@@ -42,7 +42,7 @@ def mask_of(fx: Any, line: int) -> tuple[int, Any] | None:
     """The mask among the indices of a traced ``index_put``, with its place; None where all indices are numbers.
 
     Raises:
-        CaptureError: a mask stands beside other indices.
+        CaptureError: a mask stands next to other indices.
     """
     if fx.target.__name__.split(".")[0] not in ("index_put", "_unsafe_index_put"):
         return None
@@ -67,7 +67,7 @@ def where_of_put(node: Node, at: int, mask: Sequence[Extent], value: Sequence[Ex
         value: the shape of what is assigned, which broadcasts to (extents before the mask, trues, extents after it).
 
     Raises:
-        CaptureError: the value has an element of its own for each true of the mask.
+        CaptureError: the value has a separate element for each true of the mask.
     """
     after = len(node.shape) - at - len(mask)
     if len(value) > after and value[-after - 1] != 1:

@@ -38,6 +38,6 @@ class Dim:
 
 
 def extent(expr: Extent, sizes: Mapping[str, int]) -> int:
-    """The value of one extent under ``sizes``. Raises KeyError for a Dim that ``sizes`` lacks."""
+    """The value of one extent under ``sizes``. Raises KeyError for a Dim that ``sizes`` does not have."""
     found = read(expr)
     return found if isinstance(found, int) else int(found.value(sizes))

@@ -30,7 +30,7 @@ def parts(tensor: Tensor) -> Tensor:
 
 
 def reals(tensor: Tensor) -> Tensor:
-    """A complex tensor as real numbers, those of an element beside each other in a last dimension that is twice as
+    """A complex tensor as real numbers, those of an element next to each other in a last dimension that is twice as
     long; all else as it is."""
     pairs = parts(tensor)
     return pairs.flatten(-2) if tensor.is_complex() and tensor.dim() else pairs
@@ -47,7 +47,7 @@ def unusable(value: object) -> str:
         kind = "sparse"
     if kind:
         return f"a {kind} tensor"
-    # most of torch, comparison too, lacks these
+    # most of torch, comparison too, does not support these
     lacking = value.dtype is torch.complex32 or str(value.dtype).startswith(("torch.float4", "torch.bits"))
     return f"a tensor of {str(value.dtype).removeprefix('torch.')}" if lacking else ""
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from kernellab.task.recurrent import RECURRENT
 
-#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of
-#: their own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
+#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in separate
+#: threads: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
 TRACING = threading.RLock()
 
 

@@ -52,7 +52,7 @@ class TaskModule:
     """The module that a task's text makes, with one way in for both forms.
 
     Raises:
-        TaskError: the text has a syntax error, raises, or lacks what its form needs.
+        TaskError: the text has a syntax error, raises, or does not have what its form needs.
     """
 
     def __init__(self, name: str, text: str) -> None:
@@ -83,7 +83,7 @@ class TaskModule:
         self.described = False
 
     def learnt(self) -> Learnt:
-        """What is known, for a module of the same text that is made anew."""
+        """What is known, for a module of the same text that is made again."""
         return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims)
 
     def learn(self, known: Learnt) -> None:
@@ -155,7 +155,7 @@ class TaskModule:
         if self.form is TaskForm.NATIVE:
             given = [to_numpy(a) for a in args] if self.numpy else list(args)
             positional, keywords = self.bind(given)
-            # NumPy warns of an overflow in what nobody looks at; what is not finite is told of by comparison
+            # NumPy warns of an overflow in what nothing reads; comparison reports what is not finite
             with quiet_numpy() if self.numpy else nullcontext():
                 return self._guard("reference", self.namespace["reference"], *positional, **keywords)
         from torch.func import functional_call

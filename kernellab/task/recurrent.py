@@ -88,7 +88,7 @@ def _operators() -> dict[str, Any]:
     return {cell: getattr(torch.ops.kernellab, cell).default for cell in CELLS}
 
 
-#: a library of operators that nobody holds is taken back
+#: torch removes a library of operators when no reference to it is left
 _KEPT: list[Any] = []
 
 

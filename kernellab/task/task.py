@@ -108,7 +108,7 @@ class Task:
     outputs: tuple[OutputSpec, ...]
     #: torch's precision by operator class ("matmul", "conv"): ieee, tf32, bf16, ...; only what the task overrides
     precision: Mapping[str, str] = field(default_factory=dict)
-    #: how near a caller wants kernels of it: a word of :mod:`kernellab.fidelity`, or "" where nobody said, which is
+    #: how near a caller wants kernels of it: a word of :mod:`kernellab.fidelity`, or "" where no caller said, which is
     #: as the framework. No part of the task's text
     fidelity: str = ""
     #: weights whose convolutions eager was seen to compute in TF32 on this machine: a strict kernel may too
@@ -123,7 +123,7 @@ class Task:
     hash: str = ""
     #: what was decided where the text leaves something open, each a phrase
     notes: tuple[str, ...] = field(default=(), compare=False)
-    #: of the reference, for a module that is made anew
+    #: of the reference, for a module that is made again
     learnt: Learnt | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -12,7 +12,7 @@ from kernellab.errors import TaskError
 from kernellab.task.call_inputs.slots import DENSE, is_array
 from kernellab.task.dtypes import unusable
 
-#: sessions sample in threads of their own
+#: sessions sample in separate threads
 _SEEDING = threading.RLock()
 
 

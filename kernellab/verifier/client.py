@@ -95,7 +95,7 @@ class Verifier:
     ) -> Verdict:  # fmt: skip
         """The verdict on ``source`` for ``task`` on ``target``. ``progress`` gets each stage's result as it comes.
 
-        At the level T4 a second judge, with processes and seeds of its own, verifies it again. Setting ``cancel`` ends
+        At the level T4 a second judge, with separate processes and seeds, verifies it again. Setting ``cancel`` ends
         the judge, with everything below it, within a tenth of a second.
 
         Raises:
@@ -118,8 +118,8 @@ class Verifier:
         self, task: Task, source: Source, target: Target, *, options: RankOptions | None = None,
         progress: Progress | None = None, cancel: threading.Event | None = None,
     ) -> Ranking:  # fmt: skip
-        """A quick look at ``source``, for a search that chooses among many: plain errors are found, and its time beside
-        eager's to a few percent. It is no verdict; ask :meth:`verify` of what is chosen.
+        """A quick look at ``source``, for a search that chooses among many: plain errors are found, and its time
+        compared with eager's to a few percent. It is no verdict; ask :meth:`verify` of what is chosen.
 
         Raises as :meth:`verify`; TargetError in Triton's interpreter too.
         """
@@ -151,7 +151,7 @@ class Verifier:
         return found
 
     def close(self) -> None:
-        """Ends the judge and everything below it. Safe to repeat; a later call starts anew."""
+        """Ends the judge and everything below it. Safe to repeat; a later call starts a new judge."""
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if channel is not None:
@@ -293,7 +293,7 @@ def verify(
     options: VerifyOptions | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """One verification with a judge of its own; keep a :class:`Verifier` for several."""
+    """One verification with a separate judge; keep a :class:`Verifier` for several."""
     with Verifier() as verifier:
         return verifier.verify(task, source, target, options=options, progress=progress)
 
@@ -320,7 +320,7 @@ def _forget(folder: str, held: int) -> None:
 
 
 def _sweep_left_behind() -> None:
-    """Removes this user's folders whose client and judge were both killed: nobody holds their lock."""
+    """Removes this user's folders whose client and judge were both killed: no process holds their lock."""
     for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*")):
         with contextlib.suppress(OSError):
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

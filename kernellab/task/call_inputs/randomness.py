@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-#: words of calls that draw where they are told that they train; a module's own draws are seen in the module
+#: words of calls that draw where an argument says that they train; a module's own draws are seen in the module
 _DRAWS = re.compile(r"\b(?:F|functional)\.(?:\w*dropout\w*|rrelu|gumbel_softmax)\(|\bdropout_p\s*=\s*(?!0(?:\.0*)?\b)")
 #: words without which no code of a Model's own draws only while it trains
 _TRAINS = re.compile(r"\.training\b")
@@ -35,7 +35,7 @@ def may_draw(model: torch.nn.Module, text: str) -> bool:
 
 
 def draws_by_itself(text: str, forward: Callable[[bool, AbstractContextManager[Any]], None]) -> bool:
-    """Does a Model draw random numbers while it trains, by code of its own (a path that is dropped now and then), and
+    """Does a Model draw random numbers while it trains, by its own code (a path that is dropped now and then), and
     none in eval mode?
 
     ``forward`` calls it in training mode (True) or eval mode on tensors without memory, under the context that it is

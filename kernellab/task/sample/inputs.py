@@ -82,7 +82,7 @@ def redraw(
     task: Task, args: Sequence[Any], family: Family | str, seed: int, *, keep_static: bool = False,
     legal: Sequence[Legal | None] = (),
 ) -> tuple[Any, ...]:  # fmt: skip
-    """``args`` with every float tensor drawn anew from ``family``, of the same shape, dtype, device and support.
+    """``args`` with every float tensor drawn again from ``family``, of the same shape, dtype, device and support.
 
     ``args`` are a sample of the task's own inputs, from which the support is read, where ``legal`` does not say it of
     each. ``keep_static`` leaves arguments marked static (weights) as they are. ``Family.OWN`` gives ``args`` back.

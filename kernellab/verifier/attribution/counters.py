@@ -115,7 +115,7 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        # what computes may keep every core, with a priority of its own
+        # what computes may keep every core, with its own priority
         before_all(threading.get_native_id())
         while not self._over.is_set() and not self.refused:
             time.sleep(self._random.uniform(*HONEST.sample_spacing))

@@ -1,4 +1,4 @@
-"""Single looks at a worker's program counters, each at a call of its own among the timed ones, which does not count.
+"""Single looks at a worker's program counters, each at a separate call among the timed ones, which does not count.
 
 A kernel may notice that its threads were halted for a moment. What it did in that call has been seen by then; of the
 next call it must learn nothing. So whether a call is looked at is drawn for each call by itself, whatever came before:
@@ -54,7 +54,7 @@ class Looks:
         self._thread.join()
 
     def next(self) -> bool:
-        """Is the next call one that is looked at? Drawn anew each time."""
+        """Is the next call one that is looked at? Drawn again each time."""
         chance = self._chance
         self._weight = (1 - chance) / chance
         return not self.sampler.refused and self._random.random() < chance
@@ -88,7 +88,7 @@ class Looks:
         self._begun.set()
 
     def _run(self) -> None:
-        # what computes may keep every core, with a priority of its own
+        # what computes may keep every core, with its own priority
         before_all(threading.get_native_id())
         while True:
             self._begun.wait()

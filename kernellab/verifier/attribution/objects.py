@@ -112,8 +112,8 @@ def _in_packages(path: str) -> bool:
 
 
 def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
-    """Is an own piece of code so large that it may be a library's, or all of ``beside`` bytes of its process's own,
-    which may be one's pieces?"""
+    """Is a piece of the process's own code so large that it may be a library's? Or are all ``beside`` bytes of that
+    code, which may be the pieces of a library?"""
     try:
         size = os.path.getsize(mapped.path) if mapped.path else 0
     except OSError:

@@ -128,7 +128,7 @@ class Profile:
         return self._seen(self._calls)
 
     def of_calm(self) -> Seen:
-        """Of the calls by which a time on a busy machine is told: the fastest."""
+        """Of the calls that give the reported time on a busy machine: the fastest."""
         most = max(stats.calm(self._seconds), default=0.0)
         return self._seen([c for c, seconds in zip(self._calls, self._seconds, strict=True) if seconds <= most])
 

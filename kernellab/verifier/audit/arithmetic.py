@@ -1,4 +1,4 @@
-"""The arithmetic of one operator beside products, in FLOPs as the sketch's operations are counted.
+"""The arithmetic of one operator apart from products, in FLOPs as the sketch's operations are counted.
 
 What an operator must do at least, whatever kernel does it: what its row of the table of operations says
 (``kernellab.operations.aten``), so that the audit and a sketch's cost agree. An operator without a row counts one FLOP

@@ -49,7 +49,7 @@ def reads_inside(stages: Stages, case: Case) -> None:
     """A case whose inputs end at such pages, and once more where they begin behind them.
 
     Raises:
-        Refused: the kernel ends there, and does not where there is memory beside them.
+        Refused: the kernel ends there, and does not where there is memory next to them.
     """
     for before, beyond, beside in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):
         layout = fenced(case.args, before)

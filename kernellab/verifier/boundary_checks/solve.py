@@ -101,7 +101,7 @@ class Solver:
         return None
 
     def _beside(self, edge: Edge, at: tuple[int, int], x: float) -> float | None:
-        """The edge itself may lie a rounding beside what the steps came to."""
+        """The edge itself may lie one rounding away from what the steps came to."""
         tensor = self.args[at[0]]
         near = torch.tensor(x, dtype=tensor.dtype)
         for towards in (inf, -inf):

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.verifier.boundary_checks.operations import Distance, Edge, distances, facts
 
-#: calls of one operation that are told apart: those beyond are taken together (an unrolled loop)
+#: calls of one operation that are distinguished: those beyond are taken together (an unrolled loop)
 _CALLS = 24
 #: operations whose result's size, or the caller's branch, depends on the values of integers
 SIZED_BY_VALUES = frozenset((

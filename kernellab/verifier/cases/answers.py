@@ -53,8 +53,8 @@ def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
 
 
 def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The references ``found`` for ``args`` with, beside each, float64's answer at inputs moved by a rounding error (or
-    with the factors that may be TF32's rounded so, where that is further away); ``found`` where that cannot be had."""
+    """The references ``found`` for ``args``, each with float64's answer at inputs moved by a rounding error (or with
+    the factors that may be TF32's rounded so, where that is further away); ``found`` where that is not available."""
     found = settled(task, args, found, seed)
     if not any(r.double is not None for r in found):
         return found
@@ -119,7 +119,7 @@ def tied(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> list[
 
 
 def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The references ``found`` with, beside integers and bools, what ties and roundings on the way leave open."""
+    """The references ``found``, those of integers and bools with what ties and roundings on the way leave open."""
     whole = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]
     if not whole or task.framework == "numpy":
         return found

@@ -146,8 +146,8 @@ class Case:
 
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
-        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place (and
-        where factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
+        """The references, each with float64's answer at inputs moved by at most a unit in the last place (and where
+        factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
         what was added up, where sums may cancel, or what rounding on the way does; the last of inputs of any size too,
         which reach where a formula loses all digits, in float64 as well.
 
@@ -268,7 +268,7 @@ def _held(task: Task, args: tuple[Any, ...], statics: Statics) -> tuple[Any, ...
         if _BUILT in statics and spec.kind in (ArgKind.PARAMETER, ArgKind.BUFFER):
             built = statics[_BUILT]
             return built[position - len(task.args) + len(built)].to(drawn.device)
-        # a model's parameters are loaded into the candidate anew for each call, and it is told so by their versions
+        # a model's parameters are loaded into the candidate again for each call, and it sees this by their versions
         if not spec.static or spec.kind is not ArgKind.TENSOR or not isinstance(drawn, torch.Tensor):
             return drawn
         # whole numbers may be places in another argument
@@ -325,8 +325,8 @@ def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] 
 
 
 def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]) -> list[Case]:
-    """The families beside the task's own at the size that is timed, where a kernel may do otherwise than at small ones:
-    all of them, or of much data those that find the most."""
+    """The families other than the task's own at the size that is timed, where a kernel may do otherwise than at small
+    ones: all of them, or of much data those that find the most."""
     first = (Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES, Family.NORMAL)
     others = [f for f in dict.fromkeys((*first, *legal)) if f in legal and f is not Family.OWN]
     size = input_bytes(task, full)
@@ -348,7 +348,7 @@ def _glance(found: Case) -> Case:
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:
-    """Small sizes beside the task's own."""
+    """Small sizes other than the task's own."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     return [_shrunk(task, s, interpreted) for s in small_sizes(task, _AROUND, 8) if s != full]
 
@@ -379,7 +379,7 @@ def drawn_base(task: Task, interpreted: bool = False) -> Case:
 
 
 def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:
-    """Pairs of sizes that tell an edge error from others: exact multiples of 64, and just beside them."""
+    """Pairs of sizes that tell an edge error from others: exact multiples of 64, and just next to them."""
     if not task.dims:
         return []
     found = []

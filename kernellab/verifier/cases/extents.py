@@ -1,4 +1,4 @@
-"""Hidden sizes of a task's Dims: beside the declared ones, at the ends of the ranges, powers of two, primes, and the
+"""Hidden sizes of a task's Dims: next to the declared ones, at the ends of the ranges, powers of two, primes, and the
 numbers that a source itself names."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"(?<![\w.])(\d{2,9})(?![\w.])")
 
 
 def beside(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
-    """Sizes that nobody knows before: one beside the full one, one half as large again, and two from all over the
+    """Sizes that no one knows before: one next to the full one, one half as large again, and two from all over the
     Dims' ranges, as many small as large; those that the task takes, of at most twice the full one's bytes."""
     draw = random.SystemRandom()
     drawn = _anywhere(task, draw)
@@ -51,8 +51,8 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
 
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
-    """Small sizes at powers of two, beside one and at a prime, and at the ``numbers`` that a source names, their
-    multiples and what lies beside them: a branch of the source begins there."""
+    """Small sizes at powers of two, next to one and at a prime, and at the ``numbers`` that a source names, their
+    multiples and what lies next to them: a branch of the source begins there."""
     draw = random.SystemRandom()
 
     def power() -> Sizes:

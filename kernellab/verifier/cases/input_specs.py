@@ -26,7 +26,7 @@ _KEPT = 256
 
 @dataclass(frozen=True)
 class Form:
-    """One argument: what its values may be where it is a float tensor that is drawn anew, and what stands in for one
+    """One argument: what its values may be where it is a float tensor that is drawn again, and what stands in for one
     that every seed gives alike."""
 
     legal: Legal | None = None

@@ -38,8 +38,8 @@ class Wrong:
 
 @dataclass
 class Tests:
-    """What the judge has tested of its own comparison: answers that it judged as it must, wrong ones that would not
-    have been wrong, seconds."""
+    """How the judge has tested its comparison: answers that it judged as it must, wrong ones that would not have been
+    wrong, seconds."""
 
     done: int = 0
     skipped: int = 0
@@ -181,7 +181,7 @@ class Comparison:
             alike = case.equal_terms / ERROR.floor["float32"]
             limits = [x.wider(alike) if d == "float32" else x for x, d in zip(limits, self.dtypes, strict=True)]
         if case.family in (Family.SMALL, Family.EDGES):
-            # what plain formulas lose of a small row (exp(x) - 1), beside rows of the usual size, is no error
+            # what plain formulas lose of a small row (exp(x) - 1), next to rows of the usual size, is no error
             limits = [replace(limit, share=ERROR.small_share) for limit in limits]
         return limits if by <= 1 else [limit.wider(by) for limit in limits]
 

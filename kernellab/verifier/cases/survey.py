@@ -150,7 +150,7 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        # what is tried whatever it reaches first; in an order that nobody knows else
+        # first what is tried whatever it reaches; otherwise in an order that no one knows
         secrets.SystemRandom().shuffle(found)
         return sorted(found, key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
 
@@ -211,7 +211,7 @@ class Survey:
             grade = Grade.CONDITION
         name = self.task.args[proposal.change[1]].name
         if self._bytes() > CORRECT.family_bytes:
-            # much data is drawn again, so that it does not lie in memory beside all the others
+            # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)
         self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond))
 

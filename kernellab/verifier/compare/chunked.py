@@ -1,4 +1,4 @@
-"""The error rule in pieces, for outputs whose float64 copies would not fit beside everything else.
+"""The error rule in pieces, for outputs whose float64 copies would not fit in memory with everything else.
 
 The same rule as :func:`kernellab.verifier.compare.compare`: three passes (sizes; elements; tiles and shares) over
 pieces of whole tiles, so that temporaries stay under 256 MiB. Only the mask of what is wrong is as large as the output.

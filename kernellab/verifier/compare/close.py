@@ -1,4 +1,4 @@
-"""KernelBench's own check of float32 outputs, which a strict task asks for beside the error rule.
+"""KernelBench's own check of float32 outputs, which a strict task asks for in addition to the error rule.
 
 ``torch.allclose(got, eager, rtol=1e-4, atol=1e-4)`` (KernelBench, ``src/eval.py``), element by element. TF32 in a
 kernel is off by about 3e-4 of an output's size, so that it fails wherever eager computed in float32. Two orders of one

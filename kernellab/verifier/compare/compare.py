@@ -304,7 +304,7 @@ def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> 
 
 
 def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:
-    """Finite elements over the bound for every element: they belong on the map beside those that are not finite."""
+    """Finite elements over the bound for every element: they belong on the map with those that are not finite."""
     import torch
 
     have = got.double()

@@ -43,7 +43,7 @@ def beyond_doubt(got: Tensor, native: Tensor, limits: Limits) -> float | None:
 
 
 def near(got: Tensor, want: Tensor, floor: float) -> float | None:
-    """The relative distance of two tensors where every element is within the floor of its own size, which keeps every
+    """The relative distance of two tensors where every element is within the floor for its size, which keeps every
     rule. In pieces that stay in the cache, and in float32 at least: a small part of the floor is kept for its
     rounding."""
     import torch

@@ -57,7 +57,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = self._parts(func)(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         if name in self.exact or any(r.alias_info is not None for r in func._schema.returns):
-            # a view, or a write in place: nothing was rounded anew, or it cannot be moved without moving another's
+            # a view, or a write in place: nothing was rounded again, or it cannot be moved without moving another's
             return out
         move = 1 + self.unit * self._terms(name, args, out) * self._way()
         return _each(out, lambda t: t * move)

@@ -54,10 +54,10 @@ class Goes:
         self.deadline = deadline
         self.contents = Contents(task, args, loose_arguments(task, [part(a) for a in args]))
         self.layout = lay_out(args)
-        #: of the arguments that are written anew for each call
+        #: of the arguments that are written again for each call
         self.bytes = fresh_copy(self.layout)
         self.calls = 0
-        #: seconds for which the judge keeps the device from a go on
+        #: seconds for which the judge keeps the device, starting at a go
         self.lead = 0.0
         self.flush = Flush()
         self._draw = random.Random(secrets.randbits(64))
@@ -70,7 +70,7 @@ class Goes:
         self.ahead: Sequence[Sets] = ()
         #: seconds of the newest go of each worker, over its calls
         self.last: dict[int, float] = {}
-        # arguments of the earlier stages need not stay beside those of the timed calls
+        # arguments of the earlier stages need not stay in memory with those of the timed calls
         for slot in list(self.candidate.arenas):
             self.candidate.release(slot)
         torch.cuda.empty_cache()

@@ -27,7 +27,7 @@ def speed_of_light(task: Task, tf32: bool) -> Bound | None:
         return None
     size, flops = input_bytes(task), cost.total_flops
     dtype = next((o.dtype for o in task.outputs if "float" in o.dtype), "float32")
-    # what is no product runs on the units of float32 products, beside the matrix units
+    # what is no product runs on the units of float32 products, in parallel with the matrix units
     products = matmul_rate(dtype, tf32) if flops else 1.0
     found = roofline(cost, Rates(copy_rate(), products, matmul_rate("float32", False), shared=False))
     past_caches = size > DEVICE.floor_caches * l2_bytes() and reads_everything(task)

@@ -1,9 +1,9 @@
 """Device memory that two processes share, through the CUDA driver's virtual memory interface.
 
 A piece of physical memory (``cuMemCreate``) becomes a file descriptor, travels over a Unix socket, and is mapped by
-the other process at an address of its own, for reading only where that is all it needs (CUDA Driver API, "Virtual
+the other process at a separate address, for reading only where that is all it needs (CUDA Driver API, "Virtual
 Memory Management"). Nothing but that piece is shared: ``cudaIpc`` would export the whole block of an allocator, with
-whatever lies beside it.
+whatever lies next to it.
 
 Both processes need a current context (``torch.cuda.init()`` and one operation make torch's own current).
 """

@@ -179,7 +179,7 @@ def read_from(segment: Segment | None, output: Output, count: int) -> Tensor:
 
 
 def free_cached(size: int) -> None:
-    """Gives back what torch caches in this process when ``size`` more bytes would not fit beside it."""
+    """Gives back what torch caches in this process when ``size`` more bytes would not fit in addition."""
     import torch
 
     with contextlib.suppress(RuntimeError):

@@ -2,7 +2,7 @@
 
 Sides, turns and pairs are those of ``timing.timed``; one piece of device memory holds the arguments of
 all sides, mapped for reading only, and the judge writes new contents into it for each go. A go covers so many calls,
-each on arguments of its own, that together they take a millisecond; all their outputs are kept and read.
+each on separate arguments, that together they take a millisecond; all their outputs are kept and read.
 
 The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less a handshake,
 over the calls: the only clock that no candidate can reach. The handshake is the same road with one tiny kernel on it,
@@ -90,7 +90,7 @@ class Inconsistent(Exception):
 
 @dataclass
 class Turns(Team):
-    """A side's turns of the device beside its times: seconds of the judge's kernel after the answer, of each go."""
+    """A side's turns of the device, with its times: seconds of the judge's kernel after the answer, of each go."""
 
     tails: list[float] = field(default_factory=list)
     #: from go to done, of each go
@@ -159,7 +159,7 @@ class _Run:
         self.sides = [self.candidate, *self.baselines]
         workers = [_cuda(worker) for side in self.sides for worker in side.workers]
         self.pids = [access.worker.pid for access in workers]
-        # what is in the memory that all share is written anew before each go then, and looked at after it
+        # what is in the memory that all share is written again before each go then, and looked at after it
         module = task.module()
         owners = workers if module.written else workers[1:] if module.mutates else []
         self.goes = Goes(task, args, workers, owners, deadline)
@@ -188,7 +188,7 @@ class _Run:
         # of a ranking's goes the first call, the last and a random third are enough
         checked = TIMING.check_all_bytes + 1 if self.pace.ranking else self.goes.bytes * calls
         self.checks = Checks(self.comparison, checked)
-        #: by the round in which they come, which nobody but the judge knows
+        #: by the round in which they come, which only the judge knows
         least = max(self.pace.least // self.block, 1)
         canaries = secret_rounds(self._canaries, least, DEVICE.most // self.block, self.random)
         start = time.monotonic()
@@ -302,8 +302,8 @@ class _Run:
                 side.first.worker.stop()
 
     def _trace_again(self) -> None:
-        """Traced calls of each side until two bursts of them agree. Others, who prepare their baselines meanwhile, have
-        calls of their own on the device; those spoil a burst as a whole, and only ever lengthen it."""
+        """Traced calls of each side until two bursts of them agree. Others, who prepare their baselines meanwhile, make
+        separate calls on the device; those spoil a burst as a whole, and only ever lengthen it."""
         with before_others(self.pids):
             for side in self.sides:
                 bursts = [side.first.traced] if side.first.traced.activity else []
@@ -351,7 +351,7 @@ class _Run:
     # -- rounds
 
     def _round(self, number: int, last: bool) -> None:
-        """One block of each side in an order drawn anew; the same contents for all sides. Of a side with several
+        """One block of each side in a newly drawn order; the same contents for all sides. Of a side with several
         workers one takes part, and the next in the next round."""
         self.goes.ahead = block = [self.goes.fresh(i) for i in range(self.block)]
         held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
@@ -366,7 +366,7 @@ class _Run:
                     side.add(turn, self.cost, maker)
                     if side is not self.candidate:
                         continue
-                    # a baseline is written anew before each go, for it may change a Model's buffers
+                    # a baseline is written again before each go, for it may change a Model's buffers
                     self._unchanged(sets)
                     if wanted:
                         held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
@@ -385,7 +385,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _told(self, worker: DeviceAccess) -> Iterator[None]:
-        """A baseline that fails inside is told as one."""
+        """Reports a baseline that fails inside as a baseline."""
         try:
             yield
         except WorkerFailure as failure:

@@ -2,7 +2,7 @@
 
 Memory copies and fills, and torch's kernels that only allocate, fill or move, are free: a kernel may prepare its own
 arguments. A Triton function of the candidate's own files counts as its own whatever its name. The names are the
-worker's claim, as all that is measured beside a candidate is.
+worker's claim, as all that is measured inside a candidate's process is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FREE = re.compile(
 )  # fmt: skip
 #: those of them that move what a task may be about
 _COPIES = re.compile(r"direct_copy_kernel|CatArrayBatchedCopy|_copy_kernel", re.IGNORECASE)
-#: what CUPTI lists beside kernels and copies
+#: what CUPTI lists in addition to kernels and copies
 _WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
 
 
@@ -137,7 +137,7 @@ def _profiled(
 
     Each call is queued behind a delay on the caller's stream and before a marker there. A delay that was over before
     the call returned shows nothing of the order (launches are slow under a profiler, and a short kernel of a stream
-    that nobody orders then lies between delay and marker as if it had waited), so the next is longer. ``host`` is what
+    that nothing orders then lies between delay and marker as if it had waited), so the next is longer. ``host`` is what
     launching takes, s.
     """
     import torch

@@ -2,7 +2,7 @@
 
 The context is made here, after the sandbox stands; the fork server never has one. For timed calls the arguments'
 places are prepared, and a call on what lies there warms the host's side (``ready``); the judge then writes contents
-that nobody has seen, and flushes the L2. At ``go`` the kernel is called on each set of arguments, and the answer given
+that no one has seen, and flushes the L2. At ``go`` the kernel is called on each set of arguments, and the answer given
 after a device-wide synchronisation. Either the judge's own kernel has the device for a while yet, and launches hide
 behind it as they do behind earlier calls (``led``), or a tiny kernel first brings the device's turn to this process, so
 that no launch can hide behind that. What this module needs of torch it takes before the candidate is imported: a
@@ -199,7 +199,7 @@ class DeviceWorker(Worker):
             del result, outputs
 
     def timed(self, message: dict[str, Any], _: list[int]) -> None:
-        """``calls`` calls at one go, each on arguments of its own, all outputs kept; with ``warm`` one call on what was
+        """``calls`` calls at one go, each on separate arguments, all outputs kept; with ``warm`` one call on what was
         there before comes first; ``led``: the device is the judge's for a while after the go. With ``echo`` the same
         road with one tiny kernel on it: what a handshake takes."""
         try:
@@ -227,7 +227,7 @@ class DeviceWorker(Worker):
         results: list[Any] = [None] * len(sets)
         synchronize()
         if warm:
-            # a process that was halted finds nothing of its own in the caches
+            # a process that was halted finds none of its data in the caches
             function(*sets[0])
             synchronize()
         last = words[0]

@@ -1,7 +1,7 @@
 """The judge's hold on a worker that works on a CUDA device.
 
 Stopping the process does not stop a kernel that already runs; so the judge looks behind it: at the instant of the
-answer it halts the process and launches a tiny kernel of its own. The device serves one process at a time, so work
+answer it halts the process and launches its own tiny kernel. The device serves one process at a time, so work
 that was left running shows as delay of that kernel (0.15 ms and its own time, seen on an H200) or as an output that is
 not there yet. Work cannot begin before ``go``: until then the judge has the device, and the contents are not there.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: how device memory is shared, beside the sandbox's own words
+#: how device memory is shared, in addition to the sandbox's own words
 SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"
 COPIED = "device memory shared by descriptor (arguments read-only when timed, outputs copied by the worker)"
 #: slots of arenas that are no set of arguments of the stages
@@ -107,8 +107,8 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def device_files() -> tuple[str, ...]:
-    """What a worker must open for reading and writing to use the device: the driver's nodes, and the names of its own
-    threads, without which CUDA does not start (error 304)."""
+    """What a worker must open for reading and writing to use the device: the driver's nodes, and the names of the
+    worker's threads, without which CUDA does not start (error 304)."""
     return (*sorted(glob("/dev/nvidia*")), *sorted(glob("/dev/dxg")), "/proc/self/task")
 
 
@@ -190,7 +190,7 @@ class DeviceAccess:
         self.shared.add(slot)
 
     def release(self, slot: int) -> None:
-        """Takes the arena ``slot`` from the worker; its memory is free if nobody else has it."""
+        """Takes the arena ``slot`` from the worker; its memory is free if no one else has it."""
         arena = self.arenas.pop(slot, None)
         self.bases.pop(slot, None)
         if arena is None:
@@ -235,11 +235,11 @@ class DeviceAccess:
         """The timed ``calls`` of one go, on sets of arguments that lie ``layout.size`` bytes apart in ``slot``.
 
         ``prepare`` puts the contents in place, cold, while the worker is halted, so that it learns nothing of them
-        before ``go``, with which it goes on; it must leave the judge's own work done. What it returns puts in a few
+        before ``go``, with which it continues; it must leave the judge's own work done. What it returns puts in a few
         elements that were withheld, when the clock has started: a kernel that was left running on the device, which is
         not halted with its process, saw wrong ones. ``warm`` asks for a call on the contents before them; ``echo`` for
         the same road with no call on it; ``probe`` launches the judge's tiny kernel and waits for it; ``lead`` launches
-        what keeps the device busy for a while from the go on. The worker is halted when this returns.
+        what keeps the device busy for a while, starting at the go. The worker is halted when this returns.
         """
         worker = self.worker
         worker.resume()

@@ -77,7 +77,7 @@ def _ready_triton() -> None:
 
 @contextlib.contextmanager
 def _unasked() -> Iterator[None]:
-    """What is imported inside may ask torch whether there is a GPU (tvm_ffi does), and is told what the device files
+    """What is imported inside may ask torch whether there is a GPU (tvm_ffi does), and gets what the device files
     say. Asked of the driver, no child could start CUDA; asked of NVML, children inherit an NVML that counts no device
     from within their sandbox, and torch then gives them None for the current device."""
     torch = sys.modules.get("torch")

@@ -7,8 +7,8 @@ import signal
 import socket
 import time
 
-#: what the judge asks of a first process, and what that answers: all are told to halt and its worker has; not all of
-#: that one's threads have come to it yet; or it could name no other process than its worker
+#: what the judge asks of a first process, and what that answers: all have the signal and its worker has halted; not
+#: all of that one's threads have come to it yet; or it could name no other process than its worker
 HALT, HALTED, HALTING, HALTED_WORKER = b"halt", b"halted", b"halting", b"halted worker"
 #: what is waited for at most: a thread that a vfork holds halts only with its child, and many that spin on few cores
 #: must each come to run for it

@@ -1,7 +1,7 @@
-"""A core of its own for each thread that works in a timed call.
+"""A separate core for each thread that works in a timed call.
 
-A worker is halted between its calls, and the system places all its threads anew when it goes on. It often puts two of
-them on one core beside idle ones (a virtual machine's idle core looks taken to it), and mends that only after a tick
+A worker is halted between its calls, and the system places all its threads again when it continues. It often puts two
+of them on one core next to idle ones (a virtual machine's idle core seems busy to it), and fixes that only after a tick
 or two: a call of half a millisecond then takes five. In a user's program, which is never halted, threads settle; so
 the judge gives each its core. A thread that works keeps it; the first thread is free again during the call, so that
 threads which it starts are not confined.
@@ -51,14 +51,14 @@ class Placement:
         if len(wanted) > len(self.cores):
             wanted = sorted(team, key=lambda t: (t != self.pid, t))
         self.clear()
-        # a single one has the same core in each worker too: cores differ in what else runs on and beside them
+        # a single one has the same core in each worker too: cores differ in what else runs on and next to them
         if len(wanted) <= len(self.cores):
             self.placed = {thread: {core} for thread, core in zip(wanted, self.cores, strict=False)}
         for thread, cores in self.placed.items():
             _set(thread, cores)
 
     def hold(self) -> None:
-        """The first thread goes on at its own core when the worker does."""
+        """The first thread continues on its own core when the worker does."""
         if self.pid in self.placed:
             _set(self.pid, self.placed[self.pid])
 
@@ -121,7 +121,7 @@ def aside() -> Iterator[None]:
 @contextlib.contextmanager
 def before_others(workers: Sequence[int]) -> Iterator[None]:
     """This thread and the first threads of ``workers`` (process ids) go ran with priority over other jobs inside, on
-    whatever cores are free: several devices of one machine are timed at once, each by a judge of its own, so none may
+    whatever cores are free: several devices of one machine are timed at once, each by a separate judge, so none may
     claim a core. What a worker starts meanwhile goes before nothing."""
     _go_first(0, _JUDGE)
     for worker in workers:

@@ -31,7 +31,7 @@ _BASELINES = 6
 #: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each). A pool of processes
 #: that compile would each import torch first, which takes longer than the few kernels of a task
 INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-#: what a worker of torch.compile imports before it compiles anything (4 s), imported by a fork server of their own
+#: what a worker of torch.compile imports before it compiles anything (4 s), imported by a separate fork server
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton",
              "torch._inductor.codegen.cpp")  # fmt: skip
 
@@ -113,8 +113,8 @@ class Pool:
     ) -> Worker | None:
         """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task.
 
-        Workers of another ``number`` run the same code in a process of their own. None while the fork server that it
-        is to come from still imports: nobody waits for that here.
+        Workers of another ``number`` run the same code in a separate process. None while the fork server that it
+        is to come from still imports: this does not wait for that.
         """
         held = self._held(kind, task, threads, number)
         if held is None and self.server(dsl, backend, kind in COMPILED).is_ready():
@@ -160,7 +160,7 @@ class Pool:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nothing of ours but the measured workers runs inside: fork servers and builds beside them are halted."""
+        """Nothing of ours but the measured workers runs inside: fork servers and running builds are halted."""
         building = [w for w in self._baselines.values() if w.building and not w.stopped]
         for server in self._servers.values():
             server.pause()

@@ -68,7 +68,7 @@ class WorkerProcess:
     #: variables that depend on the scratch folder (a DSL's caches)
     environment: Callable[[Path], Mapping[str, str]] = lambda _: {}
     devices: tuple[str, ...] = ()
-    #: folders beside its scratch that it may write and that outlive it (a baseline's compile cache)
+    #: folders other than its scratch that it may write and that outlive it (a baseline's compile cache)
     writable: tuple[str, ...] = ()
     memory_limit: int = CAPS.memory
     #: a device's fault in the message of an exception: its kind and what to say of it
@@ -158,7 +158,7 @@ class WorkerProcess:
         if self.stopped:
             self.stopped = False
             ran = self.used() - self._used
-            # nobody has started another meanwhile, and looking for them would take time from the call
+            # no process has started another meanwhile, and looking for them would take time from the call
             self.signal(signal.SIGCONT, [self.pid, *self.halted])
             # what runs the task's own text has nothing to gain
             if ran > max(TIMING.halted_seconds, _TICK) and self.role == "candidate" and not self.gone():
@@ -385,7 +385,7 @@ class WorkerProcess:
         fault = self.faults(message)
         if fault is None:
             return WorkerFailure(kind, message, asdict(told), self.log)
-        # the next candidate gets a process of its own after such a fault
+        # the next candidate gets a new process after such a fault
         self.broken = self.broken or fault[0] != "memory"
         return WorkerFailure(*fault, asdict(told), self.log)
 

@@ -28,7 +28,7 @@ def descendants(first: int, most: int) -> list[int]:
 
 
 def _content(path: str) -> bytes:
-    """A small file of the system; some thousand of them are read in a verification, most beside a call."""
+    """A small file of the system; some thousand of them are read in a verification, most before or after a call."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(file, 1 << 20)

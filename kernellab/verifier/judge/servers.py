@@ -78,7 +78,7 @@ class ForkServer:
         return self.ready
 
     def pause(self) -> None:
-        """Halts it until the next request or :meth:`resume`, so that nothing of it runs beside a timed call."""
+        """Halts it until the next request or :meth:`resume`, so that nothing of it runs during a timed call."""
         if not self.paused and self.ready and self.alive():
             self.process.send_signal(signal.SIGSTOP)
             self.paused = True

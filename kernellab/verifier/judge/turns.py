@@ -3,7 +3,7 @@
 A lock file that ``KERNELLAB_TURNS`` names (``all:PATH`` or ``device:PATH``) is held shared by whoever works and alone
 by whoever times; without it nothing waits for anything. A second file is the gate of those who work: whoever times
 keeps it shut from asking for the clock until it has been timed, so that the clock goes from one to the next and is not
-waited for anew each time. ``all`` is for a CPU, where designing disturbs a timing as well; under ``device`` only what
+waited for again each time. ``all`` is for a CPU, where designing disturbs a timing as well; under ``device`` only what
 runs on the device does.
 """
 
@@ -22,7 +22,7 @@ VARIABLE = "KERNELLAB_TURNS"
 
 #: parts that the device's memory is shared out in
 _SLOTS = 120
-#: seconds between two looks for free ones; and after which nobody passes one who waits for his
+#: seconds between two looks for free ones; and after which no process passes one that waits for its slots
 _LOOK_SECONDS, _PASSED_SECONDS = 0.05, 20.0
 
 _LOCK = threading.RLock()
@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def working(designing: bool = False) -> Iterator[None]:
-    """Nobody is timed inside. ``designing`` is work beside the device. One thread of a process works at a time."""
+    """Nothing is timed inside. ``designing`` is work off the device. One thread of a process works at a time."""
     global _depth
     place = _place(designing)
     if place is None:
@@ -128,7 +128,7 @@ def _record(file: int, kind: int, start: int, length: int = 1) -> bool:
 
 
 def _free(gate: int) -> bool:
-    """Takes the gate where nobody keeps it."""
+    """Takes the gate where no process keeps it."""
     try:
         fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -164,7 +164,7 @@ def off_device() -> Iterator[None]:
 
 @contextmanager
 def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
-    """Nobody else works or is timed inside; yields the seconds that were waited for that.
+    """No other process works or is timed inside; yields the seconds that were waited for that.
 
     ``before`` is done first. It is work of which hardly any is on the device: on one, others may be timed meanwhile.
     """
@@ -200,7 +200,7 @@ def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
 
 
 def _work(main: int, gate: int) -> None:
-    """Begins to work, when nobody waits for the clock."""
+    """Begins to work, when no process waits for the clock."""
     fcntl.flock(gate, fcntl.LOCK_EX)
     try:
         fcntl.flock(main, fcntl.LOCK_SH)

@@ -67,7 +67,7 @@ class Worker(WorkerProcess):
     computing = False
     #: how many such calls there were
     asked = 0
-    #: told as soon as the worker goes on in the next of them
+    #: called as soon as the worker continues in the next of them
     on_go: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
@@ -115,8 +115,8 @@ class Worker(WorkerProcess):
 
         ``late`` are the arguments of the last call, written when everything before it is done. All that the worker has
         is halted while they are written, a few elements are withheld, and the clock starts before these are put in and
-        it goes on: there is no time in which the contents could be worked on early. The clock ends when the answer has
-        come, or where halting takes long and the worker used that, when it has halted. An output that changes after
+        it continues: there is no time in which the contents could be worked on early. The clock ends when the answer
+        has come, or where halting takes long and the worker used that, when it has halted. An output that changes after
         the answer is refused; ``awake``, in a call that does not count, the judge waits without sleep, and sees the
         answer within microseconds.
         """
@@ -233,7 +233,7 @@ class Worker(WorkerProcess):
             raise WorkerFailure("protocol", "answered a call that was not made", log=self.log)
 
     def answered(self) -> bool:
-        """Does an event lie there that nobody waits for?"""
+        """Does an event lie there that nothing waits for?"""
         try:
             return os.eventfd_read(self.done) > 0
         except BlockingIOError:

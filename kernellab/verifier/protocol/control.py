@@ -1,6 +1,6 @@
 """The shared page between judge and worker: go, done, and where the outputs lie.
 
-The go is a random number that nobody can know before it is given, and the answer must repeat it. Everything a worker
+The go is a random number that no one can know before it is given, and the answer must repeat it. Everything a worker
 writes here is a claim; the judge checks each number before it uses it.
 """
 

@@ -143,7 +143,7 @@ class Arena:
         return None
 
     def trespassed(self) -> int | None:
-        """The argument beside whose memory something was written; None when the poison is whole."""
+        """The argument next to whose memory something was written; None when the poison is whole."""
         import torch
 
         assert self.layout is not None

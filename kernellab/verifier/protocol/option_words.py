@@ -41,7 +41,7 @@ def verify_options(asked: VerificationOptions = VerificationOptions(), dsl: str 
 
 
 def for_design(asked: VerificationOptions) -> dict[str, Any]:
-    """What a design asks of the verifier beside its defaults, by name.
+    """What a design asks of the verifier other than its defaults, by name.
 
     Raises:
         KernellabError: naming the option that is wrong; SessionError: a level that runs no kernel.

@@ -27,7 +27,7 @@ class VerifyOptions(Record):
     unsandboxed: bool = False
     repeat: int = Field(default=1, ge=1, le=20)
     baselines: tuple[Baseline, ...] = ("eager",)
-    #: kernels of one's own to be timed against too, by the name that their figures have; each has a worker of its own
+    #: the user's own kernels to be timed against too, by the name that their figures have; each has a separate worker
     rivals: dict[str, Source] = Field(default_factory=dict)
     #: the rules have proved that the source computes the same by fewer operations: the label ``algebra``, and no floor
     #: by the reference's FLOPs. Set by who asked the rules for the sketch, never from what a source says
@@ -53,7 +53,7 @@ class RankOptions(Record):
     precision: Fidelity = ""
 
     def as_verification(self) -> VerifyOptions:
-        """The same as the options that stages read: a quick look, timed beside eager or nobody."""
+        """The same as the options that stages read: a quick look, timed against eager or alone."""
         return VerifyOptions(
             level=Trust.T1, allow_library=self.allow_library, unsandboxed=self.unsandboxed, deadline=self.deadline,
             budget=self.budget, threads=self.threads, baselines=("eager",) if self.paired else (),

@@ -52,7 +52,7 @@ class ErrorRule:
     #: a sum of equal terms is rounded the same way each time, so that errors add up: thousands of small ones after a
     #: large one are off by 1.6e-5
     structured_factor: float = 2.0
-    #: rows of a thousandth beside usual ones: what is smaller than this share of the output's rms counts as that large
+    #: rows of a thousandth next to usual ones: what is smaller than this share of the output's rms counts as that large
     small_share: float = 1e-2
     #: rows from this length on say something of mean and spread
     row: int = 32
@@ -127,7 +127,7 @@ class StaticRule:
     #: bytes beyond what the judge itself has
     memory: int = 1024 * MIB
     files: int = 1000
-    #: findings that are told
+    #: findings that are reported
     findings: int = 200
 
 
@@ -135,9 +135,9 @@ class StaticRule:
 class CorrectRule:
     #: all families run at sizes whose inputs and outputs stay under this
     family_bytes: int = 4 * MIB
-    #: hidden sizes of the Dims that are tried beside the task's own
+    #: hidden sizes of the Dims that are tried in addition to the task's own
     hidden_sizes: int = 4
-    #: families tried at full size when the shapes are fixed and large, beside the task's own
+    #: families tried at full size when the shapes are fixed and large, in addition to the task's own
     large_families: int = 5
     #: so many beyond this size, compared at the declared dtype first
     large_bytes: int = 32 * MIB
@@ -156,7 +156,7 @@ class TimingRule:
     budget: float = 1.5
     #: pairs of timed calls: at least, at least while the budget lasts, and at most. Of 16 (eight blocks, ten kinds of
     #: noise, 600 runs of each, ended by their width) a bootstrap's own interval holds the truth in 85 to 92 %, the one
-    #: that is told, wider by the noise floor, in 95 to 100 %
+    #: that is reported, wider by the noise floor, in 95 to 100 %
     least: int = 6
     few: int = 16
     most: int = 200
@@ -184,7 +184,7 @@ class TimingRule:
     #: places at which more calls that do not count are watched from outside, and seconds for each
     watched: int = 3
     watched_seconds: float = 0.03
-    #: seconds that drawing contents by the task's own inputs may take beside the budget
+    #: seconds that drawing contents by the task's own inputs may take in addition to the budget
     drawing: float = 2.0
     #: contents that are equal to earlier ones are drawn again so many times
     redrawn: int = 3
@@ -225,8 +225,8 @@ class TimingRule:
     cores_seconds: float = 10e-3
     #: at most so much of what calls usually wait is taken for the waking of threads
     waking_seconds: float = 150e-6
-    #: pairs after which it shows that ``least`` of them which nothing disturbed will not be found: all pairs are told
-    #: then, with an interval of their own spread, which does not narrow with more of them
+    #: pairs after which it shows that ``least`` of them which nothing disturbed will not be found: all pairs are
+    #: reported then, with the interval of their spread, which does not narrow with more of them
     busy_pairs: int = 32
     #: sharp enough: the interval reaches this share beyond what it is widened by, or this part of that; or the rest of
     #: the budget would narrow it by less than this share on either side. Only its width ends a run, never which side is
@@ -240,7 +240,7 @@ class TimingRule:
     #: two workers of the same code differ by up to this share where others keep all cores and caches busy
     shared_noise: float = 0.06
     #: two CPU workers of the same code differ by up to this share for the pages and cores that they got, all run long
-    #: (60 runs of one code on both sides beside a test run: the speedup's standard deviation is 2 to 5 %, by size)
+    #: (60 runs of one code on both sides during a test run: the speedup's standard deviation is 2 to 5 %, by size)
     placed_noise: float = 0.08
     #: what is left at least of a call's time when what it waited for cores is taken off
     least_alone: float = 0.05
@@ -329,7 +329,7 @@ COMPILED: Mapping[str, str | None] = {"compile": None, "max-autotune": "max-auto
 
 @dataclass(frozen=True)
 class DeviceRule:
-    """What holds on CUDA devices beside the rest."""
+    """What holds on CUDA devices in addition to the rest."""
 
     #: share of the free memory that a run of the reference in float64 may need
     double_share: float = 0.5
@@ -360,7 +360,7 @@ class DeviceRule:
     lead_share: float = 0.7
     #: cycles of the fastest device in a second, so that a delay of cycles takes about as long as is asked
     cycles: float = 2.2e9
-    #: a go is told from a handshake when what is left of it is this many times what handshakes differ by
+    #: a go is distinguished from a handshake when what is left of it is this many times what handshakes differ by
     resolve: float = 5.0
     calibration_calls: int = 20
     #: traced calls at most, and seconds after which no more begin
@@ -418,7 +418,7 @@ class EdgeRule:
 class DrawnRule:
     """Inputs drawn from what a task declares (:mod:`kernellab.verifier.cases.survey`)."""
 
-    #: cases of a verification and of a ranking, those of the solver beside them, and seconds of the judge's own
+    #: cases of a verification and of a ranking, those of the solver in addition, and seconds of the judge's own
     #: thread in which they are found; the share of these that is spent before the solver begins
     cases: int = 28
     rank_cases: int = 10

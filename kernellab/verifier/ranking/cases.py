@@ -76,7 +76,7 @@ def _case(task: Task, sizes: Sizes, family: Family) -> Case:
 
 
 def _sizes(task: Task) -> list[Sizes]:
-    """One for each kind of case: the task's own where it has no other; else just beside the task's own, a small one,
+    """One for each kind of case: the task's own where it has no other; else just next to the task's own, a small one,
     one from all over the range, and a small one again. Where they may be, extents are odd: no multiple of any tile."""
     full = dict(task.module().default_sizes())
     if not task.dims:

@@ -1,7 +1,7 @@
 """What the rankings of one task share.
 
 A search ranks one candidate of a task after the other, and to draw tens of megabytes of inputs takes longer than
-anything else of a ranking on a CPU. Each candidate has a process of its own, which nobody has told of an earlier one's.
+anything else of a ranking on a CPU. Each candidate has a separate process, which knows nothing of an earlier one's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""T4: the same verification again by a judge of its own, with other seeds; do the figures agree?"""
+"""T4: the same verification again by a separate judge, with other seeds; do the figures agree?"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def without_sandbox(level: Sequence[str], origin: Author, unsandboxed: bool) -> 
     """May a worker that reached ``level`` run although no sandbox holds it? False where one does.
 
     Raises:
-        VerifierError: no sandbox, code that our own rules did not write, and nobody has allowed it.
+        VerifierError: no sandbox, code that our own rules did not write, and no one has allowed it.
     """
     if sandbox.contains(", ".join(level)):
         return False

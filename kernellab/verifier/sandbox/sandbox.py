@@ -29,7 +29,7 @@ from kernellab.verifier.sandbox import landlock, seccomp
 _CLONE = {"user": 0x10000000, "pid": 0x20000000, "ipc": 0x08000000, "net": 0x40000000, "mnt": 0x00020000}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 36, 38, 47
 _CLEAR_ALL = 4
-#: from this kernel on a PID namespace has a pid_max of its own: before it, the whole machine's would be set. Numbers
+#: from this kernel on a PID namespace has a separate pid_max: before it, the whole machine's would be set. Numbers
 #: below the reserved ones are not used a second time
 _OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
@@ -111,7 +111,7 @@ def missing(level: str) -> list[Part]:
     words = set(re.findall("[a-z]+", re.sub(r"\(.*?\)", "", level)))
     if "shared /proc" in level:
         words.discard("mnt")
-    # a user of its own is a second line where namespaces and Landlock hold, and takes root to reach
+    # a separate user is a second line where namespaces and Landlock hold, and takes root to reach
     if {"user", "landlock"} <= words:
         words.add("uid")
     return [part for part in PARTS if part.word not in words]
@@ -123,7 +123,7 @@ def contains(level: str) -> bool:
 
 
 def enter() -> str:
-    """Puts the *children* of this process in namespaces of their own; the names reached, empty when refused.
+    """Puts the *children* of this process in separate namespaces; the names reached, empty when refused.
 
     The process must have one thread. Without root's rights a user namespace comes first, so that none are needed.
     """
@@ -138,7 +138,7 @@ def enter() -> str:
 
 
 def own_proc() -> bool:
-    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a /dev/shm of its own."""
+    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a separate /dev/shm."""
     if _libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) != 0:
         return False
     shared = f"size={CAPS.shared_memory},mode=1777".encode()
@@ -167,8 +167,8 @@ def _kernel() -> tuple[int, ...]:
 
 
 def other_user(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
-    """Where this process is root: makes it a user that no account has and gives that user the scratch folder; a user
-    namespace of its own in any case. The names of what was reached.
+    """Where this process is root: makes it a user that no account has and gives that user the scratch folder; a
+    separate user namespace in any case. The names of what was reached.
 
     The other user is left out where it could not read the interpreter or reach scratch folder and devices. Workers
     that share a writable folder share the user.

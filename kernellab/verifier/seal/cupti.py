@@ -88,7 +88,7 @@ class _Watch:
         self.recorder, self.stream = recorder, torch.cuda.current_stream().cuda_stream
         try:
             for number in _WATCHED:
-                # an older CUPTI does not know the youngest functions, and so nobody can call them
+                # an older CUPTI does not know the youngest functions, and so no one can call them
                 with contextlib.suppress(Unsealable):
                     self._enable(_DRIVER, number, True)
             yield
@@ -209,7 +209,7 @@ _watch: list[_Watch] = []
 
 
 def remember() -> None:
-    """From now on every device binary that is loaded is kept. Raises Unsealable where CUPTI is not to be had."""
+    """From now on every device binary that is loaded is kept. Raises Unsealable where CUPTI is not available."""
     if not _watch:
         _watch.append(_Watch())
 

@@ -25,7 +25,7 @@ def watch(dsl: str, device: str) -> None:
     elif dsl != "triton":
         from kernellab.verifier.seal import cupti
 
-        # without CUPTI the candidate runs as ever, and is told to be unsealable when it is recorded
+        # without CUPTI the candidate runs as ever, and is reported as unsealable when it is recorded
         with contextlib.suppress(Unsealable):
             cupti.remember()
 
@@ -34,7 +34,7 @@ def seal(
     function: Callable[..., Any], sets: Sequence[Sequence[Any]], parameters: Sequence[Any], dsl: str, device: str,
     scratch: Path,
 ) -> dict[str, Any]:  # fmt: skip
-    """Records ``function`` on two sets of arguments and writes the bundle below ``scratch``; what the judge is told.
+    """Records ``function`` on two sets of arguments and writes the bundle below ``scratch``; returns the reply.
 
     ``parameters`` are the tensors that a model copies its last arguments into.
     """

@@ -1,7 +1,7 @@
 """C++ on the host: which functions of its shared object kernel.py calls, and with what.
 
 A replay then needs none of its Python. The object is looked at first: what it imports, and whether loading it runs
-code of its own. It is host code all the same, so this earns the label ``native`` and no higher level of trust.
+any of its code. It is host code all the same, so this earns the label ``native`` and no higher level of trust.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _value(recorder: Recorder, name: str, number: int, value: Any) -> Value:
 
 
 def inspect(content: bytes) -> None:
-    """Raises Unsealable for an object that runs code of its own when it is loaded, or that can do more than compute."""
+    """Raises Unsealable for an object that runs any of its code when it is loaded, or that can do more than compute."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile

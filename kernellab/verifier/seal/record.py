@@ -1,7 +1,7 @@
 """Records one call: which memory it makes, what it fills and launches, where its results lie.
 
 Runs in the candidate's worker, around a call of the candidate. Memory is seen at torch's dispatcher; launches are
-reported by the hooks of :mod:`triton`, :mod:`cupti` and :mod:`native` beside this module.
+reported by the hooks of :mod:`triton`, :mod:`cupti` and :mod:`native` in this package.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Recorder:
         self.buffers: list[Buffer] = []
         self.binaries: dict[str, Binary] = {}
         self.contents: dict[str, bytes] = {}
-        #: the first thing that cannot be sealed; the call goes on, so that it does as it always does
+        #: the first thing that cannot be sealed; the call continues, so that it does as it always does
         self.reason = ""
         #: true while torch does a fill or a copy that is recorded as such: its own launches are not the candidate's
         self.inside = False
@@ -74,7 +74,7 @@ class Recorder:
         return None
 
     def memory(self, count: int) -> Place:
-        """A buffer of the call's own that nobody here has an address of."""
+        """A buffer of the call's own that has no known address here."""
         self.buffers.append(Buffer(bytes=count))
         return Place(buffer=len(self.buffers) - 1)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     """Canaries of all families at the size that is timed; where it is large, of a few at random. One more has rows of
-    all kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case. Beside
-    them, a few of other sizes."""
+    all kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case. In
+    addition, a few of other sizes."""
     task, sizes = stages.task, dict(timed.sizes)
     size = input_bytes(task)
     if size > CORRECT.single_family_bytes:
@@ -53,7 +53,7 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
 
 
 def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
-    """Canaries, some of which have calls beside them at which program counters are sampled: what a kernel does when it
+    """Canaries, some of which have extra calls at which program counters are sampled: what a kernel does when it
     is timed need not be what it did in the stage honest."""
     if stages.context.request.backend is not Backend.CPU:
         return found

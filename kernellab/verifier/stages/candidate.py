@@ -111,7 +111,7 @@ class Stages:
         return time.perf_counter() - start
 
     def begin_baselines(self, names: Sequence[str], eagers: int = 2) -> None:
-        """Begins the builds of the baselines ``names``, which go on beside the next stages."""
+        """Begins the builds of the baselines ``names``, which continue during the next stages."""
         backend = self.context.request.backend
         for name, number in numbered(names, eagers):
             self.context.pool.begin_baseline(self.source.dsl, backend, name, self.task, self.threads, number)
@@ -282,7 +282,7 @@ class Stages:
         return again.shape == got.shape and not alike(again, got)
 
     def is_edge(self, failing: Case) -> bool:
-        """Right at exact multiples of the usual tiles, wrong beside them? Tried in a fresh worker."""
+        """Right at exact multiples of the usual tiles, wrong next to them? Tried in a fresh worker."""
         pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
         if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
             return False  # one that failed at whole tiles already answers

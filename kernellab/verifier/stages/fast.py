@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a candidate is timed beside, and how long: baselines and rivals by name, how many workers eager has, whether
-    calls with other contents come among the timed ones, and the ``case`` where it is made already."""
+    """What a candidate is timed against, and how long: baselines and rivals by name, how many workers eager has,
+    whether calls with other contents come among the timed ones, and the ``case`` where it is made already."""
 
     names: tuple[str, ...]
     eagers: int = 2
@@ -116,8 +116,8 @@ def fast(stages: Stages) -> str:
 
 def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
     """Refused when timed calls, of ``seconds`` each, or calls among them lean on a library; the number of samples in
-    the timed ones that are told, 0 where the system gives none. On a ``busy`` machine the fastest calls tell the time,
-    and are asked by themselves too."""
+    the timed ones that are reported, 0 where the system gives none. On a ``busy`` machine the fastest calls tell the
+    time, and are asked by themselves too."""
     single = stages.looks.sampler if stages.looks is not None else None
     beside: list[Looked] = [s for s in (single, stages.watch) if s is not None]
     within: list[Looked] = [p.of_all() for p in stages.profiles]
@@ -187,7 +187,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
         if backend is Backend.CUDA and setup.canaries:
             from kernellab.verifier.cuda.bound import speed_of_light
 
-            # its roofs are measured once, while nobody else works on the device
+            # its roofs are measured once, while no other process works on the device
             speed_of_light(stages.task, stages.tf32)
         profile = _profile(stages) if setup.canaries else None
         beside = partial(measure, looks=stages.looks, profile=profile)
@@ -258,7 +258,7 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     stages.context.findings.roofs = bound.bandwidth, bound.rate
     _refuse_byte_floor(bound, time_ms)
     if time_ms < bound.ms:
-        # above the floor all the same: what may be, and is told
+        # above the floor all the same: possible, and reported
         stages.context.findings.add(Mark(kind="below-cached-bytes" if bound.by_bytes else "below-arithmetic"))
 
 

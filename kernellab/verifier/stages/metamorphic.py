@@ -186,7 +186,7 @@ def _scaled(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
 
 
 def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[Tensor], what: str) -> None:
-    """Two answers of the kernel that must agree: each lies within the limits of its own reference already."""
+    """Two answers of the kernel that must agree: each lies within the limits of its reference already."""
     for i, (limits, one, other) in enumerate(zip(stages.limits_for(case), got, want, strict=True)):
         if not one.is_floating_point() or case.references[i].double is None:
             continue

@@ -86,7 +86,7 @@ class Steps:
 
     @contextmanager
     def compiling(self, stage: Stage) -> Iterator[list[str]]:
-        """A stage that is mostly a compiler's, beside which others may be timed on a device."""
+        """A stage that is mostly a compiler's, during which others may be timed on a device."""
         with turns.off_device():
             with self.stage(stage) as note:
                 yield note

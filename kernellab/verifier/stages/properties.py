@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def properties(stages: Stages, base: Case) -> None:
-    """Tries each property on the inputs of ``base``, or beside them, and labels those that the kernel does not have.
+    """Tries each property on the inputs of ``base``, or on variants, and labels those that the kernel does not have.
 
     Raises:
         Refused: a scalar argument is ignored, another number of threads gives wrong results, or rows with gaps do where

@@ -1,4 +1,4 @@
-"""A person's own kernels as baselines: each in a worker of its own, and only where it is right."""
+"""A person's own kernels as baselines: each in a separate worker, and only where it is right."""
 
 from __future__ import annotations
 

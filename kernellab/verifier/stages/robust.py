@@ -60,7 +60,7 @@ def robust(stages: Stages) -> str:
 
 
 def untouched(stages: Stages, case: Case) -> None:
-    """Refuses where a call has changed its inputs, or what lies beside them."""
+    """Refuses where a call has changed its inputs, or what lies next to them."""
     arena = stages.worker.arenas[0]
     changed = arena.changed(case.args, stages.written)
     if changed is not None:

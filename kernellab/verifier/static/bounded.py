@@ -1,4 +1,4 @@
-"""The static analysis in a child process with limits: whatever a text does to its reader, the judge goes on."""
+"""The static analysis in a child process with limits: whatever a text does to its reader, the judge continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The static rules for C++ and CUDA: in files of their own, and in strings of Python. Tokens, comments left out."""
+"""The static rules for C++ and CUDA: in separate files, and in strings of Python. Tokens, comments left out."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _own(code: str, plain_c: bool = False) -> frozenset[str]:
 
 
 def _code(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Strings that hold C++ or CUDA, with their lines. What only stands there (a docstring) is read by nobody, unless
+    """Strings that hold C++ or CUDA, with their lines. Nothing reads what only stands there (a docstring), unless
     the file asks for it."""
     nodes = list(ast.walk(tree))
     asked = any(isinstance(n, ast.Attribute) and n.attr == "__doc__" for n in nodes)

@@ -103,7 +103,7 @@ def _words(tree: ast.AST) -> Iterator[str]:
 
 
 def _says_main(tree: ast.Module) -> bool:
-    """Does anything but the usual test name ``__main__`` or ``__name__`` as a text, bind that, or load a file anew?"""
+    """Does anything but the usual test name ``__main__`` or ``__name__`` as a text, bind that, or load a file again?"""
     tests = {id(part) for n in tree.body if _is_main(n) and isinstance(n, ast.If) for part in ast.walk(n.test)}
     names = Names(tree)
     for node in ast.walk(tree):

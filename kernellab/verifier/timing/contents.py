@@ -1,4 +1,4 @@
-"""Contents of one shape for timed calls that nobody has met before: no two of them are equal, in whatever domain."""
+"""Contents of one shape for timed calls that no one has met before: no two of them are equal, in whatever domain."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
 class Contents:
     """Ever new contents of one shape.
 
-    Floats that may be any numbers of a sign are mixed: lines from all over the first set, each shrunk by a factor of
-    its own, so that nothing known of earlier contents tells a sum of new ones. Where any other tensor may change
+    Floats that may be any numbers of a sign are mixed: lines from all over the first set, each shrunk by a separate
+    factor, so that nothing known of earlier contents tells a sum of new ones. Where any other tensor may change
     (integers, masks, probabilities, sorted or complex numbers), the task's own inputs are drawn with a new seed, all
     of one, since one argument may count another's places. Arguments marked static and a model's parameters are what
     they are for all calls.
@@ -110,12 +110,12 @@ class Contents:
         """As :meth:`worn`, the same for a ``number`` until :meth:`refresh`: for calls that only make pages, teams and
         caches ready, which a kernel may know for what they are."""
         if number not in self._worn:
-            # in buffers of their own: timed contents come and go in the others
+            # in separate buffers: timed contents come and go in the others
             self._worn[number] = self.worn(-1 - number)
         return self._worn[number]
 
     def refresh(self) -> None:
-        """What is worn out is made anew."""
+        """What is worn out is made again."""
         self._worn = {}
 
     def _made(self, buffer: int) -> tuple[Any, ...]:

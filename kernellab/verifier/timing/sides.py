@@ -77,7 +77,7 @@ class Canary:
     before: tuple[Any, ...] = ()
     #: entered for some more calls that do not count either
     watch: AbstractContextManager[object] | None = None
-    #: is it kept for after the last timed call, which nobody but the judge knows to be the last?
+    #: is it kept for after the last timed call, which only the judge knows to be the last?
     last: bool = False
 
 
@@ -180,7 +180,7 @@ def leave_out(sides: Sequence[Side], keep: Sequence[bool]) -> None:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a measurement goes on: pairs of calls at least, what comes before the first, and what ends it early."""
+    """How long a measurement runs: pairs of calls at least, what comes before the first, and what ends it early."""
 
     least: int = TIMING.least
     warm_seconds: float = TIMING.warm_seconds
@@ -215,7 +215,7 @@ def mark_disturbed(sides: Sequence[Side], others: float | None = None) -> None:
     nothing disturbed them.
 
     What most calls wait is the time that this system takes to wake a thread on an idle core (tens of microseconds in a
-    virtual machine), which is nobody's work. Where the first side's calls wait all the time and those of no other, its
+    virtual machine), which is no one's work. Where the first side's calls wait all the time and those of no other, its
     threads wait for each other: nothing disturbed it.
     """
     waits = sorted(w for side in sides for w in side.waited)

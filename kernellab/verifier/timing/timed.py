@@ -1,4 +1,4 @@
-"""The fast stage: candidate and baselines take turns on the machine, on contents that nobody has seen before.
+"""The fast stage: candidate and baselines take turns on the machine, on contents that no one has seen before.
 
 Each side is a worker of equal sandbox, environment and threads; all but the one whose turn it is are stopped. A side's
 outputs are read from its memory while it is stopped at the instant of its answer, so no work can hide behind it.
@@ -77,7 +77,7 @@ def measure(
     Baselines of one name are workers of one code, which take turns: what they differ by is in the result's ``noise``.
     ``canaries`` are called at secret places among the candidate's timed calls, and do not count. ``pace`` says when the
     figures are sharp enough. ``looks`` has a single look at each of some more calls, which do not count either;
-    ``profile`` gets samples of all timed calls, and keeps those of the calls that are told.
+    ``profile`` gets samples of all timed calls, and keeps those of the calls that are reported.
 
     Raises:
         WrongWhenTimed: an output of a timed call of the candidate is wrong.
@@ -131,7 +131,7 @@ class _Run:
         self.used = self.took = 0.0
         #: which worker of each team takes part
         self.active: dict[str, int] = {}
-        #: by the round in which they come, which nobody but the judge knows
+        #: by the round in which they come, which only the judge knows
         least = max(pace.least // self.block, 1)
         self.canaries = secret_rounds(canaries, least, TIMING.most // self.block, self.random)
 
@@ -197,8 +197,8 @@ class _Run:
                 canary.judge(self._hear(self.candidate.worker, canary))
 
     def _knows_contents(self, keep: Sequence[bool]) -> bool:
-        """Do calls take longer, beside the first baseline's, where their contents were drawn than where they were mixed
-        of lines that came before?"""
+        """Do calls take longer, compared with the first baseline's, where their contents were drawn than where they
+        were mixed of lines that came before?"""
         if not self.baselines:
             return False
         ratios: dict[bool, list[float]] = {True: [], False: []}
@@ -249,7 +249,7 @@ class _Run:
         return side.workers[self.active[side.name]] if isinstance(side, Team) else side.worker
 
     def _round(self, handshake: float, canaries: Sequence[Canary]) -> None:
-        """One block of each side, in an order drawn anew (A B B A over the rounds on average); the same contents for
+        """One block of each side, in a newly drawn order (A B B A over the rounds on average); the same contents for
         all sides, so that the ratios are paired. Outputs are compared after the round, away from the clock: with the
         reference or, where that is dear, most with what the first baseline has computed of the same contents."""
         self._lay_ready()
@@ -286,7 +286,7 @@ class _Run:
         self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
         heard: list[tuple[Canary, list[Tensor]]],
     ) -> list[list[Tensor]]:  # fmt: skip
-        """The outputs of each call. A baseline's are read too, and its inputs looked at, also where nobody asks for it:
+        """The outputs of each call. A baseline's are read too, and its inputs looked at, even if no one asks for it:
         what the judge does between the calls of one side (it leaves caches and cores warm) it does between those of the
         others."""
         worker = self._worker(side)

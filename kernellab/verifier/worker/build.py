@@ -68,7 +68,7 @@ def _model(cls: Any, message: dict[str, Any], device: str) -> Built:
         own = model.state_dict()
         given = dict(zip(names, args[split:], strict=True))
         if given.keys() < own.keys() and all(own[n].shape == v.shape for n, v in given.items()):
-            # beside the reference's it has buffers of its own, which are its business
+            # in addition to the reference's it has further buffers, which are its business
             given = {**own, **given}
         elif set(own) != set(given):
             # strictly by name first, else by order and shape

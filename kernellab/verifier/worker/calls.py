@@ -292,7 +292,7 @@ def _shift(draw: random.Random) -> Any:
     """Memory, up to a megabyte, that moves what is allocated after it."""
     import torch
 
-    # a storage, not a tensor, which would be poisoned where tensors are: nobody looks at it
+    # a storage, not a tensor, which would be poisoned where tensors are: nothing reads it
     return torch.UntypedStorage(draw.randrange(1, _SHIFT))  # type: ignore[no-untyped-call]
 
 

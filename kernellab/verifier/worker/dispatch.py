@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 #: what moves elements and computes nothing: free where a kernel prepares its own arguments, the work itself in a task
-#: that only moves data. The judge knows which; the seconds stand beside those of what computes
+#: that only moves data. The judge knows which; the seconds stand next to those of what computes
 MOVES = frozenset(
     ("clone", "contiguous", "copy_", "_to_copy", "constant_pad_nd", "cat", "stack", "repeat", "flip", "roll")
 )
@@ -101,8 +101,8 @@ def library_seconds(
     """Seconds of one call of ``function`` in all, and of it inside compute operators, and those of ``MOVES``, by name.
 
     A short call is made several times and the least of each part is kept: one pause, in own code or in an operator,
-    would tip the share. Calls that nobody watches take turns with the watched ones: watching costs each operator tens
-    of microseconds, in which a small product would vanish, and which are nobody's own work.
+    would tip the share. Calls that are not watched take turns with the watched ones: watching costs each operator tens
+    of microseconds, in which a small product would vanish, and which are neither own work nor an operator's.
     """
     by_name: dict[str, float] = {}
 
@@ -154,7 +154,7 @@ def told(
 
 
 def _opened(func: Any, args: Sequence[Any], kwargs: dict[str, Any], handle: Callable[..., Any]) -> Any:
-    """The candidate's own operator, with the framework's operators inside of it watched as those beside it are."""
+    """The candidate's own operator, with the framework's operators inside of it watched as those outside it are."""
     import torch
 
     device = next((a.device.type for a in args if isinstance(a, torch.Tensor)), "cpu")

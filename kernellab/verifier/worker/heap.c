@@ -145,7 +145,7 @@ static void fault(int number, siginfo_t *info, void *context) {
 static int known(struct dl_phdr_info *info, size_t size, void *data) {
   (void)size, (void)data;
   const char *name = info->dlpi_name;
-  /* what is loaded by a path that begins with a dot is nobody else's */
+  /* what is loaded by a path that begins with a dot is no one else's */
   if (!name || (*name != '.' && strncmp(name, folder, strlen(folder)) && !strstr(name, also))) return 0;
   for (int i = 0; i < info->dlpi_phnum && ranges_known < RANGES; i++) {
     const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -157,7 +157,7 @@ static int known(struct dl_phdr_info *info, size_t size, void *data) {
   return 0;
 }
 
-/* What objects below `in`, or whose path holds `name`, allocate from now on has guards. 0: there are none to be had. */
+/* What objects below `in`, or whose path holds `name`, allocate from now on has guards. 0: guards are not available. */
 int kernellab_heap_arm(const char *in, const char *name) {
   if (!base) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -267,7 +267,7 @@ size_t malloc_usable_size(void *p) {
   return theirs ? theirs(p) : 0;
 }
 
-/* C++'s operators, for who calls them is told by their own return address; delete frees in the end. Where memory is out,
+/* C++'s operators, for their own return address shows who calls them; delete frees in the end. Where memory is out,
    the library's own says so. */
 static void *theirs(const char *name, size_t size, size_t align) {
   void *(*next)(size_t, size_t) = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, name);

@@ -1,7 +1,7 @@
 """Leaves NaN in the shared memory of all multiprocessors, as fresh tensors of a poisoned call hold NaN.
 
 Shared memory keeps what the last block on its multiprocessor left. A kernel that reads a place of it which it never
-wrote is right on zeros and on its own leftovers, and wrong beside other kernels. One block for each multiprocessor,
+wrote is right on zeros and on its own leftovers, and wrong after other kernels. One block for each multiprocessor,
 with all the shared memory that a block may have, writes there before the call; its code is the driver's own
 intermediate language, so that no compiler is needed.
 """
@@ -17,7 +17,7 @@ PATTERN = 0x7FFF7FFF
 _THREADS = 256
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SHARED_BYTES = 8
-#: volatile, for nobody here reads what is stored
+#: volatile, for nothing here reads what is stored
 CODE = b"""
 .version 7.0
 .target sm_70
