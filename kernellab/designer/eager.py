@@ -1,8 +1,8 @@
-"""What eager does on this machine, where strict precision hangs on it.
+"""What eager does on this machine, where strict precision depends on it.
 
 torch's flags let cuDNN take TF32 for float32 convolutions, and whether it does is its own choice, by shape and device:
 on an H200 it does for 65 of KernelBench's 93 graphs with convolutions, at full size. A strict kernel is right to 1e-4
-beside eager; where eager took TF32 only one that rounds as it does can be.
+compared with eager; where eager took TF32 only one that rounds as it does can be.
 """
 
 from __future__ import annotations

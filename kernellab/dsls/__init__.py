@@ -25,7 +25,7 @@ _MODULES = {
 }
 #: the DSLs that have code here
 BUILT_IN = tuple(_MODULES)
-#: the file that makes a folder of ``knowledge/dsl`` a DSL with code of its own
+#: the file that makes a folder of ``knowledge/dsl`` a DSL with its own code
 ADAPTER = "adapter.py"
 
 

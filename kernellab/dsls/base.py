@@ -47,7 +47,7 @@ class Adapter:
     backends: tuple[Backend, ...] = ()
     #: modules that the fork server imports before any candidate, in order
     preload: tuple[str, ...] = ()
-    #: a source that imports one of these is taken for this DSL where nobody says what it is
+    #: a source that imports one of these is taken for this DSL where no one says what it is
     marks: tuple[str, ...] = ()
     #: run in the source's folder before its entry is imported; empty where the import builds
     build: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Adapter:
         raise NotImplementedError
 
     def recognises(self, source: Source) -> bool:
-        """Is ``source`` written in this DSL? Asked where nobody says; by default a file imports one of ``marks``."""
+        """Is ``source`` written in this DSL? Asked where no one says; by default a file imports one of ``marks``."""
         lines = [match for text in source.files.values() for match in _IMPORTED.findall(text)]
         found = {root for one, several in lines for root in _ROOT.findall(one or several)}
         return bool(found & set(self.marks))

@@ -56,7 +56,7 @@ class CppAdapter(Adapter):
             return [Finding("no-kernel", what, source.entry_file, fatal=True)]
         exported = found.exported
         if not exported:
-            # a macro of its own may export; whether it is called is seen when it runs
+            # a macro that the source defines may export; whether it is called is seen when it runs
             return [Finding("no-kernel", "No function that the C++ source exports was found.", source.entry_file)]
         if not exported.keys() & found.used:
             # a header that came with the source is not at fault: a file of the person's own is named

@@ -1,6 +1,6 @@
 """CUDA C++ on an NVIDIA GPU, compiled in either of two ways when ``kernel.py`` is imported.
 
-By NVRTC through cuda-core, from a .cu file beside it (half a second, no host code), or by nvcc through apache-tvm-ffi,
+By NVRTC through cuda-core, from a .cu file next to it (half a second, no host code), or by nvcc through apache-tvm-ffi,
 with host functions that launch (seconds, since host headers are compiled too). Code that torch's own loader compiles
 with nvcc is read the same way.
 """
@@ -177,7 +177,7 @@ def _launched(code: Code) -> set[str]:
 
 
 def _named_in_python(parts: Texts) -> set[str]:
-    """Words of Python strings that are no code of their own: ``get_kernel("name")``, ``"name<float>"``."""
+    """Words of Python strings that are not code themselves: ``get_kernel("name")``, ``"name<float>"``."""
     names: set[str] = set()
     for _, tree in parts.trees:
         documents = {id(d) for node in ast.walk(tree) if (d := _docstring(node)) is not None}

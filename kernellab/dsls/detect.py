@@ -1,4 +1,4 @@
-"""Which DSL is a source written in, where nobody says?"""
+"""Which DSL is a source written in, where no one says?"""
 
 from __future__ import annotations
 

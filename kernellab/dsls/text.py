@@ -18,7 +18,7 @@ _HEADERS = (".h", ".hpp", ".cuh")
 
 @dataclass(frozen=True)
 class Code:
-    """A piece of C++ or CUDA, comments blanked: a file of its own, or a string of a Python file that begins at the
+    """A piece of C++ or CUDA, comments blanked: a separate file, or a string of a Python file that begins at the
     line ``first``."""
 
     file: str
@@ -76,7 +76,7 @@ def texts(source: Source) -> Texts:
 @lru_cache(maxsize=16)
 def parsed(text: str) -> ast.Module:
     """The tree of the bytes that Python would import, without its long tables; a text is parsed once for all who ask,
-    and nobody changes its tree.
+    and no caller changes its tree.
 
     Raises:
         SyntaxError: it is no Python.

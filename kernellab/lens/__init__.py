@@ -1,4 +1,4 @@
-"""The lowering lens: a source beside what the compiler made of it, with links between their lines.
+"""The lowering lens: a source next to what the compiler made of it, with links between their lines.
 
 :func:`~kernellab.lens.look.look` gives a :class:`~kernellab.lens.records.Lens`: levels (TTIR, TTGIR,
 LLVM IR, PTX, SASS; GIMPLE or LLVM IR, and assembly), links and facts. It needs no GPU: a GPU's source is compiled for

@@ -24,7 +24,7 @@ class Bounds:
 
     ``consts`` holds the names whose value is fixed when lowering (constexprs, and symbols of a static task);
     ``loops`` the loops around the statement being lowered. Symbols are at least 0, steps and divisors at least 1.
-    A "no" of any question may be a "nobody knows".
+    The answer "no" to any question may mean "unknown".
     """
 
     consts: Mapping[str, int]

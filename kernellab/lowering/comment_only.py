@@ -1,4 +1,4 @@
-"""Statements that leave no line of their own in a lowered source, which says them in a comment all the same."""
+"""Statements that leave no separate line in a lowered source, which says them in a comment all the same."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     #| }
 
 The block proposes and proves nothing: a reader lowers the sketch again and compares. The hash is that of the code
-beside it, so that an edit of the code is told from one of the sketch.
+next to it, which distinguishes an edit of the code from one of the sketch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Carried:
-    """A sketch that a source carries; ``is_edited``: its code is another than the one that it was put beside."""
+    """A sketch that a source carries; ``is_edited``: its code is another than the one that it was put next to."""
 
     text: str
     is_edited: bool

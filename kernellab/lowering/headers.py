@@ -1,4 +1,4 @@
-"""The headers that lowered C++ and CUDA C++ stand on: the same text in every source, so nobody keeps them twice."""
+"""The headers that lowered C++ and CUDA C++ stand on: the same text in every source, so no one keeps them twice."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _memory = _Memory()
 def remembered(program: Program, key: Hashable, consts: Mapping[str, int], write: Callable[[Asked], T]) -> T:
     """``write(consts)``, or what it returned before for constants that differ in nothing that it asked for.
 
-    ``key`` holds all else that the result hangs on but ``program``. Nobody may change the result.
+    ``key`` holds all else that the result depends on but ``program``. No caller may change the result.
     """
     if _memory.program is not program:
         _memory.program, _memory.written = program, {}

@@ -36,7 +36,7 @@ def own_kernels(program: Program) -> list[Kernel]:
 
 
 def library_made(calls: Mapping[str, LibraryCall]) -> frozenset[str]:
-    """Tensors that a call makes, so that nobody else has to."""
+    """Tensors that a call makes, so that no one else has to."""
     return frozenset(call.out.name for call in calls.values())
 
 

@@ -44,7 +44,7 @@ def fixed_tunables(program: Program, binding: Binding, lowered: Callable[[Bindin
 
 
 def choices_text(constexpr: Constexpr, binding: Binding) -> str:
-    """What a comment beside the value says of the others; empty where there are none."""
+    """What a comment next to the value says of the others; empty where there are none."""
     if not constexpr.choices:
         return ""
     choices = ", ".join(map(str, constexpr.choices))
@@ -56,7 +56,7 @@ def _others(constexpr: Constexpr, binding: Binding) -> Iterator[int | float]:
 
 
 def unhinted(text: str) -> str:
-    """``text`` without what only speed hangs on: from how much work on threads are started, and how many warps run."""
+    """``text`` without what only speed depends on: the work from which threads start, and how many warps run."""
     return _SPEED.sub("", text)
 
 

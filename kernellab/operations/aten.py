@@ -2,7 +2,7 @@
 
 One row an operation, by its name without the overload (``kernellab.operations.aten_table``). An operation that is one
 operation of a sketch is named in that operation's entry instead (``kernellab.operations.sketch``) and becomes a row
-here. Capture, Designer, the audit, model regions and the memory read this table and keep no list of names of their own.
+here. Capture, Designer, the audit, model regions and the memory read this table and keep no separate list of names.
 Nothing heavy is imported.
 """
 

@@ -58,7 +58,7 @@ class Target:
 
     @property
     def default_extent(self) -> int:
-        """The value of an extent constexpr that nobody gave (SKETCH.md: CPU 16, GPU 128)."""
+        """The value of an extent constexpr that no one gave (SKETCH.md: CPU 16, GPU 128)."""
         return 128 if self.chip.kind == "gpu" else 16
 
     def at_rates(self, bandwidth: float, flops: float) -> Target:

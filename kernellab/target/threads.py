@@ -26,7 +26,7 @@ def one_thread() -> Iterator[None]:
         if not _inside:
             _before = torch.get_num_threads()
         _inside += 1
-        # each thread has a number of its own, and so each sets and resets it
+        # each thread has its own number, and so each sets and resets it
         torch.set_num_threads(1)
     try:
         yield

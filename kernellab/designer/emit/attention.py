@@ -98,7 +98,7 @@ def _step(w: Writer, a: _Attention) -> None:
     body, r = w.body, a.roles
     exp = "exp2" if a.of.binary else "exp"
     if w.t.descriptors:
-        # its load beside the keys': two that follow each other wait for one barrier
+        # its load next to the keys': two that follow each other wait for one barrier
         w.value_of(a.of.b)
     name, scale = _scores(w, a)
     scores: Node = Name(name)
@@ -214,7 +214,7 @@ def _hidden_at_edge(a: _Attention) -> bool:
 def _add_scores(w: Writer, a: _Attention, name: str) -> None:
     """The part of the scores that one tile of the width gives."""
     if a.of.inner.parts:
-        # in a long chain of their own tensor cores round towards zero
+        # tensor cores that add up a long chain themselves round towards zero
         part = w.names.fresh("part")
         w.body.append(accumulator(part, w.shape((a.roles.row, a.roles.keys)), a.dtype))
         _inner_parts(w, a, part)
@@ -240,5 +240,5 @@ def _inner_parts(w: Writer, a: _Attention, name: str) -> None:
 
 
 def _column(w: Writer, a: _Attention, name: Name, across: Axis) -> Node:
-    """A value for each row, beside a tile along ``across``."""
+    """A value for each row, next to a tile along ``across``."""
     return w.spread(Value(name, (a.roles.row,)), (a.roles.row, across)).tree

@@ -59,7 +59,7 @@ def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     on_cpu = w.t.core == "coreidx"
     keeps = set(w.k.stored_axes) if on_cpu and any(o.put == ADD for o in w.k.outs) else set()
     if keeps & set(par):
-        # additions in order: iterations that run at once have columns of their own
+        # additions in order: iterations that run at once have separate columns
         for axis in reversed([a for a in par if a not in keeps]):
             body = [Head(w.variable(axis), span(w, axis)).around(body)]
         par = [a for a in par if a in keeps]

@@ -21,7 +21,7 @@ _CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
 def neutral(kind: str, dtype: str) -> float | int:
     """The value that changes nothing in a reduction of ``kind`` over ``dtype``: an integer's own extreme, no infinity.
 
-    An infinity beside integers would make floats of them, and another dtype's extreme may lie inside their range.
+    An infinity among integers would make floats of them, and another dtype's extreme may lie inside their range.
     """
     value = IDENTITY[kind]
     assert value is not None, kind

@@ -34,7 +34,7 @@ _CELLS: Mapping[str, tuple[str, ...]] = {
     "rnn_tanh": ("$state = tanh($in_0 + $sum_0)",),
     "rnn_relu": ("$state = relu($in_0 + $sum_0)",),
 }
-#: how many of the states one step reads element by element, beside the products: the last of them
+#: how many of the states one step reads element by element, in addition to the products: the last of them
 _READS = {"lstm": (1,), "gru": (0,)}
 
 

@@ -130,7 +130,7 @@ def _by_lanes(w: Writer, r: Red) -> bool:
 
 
 def _found_with(w: Writer, group: list[Red]) -> dict[int, Red]:
-    """The largest or smallest values that are found beside their places, by the search for the places."""
+    """The largest or smallest values that the search for their places finds, too."""
     searches = [r for r in group if r.kind.startswith("arg") and _by_lanes(w, r)]
     pairs = ((s, r) for s in searches for r in group if r.kind == s.kind[3:] and r.arg is s.arg)
     return {id(s): r for s, r in pairs}

@@ -430,7 +430,7 @@ class Writer:
     def indexed(self, tensor: str, index: Index, ats: list[Value]) -> tuple[tree.Subscript, list[Axis]]:
         """As :meth:`place`, with ``ats`` where the index has values.
 
-        An axis of a tile index that runs over a dimension of its own, too, is a tile of positions there: slices would
+        An axis of a tile index that also runs over a separate dimension is a tile of positions there: slices would
         be apart from it.
         """
         shared = self.tile_axes(frozenset(a for at in ats for a in at.axes))

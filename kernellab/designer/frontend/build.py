@@ -86,7 +86,7 @@ class Builder:
         self.stacked = {name: s for s in stacks for name in s.joins}
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
-        #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
+        #: nodes that a separate launch stores (windows read them), in the order they are needed, and their tensors
         self.cuts: list[Stored] = []
         self._stored: dict[Any, str] = {}
         #: tensors of results that the library makes, which it writes as they leave the graph
@@ -120,7 +120,7 @@ class Builder:
         return pool[-1]
 
     def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index, beside: Index = ()) -> Index:
-        """``index`` with an axis of its own for each reduced dimension, the outer ones untouched; none of ``beside``.
+        """``index`` with a separate axis for each reduced dimension, the outer ones untouched; none of ``beside``.
 
         Where the outer index already runs plainly over a reduced dimension its axes are used again: the sum over a
         row and the row itself then share their loop.
@@ -263,14 +263,14 @@ class Builder:
             self._stored[ref] = name
             self.calls[name] = self._call(self, ref, name)
         if ref not in self._stored:
-            # axes of its own: those of the output may be split where this is not
+            # separate axes: those of the output may be split where this is not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
             value = self.value(ref, index) if ref.name in self.stacks else self._value(ref, index)
             self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
 
     def stop(self, ref: Ref) -> None:
-        """From here on the value of ``ref`` is read from a tensor of its own."""
+        """From here on the value of ``ref`` is read from a separate tensor."""
         self.stops |= {ref.name}
 
     def _piece(self, ref: Ref, index: Index) -> Leaf:
@@ -301,7 +301,7 @@ class Builder:
         return self.stack_tensor(stack.name)
 
     def _copy(self, part: Ref, stack: Any) -> None:
-        """Writes a part of a stack to where it belongs, beside the tensor that it has of its own."""
+        """Writes a part of a stack to where it belongs, in addition to its own tensor."""
         if part in self._written:
             return
         self._written.add(part)

@@ -83,7 +83,7 @@ def _window_of(
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a convolution is told beside its tensors, one number a spatial dimension."""
+    """What a convolution takes in addition to its tensors, one number a spatial dimension."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]

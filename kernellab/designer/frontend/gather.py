@@ -1,7 +1,7 @@
 """Indices that are values: what is gathered by rule, and where an element of a tensor is named by one.
 
 An index with ``at`` (:class:`~kernellab.designer.ir.expr.Ix`) passes through views and pointwise work to the
-tensor that it reads, so a gather costs no launch of its own. What such an index cannot pass is stored first.
+tensor that it reads, so a gather costs no separate launch. What such an index cannot pass is stored first.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def places(
 
 
 def indices(b: Builder, node: Node, given: Sequence[Any], shape: tuple[Extent, ...], index: Index) -> Index:
-    """The index into a tensor of ``shape`` that ``x[given]`` reads at ``index`` of its own result."""
+    """The index into a tensor of ``shape`` that ``x[given]`` reads at ``index`` of its result."""
     dims, together = places(b, node, given, shape)
     adjacent = dims == list(range(dims[0], dims[-1] + 1))
     first = dims[0] if adjacent else 0
@@ -238,7 +238,7 @@ def _stepped(b: Builder, node: Node, index: Index, dim: int, start: int, step: i
     inside: Expr = Op("eq", (Op("mod", (past, Num(step, "int64")), "int64"), Num(0, "int64")), "bool")
     for op, end in (("ge", Num(0, "int64")), ("le", last)):
         inside = Op("logical_and", (inside, Op(op, (at, end), "bool")), "bool")
-    # an element beside the slice reads one of its own, and does not take it
+    # an element outside the slice reads some element of the source, and does not take it
     at = Op("min", (Op("max", (at, Num(0, "int64")), "int64"), last), "int64")
     d = wide(node.dtype)
     new = compute(picked(b, source, (*index[:dim], chosen(at), *index[dim + 1 :])), d)

@@ -39,7 +39,7 @@ class Halves:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """The steps of one layer in one direction, as a launch of their own.
+    """The steps of one layer in one direction, as a separate launch.
 
     ``gates`` [steps, rows, gates * width] is what the inputs give, ``weights`` [width, gates * width] the state's,
     turned; ``bias`` [gates * width] is "" where there is none. ``starts`` [1, rows, width] are the first states and
@@ -170,5 +170,5 @@ def _tensor(b: Builder, ref: Ref) -> str:
     return b.tensor(ref) if b.is_stored(ref) else b.stored(ref)
 
 
-#: left to the framework where a design may make library calls beside work of its own, and that is faster
+#: left to the framework where a design may make library calls in addition to its own work, and that is faster
 RECURRENT: dict[str, Handler] = dict.fromkeys(GATES, _layer)

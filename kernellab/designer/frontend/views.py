@@ -57,7 +57,7 @@ def _at_place(flat: Expr, source: tuple[Extent, ...]) -> Index:
 
 
 def _as_strided(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Elements by their place in memory: of an input, or of what an operation made anew."""
+    """Elements by their place in memory: of an input, or of the new tensor that an operation made."""
     source, _, strides = node.args[:3]
     start = node.args[3] if len(node.args) > 3 else node.keyword("storage_offset", 0)
     viewed = source.name not in b.inputs and b.nodes[source.name].op.split(".")[1] in VIEWS

@@ -90,7 +90,7 @@ def _is_view(b: Builder, ref: Ref) -> bool:
 
 
 def is_plain(out: Index, shape: tuple[Extent, ...], groups: int = 1, channel: int = -1) -> bool:
-    """Does each dimension run over an axis of its own? (The channel's may be split.)"""
+    """Does each dimension run over a separate axis? (The channel's may be split.)"""
     for d, (ix, extent) in enumerate(zip(out, shape, strict=True)):
         leaves = ix.leaves()
         if not leaves and extent == 1 and ix.offset == 0:

@@ -26,7 +26,7 @@ _HEAVY = PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
 _LONGEST = 40
 #: pointwise although their table of handlers is another
 _ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
-#: each of their values takes two numbers of its row beside what pointwise work does
+#: each of their values takes two numbers of its row in addition to what pointwise work does
 _NORMS = named(Role.NORM)
 #: stored tensors that a value is made of, and products behind it, from which on it is stored itself
 _TERMS = 3
@@ -85,7 +85,7 @@ def _of_long_chains(graph: Graph, cut: Set[str]) -> set[str]:
 
 def _of_many_terms(graph: Graph, cut: Set[str], users: Mapping[str, list[str]]) -> set[str]:
     """Pointwise values of _TERMS stored tensors and more to store, where several products and windows behind them would
-    read all of those again: the sums that a residual network goes on with."""
+    read all of those again: the sums with which a residual network continues."""
     nodes = {n.name: n for n in graph.nodes}
     sizes = {i.name: extents.times(list(i.shape)) for i in graph.inputs}
     sizes |= {n.name: extents.times(list(n.shape)) for n in graph.nodes}

@@ -75,7 +75,7 @@ class LibraryCall:
 
 @dataclass(frozen=True)
 class AttentionTold:
-    """What an attention is told beside its tensors."""
+    """What an attention takes in addition to its tensors."""
 
     mask: Any
     dropout: float
@@ -96,7 +96,7 @@ _CALLS = {"mm": CallKind.PRODUCT, "bmm": CallKind.PRODUCT, ATTENTION: CallKind.A
 
 
 def biases_apart(graph: Graph) -> Graph:
-    """``graph`` with the sum behind each product or convolution as nodes of its own."""
+    """``graph`` with the sum behind each product or convolution as separate nodes."""
     nodes: list[Node] = []
     names = {n.name for n in graph.nodes} | {i.name for i in graph.inputs}
     for node in graph.nodes:

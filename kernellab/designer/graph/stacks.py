@@ -17,7 +17,7 @@ from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.ir import extents
 
-#: fewer parts, counted wherever they are read, are told apart there
+#: fewer parts, counted wherever they are read, are kept apart there
 _MANY = 8
 #: reads of parts for which one may be copied to where it belongs
 _READS = 4
@@ -30,7 +30,7 @@ class Stack:
     """The tensor of a concatenation: a first dimension of places, ``size`` elements of the joined dimension in each.
 
     ``places`` are those of each part, ``joins`` those of each concatenation of neighbouring parts. ``copied`` are the
-    parts that lie in a tensor of their own, too: those that take several places, and what no launch of its own makes.
+    parts that lie in a separate tensor, too: those that take several places, and what no separate launch makes.
     """
 
     name: str

@@ -111,7 +111,7 @@ class Launch:
 class Plan:
     """The launches of one sketch file, in the order in which they run, and the views of all their tensors.
 
-    A pass makes another plan of it: it replaces launches, and writes into a layout of its own (``layout.copied()``).
+    A pass makes another plan of it: it replaces launches, and writes into its own layout (``layout.copied()``).
     """
 
     launches: tuple[Launch, ...]

@@ -173,7 +173,7 @@ def _on_leaves(e: Expr) -> Expr:
     return replace(e, over=_only(e.over.leaves())) if isinstance(e, (Inner, Attend)) else e
 
 
-#: what makes two expressions of a kind the same one, beside their operands
+#: what makes two expressions of a kind the same one, in addition to their operands
 _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     # two loads at values are one if the values are the same object, as an index compares them
     Leaf: lambda e: (e.tensor, e.index),
@@ -261,7 +261,7 @@ class Layout:
         return self.seconds.get(tensor, tensor)
 
     def ends(self, e: Leaf, axis: Axis) -> bool:
-        """Does the tensor of a load end where ``axis`` does? A slice goes on behind it."""
+        """Does the tensor of a load end where ``axis`` does? A slice continues beyond it."""
         for ix, length in zip(e.index, self.views[e.tensor], strict=True):
             if axis in ix.leaves() and ix.win is None:
                 return extents.reaches(ix.offset, axis.extent, length)

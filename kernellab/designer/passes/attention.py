@@ -122,7 +122,7 @@ def _is_lowest(e: Expr) -> bool:
 
 
 def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free) -> Dot | None:
-    """The product in ``scores`` with an axis of rows of its own; its summed axis must be one."""
+    """The product in ``scores`` with a separate axis of rows; its summed axis must be one."""
     for e in walk(scores, inside=False):
         if type(e) is not Dot or len(e.over.leaves()) != 1 or keys not in free(e):
             continue
@@ -218,7 +218,7 @@ def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
             found = [max(d for d in both if d is not None)] if None not in both else []
         return min((d for d in found if d is not None), default=None)
     if isinstance(scores, Op) and scores.op == "add":
-        # a sum with -inf is -inf, or NaN beside +inf, which no sound score is
+        # a sum with -inf is -inf, or NaN with +inf, which no sound score is
         return min((d for a in scores.args if (d := last_key(a, row, keys)) is not None), default=None)
     if isinstance(scores, Op) and scores.op in ("mul", "div") and isinstance(scores.args[1], Num):
         return last_key(scores.args[0], row, keys) if scores.args[1].value > 0 else None

@@ -3,7 +3,7 @@
 Tensor cores take float32 factors only along the summed axis, and a warp fetches 16 bytes a lane only where they are
 neighbours; in (batch, channel, rows, columns) neither holds. So the input is copied once as (batch, rows, columns,
 channels), at two bytes moved for each one read. Where there are few channels the copy unfolds taps too: their input
-elements stand beside the channels, as one longer summed axis, and the window keeps the other taps. How many are
+elements stand next to the channels, as one longer summed axis, and the window keeps the other taps. How many are
 unfolded is what the chip's rates say: each makes the copy longer and the products fuller.
 """
 
@@ -35,7 +35,7 @@ _IN_PLACE = {16: 0.5, 32: 0.4, 64: 0.45, 128: 0.6}
 _OF_HALVES = 0.75
 #: share of the memory's rate that a copy and a window reach
 _STREAMED = 0.8
-#: the same of a copy that takes taps beside channels shorter than a sector of the cache (32 bytes), which it then
+#: the same of a copy that takes taps next to channels shorter than a sector of the cache (32 bytes), which it then
 #: writes in parts: for rows of at most two sectors, and for longer ones
 _SCATTERED = (0.23, 0.1)
 #: products of TF32 that make one of float32 (and six of bfloat16, at half the time each)
@@ -86,7 +86,7 @@ def _fits(win: Win) -> bool:
 
 @dataclass(frozen=True)
 class _Rates:
-    """What a window's time is told by: the chip, the extents, whether a product of float32 is made of several, and
+    """What a window's time depends on: the chip, the extents, whether a product of float32 is made of several, and
     whether a copy may hold float16 for float32."""
 
     chip: Chip
@@ -163,7 +163,7 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
     if rates.split:
         flops *= PRODUCTS
         share *= ON_THE_FLY if taps is None else 1.0 if halves else STORED
-    # what a program stores hides behind no product of its own
+    # what a program stores overlaps none of its own products
     return copied / copying + flops / (rate * share) + (read + written) / bandwidth
 
 
@@ -235,7 +235,7 @@ def _input(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: L
 
 
 def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:
-    """The packed weights again, the unfolded taps beside their channels."""
+    """The packed weights again, the unfolded taps next to their channels."""
     packed = win.b
     assert isinstance(packed, Leaf)
     (c,) = win.sums

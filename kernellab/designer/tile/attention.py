@@ -14,7 +14,7 @@ from kernellab.designer.tile.windows import even
 
 #: columns of the result that one program of a GPU accumulates; width of which one tile holds all
 _COLUMNS, _WIDTH = 256, 256
-#: results of a tile that eight warps keep in registers beside its scores
+#: results of a tile that eight warps keep in registers in addition to its scores
 _RESULTS = 1 << 14
 
 

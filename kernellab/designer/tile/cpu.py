@@ -18,7 +18,7 @@ _HELD_COLUMNS = 1 << 14
 _CHUNK_BLOCKS = (512, 1024, 2048, 4096)
 #: the shortest pointwise block, and blocks that each core should have
 _LEAST_FLAT, _FLAT_BLOCKS = 512, 4
-#: a row of more blocks than these is not one tile beside other reduced axes
+#: a row of more blocks than these is not one tile where other axes are reduced, too
 _ROW_BLOCKS = 16
 #: columns of sums down rows that pass once: memory brings twice as much of longer pieces of rows, and L1 holds the
 #: sums; a place that is searched for counts as that many
@@ -134,19 +134,19 @@ def _cache_blocks(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> tuple[int,
     m, n = min(m, max(16, power(height))), min(n, max(16, power(width)))
     stored = _read_on_the_way_out(k)
     wide = sum({rows, cols} <= {a for ix in e.index for a in ix.leaves()} for e in stored)
-    # what is made of the accumulator before it is stored is a tile of its own
+    # what is made of the accumulator before it is stored is a separate tile
     made = any(o.expr is not k.dot for o in k.outs)
     left, right = (1 + turned for turned in _turned(k, rows, cols))
     budget = ctx.chip.on_chip_bytes or 1 << 20
     while max(m, n) > 32:
         tiles = -(-height // m) * -(-width // n) * others
         # as the checker counts: both factors (as they lie and turned), the accumulator, and what the epilogue reads
-        # and makes; a vector's tile beside them
+        # and makes; a vector's tile in addition to them
         taken = 4 * (m * n * (1 + wide + made) + d * (left * m + right * n) + 2 * made * max(m, n))
         if tiles >= 2 * ctx.chip.cores and taken <= budget:
             break
         if tiles >= 2 * ctx.chip.cores and max(m, n) <= 128 < d:
-            # short sums cost less than narrow tiles, of which each packs its factors anew
+            # short sums cost less than narrow tiles, of which each packs its factors again
             d //= 2
             continue
         m, n = (m // 2, n) if m >= n else (m, n // 2)

@@ -58,7 +58,7 @@ def product_axes(k: Launch) -> list[Axis]:
     """The axes of a product's result: batches, then rows and columns as its first output has them.
 
     Raises:
-        DesignError: a factor has no axis of its own.
+        DesignError: each axis of a factor is summed or shared with the other factor.
     """
     free, dot = Free(), k.product
     left, right, over = free(dot.a), free(dot.b), set(dot.axes)
@@ -88,7 +88,7 @@ def attention_roles(k: Launch) -> Roles:
     """Which axis of an attention is which.
 
     Raises:
-        DesignError: it has no row or no column of its own.
+        DesignError: it has no separate row or column axis.
     """
     order = [a for a in k.stored_axes if a in k.par]
     found = roles(k.attention, [*dict.fromkeys(order), *(a for a in k.par if a not in order)])

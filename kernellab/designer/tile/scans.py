@@ -65,7 +65,7 @@ def _gpu_down(ctx: Context, k: Launch, t: Tiling, axis: Axis, par: list[Axis]) -
 
 
 def _start(k: Launch, t: Tiling) -> tuple[Tiling, Axis, list[Axis]]:
-    """The untiled scan, the axis that it runs along, and those beside it that may be tiled."""
+    """The untiled scan, the axis that it runs along, and the parallel ones that may be tiled."""
     par = [a for a in sliceable(k, t.order) if a in k.par]
     return replace(t, why=why.ONE_BY_ONE), k.scans[0].axes[0], par
 

@@ -13,7 +13,7 @@ ONE_BY_ONE = ("The scan runs element by element; rows are independent.",)
 ONCE_EACH = ("Each element goes to the place that its index names; no place is named twice.",)
 ANY_ORDER = ("Additions meet at one element in any order: its last bits may differ from run to run.",)
 IN_ORDER = ("Columns are shared out and the indices come in order: the sums are the same in every run.",)
-#: of launches whose outputs are for something of their own
+#: of launches whose outputs serve a separate purpose
 SUMS = ("Of a product only sums are asked: sums of the factors are multiplied, the product is never made.",)
 PARTS = ("A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read.",)
 HALVES = (

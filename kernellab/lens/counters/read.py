@@ -49,7 +49,7 @@ def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact
     ncu works from within the process, which no sandbox allows: the kernel runs with the person's own rights.
 
     Raises:
-        SessionError: nobody allowed that, the preflight says no, the run fails, or ncu gives nothing.
+        SessionError: no one allowed that, the preflight says no, the run fails, or ncu gives nothing.
     """
     ready = preflight()
     if not ready.ncu:

@@ -1,4 +1,4 @@
-"""A Triton or CUDA C++ source under the lens: a dry call in a process of its own, and its texts read."""
+"""A Triton or CUDA C++ source under the lens: a dry call in a separate process, and its texts read."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _answer(request: str) -> Answer:
     folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
     scratch = folder / "work"
     try:
-        # the process may become a user of its own, who must reach its scratch folder
+        # the process may become a separate user, who must reach its scratch folder
         os.chmod(folder, 0o711)
         scratch.mkdir()
         (folder / "request.json").write_text(request, encoding="utf-8")

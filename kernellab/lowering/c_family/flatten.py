@@ -1,4 +1,4 @@
-"""A block of sketch statements as loop nests: every operation that is not pointwise gets a tile of its own.
+"""A block of sketch statements as loop nests: every operation that is not pointwise gets a separate tile.
 
 After this, a value holds only pointwise and index-moving operations, so one element of it can be computed from one
 element of each operand; reductions, scans and matrix products stand alone.

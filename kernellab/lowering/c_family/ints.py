@@ -41,7 +41,7 @@ class Ints(Bounds):
     """Facts about the integers of one kernel, and their C++ text; ``spell`` maps a name to its own in C++."""
 
     spell: Mapping[str, str]
-    #: what has been spelled, so that nobody has to look for a name in the text
+    #: what has been spelled, so that no one has to look for a name in the text
     spelled: Spelled = field(default_factory=Spelled, kw_only=True)
     _sums: dict[str, Sum] = field(default_factory=dict, kw_only=True)
 
@@ -88,7 +88,7 @@ class Ints(Bounds):
         return self.spell.get(tensor.name, tensor.name)
 
     def operand(self, expr: IntExpr) -> str:
-        """``expr`` so that it may stand beside any operator."""
+        """``expr`` so that it may stand next to any operator."""
         text, precedence = self._cpp(expr)
         return text if precedence == _ATOM else f"({text})"
 

@@ -29,7 +29,7 @@ class Shifted(Read):
 
 
 class Flat:
-    """A step with no block inside. Beside its blocks a step names the tiles that it reads and writes, by uid."""
+    """A step with no block inside. Besides its blocks a step names the tiles that it reads and writes, by uid."""
 
     @property
     def blocks(self) -> tuple[()]:
@@ -73,7 +73,7 @@ class Nest(Flat):
     scatter: Scatter | None = None
     #: iterations that run at once add to different elements: no atomics are needed
     apart: bool = False
-    #: has edges of its own, on which another nest's loop must not hang
+    #: has its own edges, on which another nest's loop must not depend
     alone: bool = False
 
     @property

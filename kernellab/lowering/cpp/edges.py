@@ -1,6 +1,6 @@
 """Rows of a tensor that a window reads at several places: each is copied once with its edge filled.
 
-Taps side by side read the same row, each with an end of its own, and where one of them is outside, the loop over a row
+Taps side by side read the same row, each with a separate end, and where one of them is outside, the loop over a row
 is three loops, of which two go element by element. Over copies that reach past the edge all taps are one loop.
 """
 
@@ -51,7 +51,7 @@ def _fill(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[st
         if found is not None:
             rows[found[0]].append((found[1], nest))
     shared = {row: taps for row, taps in rows.items() if _close_by(row, taps, ints)}
-    # a row without an edge is read in place, and one that meets it makes all the loop's taps wait for a loop of its own
+    # a row without an edge is read in place, and one that meets it makes all the loop's taps wait for a separate loop
     if not any(_meets_edge(nest, ints) for taps in shared.values() for _, nest in taps):
         return
     ahead = [n for n in loads if not n.domain]

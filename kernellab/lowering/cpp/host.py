@@ -27,8 +27,8 @@ def python_source(
 ) -> str:
     """kernel.py: ``kernel(<parameters>)``, which calls what kernel.cpp exports, and the library between.
 
-    ``symbols`` are those that each export takes; ``headers`` those that kernel.cpp needs beside the two that every
-    kernel has.
+    ``symbols`` are those that each export takes; ``headers`` those that kernel.cpp needs in addition to the two that
+    every kernel has.
     """
     host = CppHost(program, binding)
     return _template().render(

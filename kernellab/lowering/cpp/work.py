@@ -1,6 +1,6 @@
 """How much one launch does, in element operations, as C++: decides whether starting threads is worth it.
 
-And which nests are quicker in loops of their own.
+And which nests are quicker in separate loops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernellab.sketch.program.program import (
     Store,
 )
 
-#: operations of an element for which vectors are worth a loop of their own
+#: operations of an element for which vectors are worth a separate loop
 _COSTLY = 8
 
 

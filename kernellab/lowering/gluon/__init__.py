@@ -1,4 +1,4 @@
-"""Asynchronous kernels for Hopper in Gluon, beside the Triton kernels that run where they cannot.
+"""Asynchronous kernels for Hopper in Gluon, in addition to the Triton kernels that run where they cannot.
 
 What is asynchronous is the sketch's to say (``knowledge/language/hints.md``): which loop's buffers the copy engine
 fills, which warps load and which multiply, which products are begun early, whether results leave that way too. A

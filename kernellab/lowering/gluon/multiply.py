@@ -55,7 +55,7 @@ class Multiply:
             out.put(f"mbarrier.wait({roles.barrier([load], 'ready')}, {'tile_count & 1' if p.persistent else '0'})")
         self.writer.ints.loops[p.loop.var] = p.loop
         if p.in_turn:
-            # a buffer's phases are told apart by one bit: no group looks at one before those ahead have read theirs
+            # one bit distinguishes a buffer's phases: no group looks at one before those ahead have read theirs
             out.put("mbarrier.wait(turns.index(who), (tile_count // GROUPS & 1) ^ (1 if who == 0 else 0))")
         if p.early is not None:
             self._ahead(p.early)

@@ -1,4 +1,4 @@
-"""What a sketch's asynchronous hints ask for, and whether it can be had: a :class:`Plan`, or why not.
+"""What a sketch's asynchronous hints ask for, and whether it is available: a :class:`Plan`, or why not.
 
 The hints leave the meaning alone, so whatever a plan refuses is lowered to Triton as if they were not there.
 """

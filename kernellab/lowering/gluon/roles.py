@@ -13,7 +13,7 @@ from kernellab.lowering.triton.shapes import Computed
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Load, Program, Region
 
-#: names that the functions have beside the sketch's
+#: names that the functions have in addition to the sketch's
 OWN = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",

@@ -15,7 +15,7 @@ _NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
 
 
 def read_host(source: Source) -> Host:
-    """Raises LoweringError: the source has no host function, or one that says a dtype that the language lacks."""
+    """Raises LoweringError: the source has no host function, or one that says a dtype unknown to the language."""
     python = source.files.get(source.entry_file, "")
     start = re.search(rf"^def {re.escape(source.entry)}\((.*)\):$", python, re.MULTILINE)
     if start is None:

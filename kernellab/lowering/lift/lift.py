@@ -1,6 +1,6 @@
 """From a source that a lowering wrote back to its sketch: migration between DSLs without a model.
 
-A lowered source carries its sketch, and says each statement of it in a comment beside the code that does it. Both only
+A lowered source carries its sketch, and says each statement of it in a comment next to the code that does it. Both only
 propose: the carried sketch, then what the comments say (declarations from the host function, loops from the code's
 nesting). A sketch counts when lowering it gives the source's own code again, token by token. So a comment that lies, or
 code that a person has changed, never passes for the sketch. Where single numbers, names or operators were changed, the

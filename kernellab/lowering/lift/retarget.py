@@ -1,4 +1,4 @@
-"""A sketch of one kind of chip for another: its parallel loops are spelled anew, its tiles made to fit."""
+"""A sketch of one kind of chip for another: its parallel loops are spelled again, its tiles made to fit."""
 
 from __future__ import annotations
 

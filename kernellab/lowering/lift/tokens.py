@@ -40,7 +40,7 @@ def tokens(file: str, text: str) -> list[Token]:
 
 
 def _cpp(text: str) -> Iterator[Token]:
-    """A directive ends with its line, which is a token of its own."""
+    """A directive ends with its line, which is a separate token."""
     line, directive, fresh = 1, False, True
     for match in _TOKEN.finditer(text):
         word = match["token"]

@@ -62,7 +62,7 @@ class Written:
     sums: int
     #: bytes of the widest element that is read or written
     widest: int
-    #: it makes tensor descriptors, which need memory of their own
+    #: it makes tensor descriptors, which need separate memory
     describes: bool = False
     #: its ``grid`` speaks of the chip's ``_cores``
     persistent: bool = False

@@ -153,7 +153,7 @@ class PlaceWriter:
         return tests
 
     def _inside(self, high: IntExpr | None, size: IntExpr, at: IntExpr, extent: Extent | None) -> bool | str:
-        """Is ``high < size``: True when proved, the name of a launch-time flag, or False when nobody can say."""
+        """Is ``high < size``: True when proved, the name of a launch-time flag, or False when it is unknown."""
         if high is None:
             return False
         if any(self._fits(bound, size) for bound in _arms(high)):

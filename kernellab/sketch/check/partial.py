@@ -1,7 +1,7 @@
 """What can still be said of a text that has errors: each finding that does not follow from another one.
 
 A line that cannot be read may hold a declaration, an assignment or a loop. So after such a line only findings about
-names and shapes are told, and none of a line that uses what the unread line writes. Where every line was read but
+names and shapes are reported, and none of a line that uses what the unread line writes. Where every line was read but
 some statements are wrong, the accesses of the others are checked; what a missing statement might have done (write an
 output, for example) is not.
 """

@@ -60,7 +60,7 @@ def _sizes(program: Program, constexpr: Mapping[str, int | float]) -> Iterator[d
 
 @dataclass
 class _State:
-    """Who wrote each element: 0 nobody, else the parallel iteration's number plus 1."""
+    """Who wrote each element: 0 no one, else the parallel iteration's number plus 1."""
 
     shape: tuple[int, ...]
     writer: np.ndarray

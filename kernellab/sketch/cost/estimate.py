@@ -100,7 +100,7 @@ def cost(
 
     Raises:
         NotRunnable: a constexpr without a value.
-        KeyError: a symbol that ``symbols`` lacks and that has no value in the sketch.
+        KeyError: a symbol that ``symbols`` does not have and that has no value in the sketch.
     """
     numbers = constexpr_values(program, constexpr or {}, 128 if chip is not None and chip.kind == "gpu" else None)
     names = {**{k: int(v) for k, v in numbers.items() if float(v).is_integer()}, **dict(program.sizes), **symbols}

@@ -18,7 +18,7 @@ RAGGED = 0.5
 _RATE = 4e12
 _THREADS = 2048
 _PROGRAMS = 32
-#: registers of a thread beside its elements: addresses, counters, what the compiler fetches ahead
+#: registers of a thread in addition to its elements: addresses, counters, what the compiler fetches ahead
 _OTHERS = 24
 
 

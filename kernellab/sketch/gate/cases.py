@@ -159,7 +159,7 @@ def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:
 
 
 def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
-    """Those of ``axes`` that the sketch leaves free: each of their dimensions is a symbol of its own there."""
+    """Those of ``axes`` that the sketch leaves free: each of their dimensions is a separate symbol there."""
     symbol_at: dict[tuple[int, int], str] = {}
     literal: set[tuple[int, int]] = set()
     for name, position in binding.tensors.items():

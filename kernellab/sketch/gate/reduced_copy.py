@@ -1,4 +1,4 @@
-"""A sketch of fixed shapes beside its small twin: the same text with the numbers of a smaller task.
+"""A sketch of fixed shapes and its small twin: the same text with the numbers of a smaller task.
 
 Where a window slides (convolution, pooling), outputs have other extents than inputs, and a sketch names them, what lies
 between them and their products as numbers. Tracing the reference at both sizes tells which number becomes which. If

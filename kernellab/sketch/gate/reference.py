@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """The reference's results on ``args`` with every float in float64, complex ones as pairs; None when that cannot
-    be had.
+    """The reference's results on ``args`` with every float in float64, complex ones as pairs; None when those are
+    not available.
 
     Upcast arguments are enough where no narrower float then appears inside the reference (which is watched); where
     one does, because the reference fixes a dtype, its captured graph is rewritten and run.

@@ -49,7 +49,7 @@ def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program,
 
 
 def _views(program: Program) -> list[tuple[Tensor, Tensor]]:
-    """Shapes in which kernels see tensors, each beside the first one."""
+    """Shapes in which kernels see tensors, each paired with the first one."""
     first = {t.name: t for t in program.tensors}
     every = [s for k in program.kernels for s in statements(k.body)]
     seen = {s.region.tensor for s in every if isinstance(s, (Load, Store, AtomicAdd))}

@@ -76,7 +76,7 @@ class IntExpr:
         return self.kind is IntKind.NUM and self.value == 1
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value under ``env`` (name -> int). Raises KeyError for a name that ``env`` lacks."""
+        """The value under ``env`` (name -> int). Raises KeyError for a name that ``env`` does not have."""
         if self.kind is IntKind.NUM:
             return self.value
         if self.kind is not IntKind.OP:

@@ -297,7 +297,7 @@ LIBRARY: Mapping[str, LibraryOp] = {op.name: op for op in _TABLE}
 
 
 def library_call(kernel: Kernel) -> LibraryCall | None:
-    """The call that ``kernel`` is, None where it has statements of its own."""
+    """The call that ``kernel`` is, None where it has its own statements."""
     return next((s for s in kernel.body if isinstance(s, LibraryCall)), None)
 
 

@@ -377,7 +377,7 @@ class LoopHints:
     copy_engine: bool = False
     #: one warp loads and this many groups of warps multiply, each a share of the tile's rows
     warp_roles: int | None = None
-    #: the groups compute whole tiles in turn, one's end beside the next one's products
+    #: the groups compute whole tiles in turn; one group's end overlaps the next group's products
     in_turn: bool = False
     #: registers of each thread that multiplies; None leaves them to the lowering
     registers: int | None = None
@@ -426,7 +426,7 @@ SettingValue = Union[int, float, bool, str, tuple[int, ...], None]
 
 @dataclass(frozen=True)
 class Whole:
-    """All of a tensor as a library operation takes it; ``order`` has the tensor's dimension that each of its own is."""
+    """All of a tensor as a library operation takes it; ``order`` has the tensor's dimension for each one here."""
 
     tensor: Tensor
     order: tuple[int, ...]

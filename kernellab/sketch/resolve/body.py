@@ -141,7 +141,7 @@ def _for(scope: Scope, stmt: tree.For, rest: tuple[tree.Stmt, ...]) -> list[Stat
 
 
 def _inside(scope: Scope, stmt: tree.For) -> None:
-    """The body of a loop whose range is wrong: what is wrong there is told too."""
+    """The body of a loop whose range is wrong: errors there are reported, too."""
     hints = loop_hints(stmt.hints, scope)
     was, scope.in_grid = scope.in_grid, scope.in_grid and hints.parallel
     with scope.loop(stmt.var, hints.parallel):
@@ -153,7 +153,7 @@ def _if(scope: Scope, stmt: tree.If, rest: tuple[tree.Stmt, ...]) -> list[Statem
     try:
         cond: IntExpr | None = read_condition(scope, stmt.cond)
     except Refused:
-        cond = None  # what is wrong in the branches is told too
+        cond = None  # errors in the branches are reported, too
     was, scope.in_grid = scope.in_grid, False
     with scope.block():
         then = read_body(scope, stmt.then)

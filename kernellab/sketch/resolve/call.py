@@ -168,7 +168,7 @@ def _associative(scope: Scope, expr: tree.Call) -> Operand:
 
 
 def _softmax(scope: Scope, expr: tree.Call) -> Operand:
-    """Expands to max, exp and sum; the exponentials get a tile of their own, for they are used twice."""
+    """Expands to max, exp and sum; the exponentials get a separate tile, for they are used twice."""
     if len(expr.args) < 2 and not any(k.name == "axis" for k in expr.keywords):
         what = "'softmax' needs its axis."
         raise scope.refuse("axis", expr.span, what=what, remedy="Write softmax(x, axis=-1).")

@@ -66,7 +66,7 @@ def _means(scope: Scope, name: str) -> object:
 
 
 def read_value(scope: Scope, expr: tree.Expr, dtype: DType | None = None) -> Value:
-    """``expr`` as a value: of ``dtype``, or of its own."""
+    """``expr`` as a value: of ``dtype``, or of its default dtype."""
     operand = read_operand(scope, expr)
     return typed(operand, default_dtype(operand) if dtype is None else dtype)
 

@@ -1,7 +1,7 @@
 """Indices that are tiles: ``gather(X[ids, d:d+D] -> rows)``, ``scatter(rows -> Y[ids, 0:D], unique=true)``.
 
 Integer tiles among the indices broadcast together (NumPy's rule) and their dimensions come where the first of them
-stands; a slice keeps a dimension of its own; an index scalar drops its dimension. An index outside the tensor reads
+stands; a slice keeps a separate dimension; an index scalar drops its dimension. An index outside the tensor reads
 the pad and writes nothing, as a slice does past an edge; there are no negative indices.
 """
 

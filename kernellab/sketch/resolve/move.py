@@ -76,7 +76,7 @@ def _store(scope: Scope, stmt: tree.Move) -> Statement:
     try:
         operand = known_operand(scope, stmt.source)
     except Refused:
-        read_region(scope, stmt.dest, what)  # what is wrong there is told too
+        read_region(scope, stmt.dest, what)  # errors there are reported, too
         raise
     region = read_region(scope, stmt.dest, what)
     region = widened(region, shape_of(operand))

@@ -27,7 +27,7 @@ class Technique(str, Enum):
     #: a product whose sums are rescaled while they grow
     ONLINE_PRODUCT = "online product"
     PRODUCT = "product"
-    #: a reduction that rescales what it has while it goes on
+    #: a reduction that rescales its partial result while it continues
     ONLINE = "online"
     ORDER = "order"
     SCAN = "scan"

@@ -83,7 +83,7 @@ def variants(text: str, target: Target, names: Collection[str] | None = None) ->
 
 
 def keeps(text: str, found: Rewritten, target: Target) -> bool:
-    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning that ``text`` lacks?"""
+    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning but those of ``text``?"""
     after = check(found.text, chip=target.chip, parent=text)
     return after.program is not None and not _warnings(after) - _warnings(_checked(text, target.chip))
 

@@ -333,7 +333,7 @@ def _rename(node: Any, change: Mapping[str, tree.Expr]) -> Any:
 
 
 def substitute(node: Node, change: Callable[[Any], Any]) -> Node:
-    """``node`` with every node for which ``change`` gives another one replaced by that; None keeps and goes on."""
+    """``node`` with every node for which ``change`` gives another one replaced by that; None keeps it and descends."""
     return _substitute(node, change)  # type: ignore[no-any-return]
 
 

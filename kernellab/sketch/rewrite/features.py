@@ -37,7 +37,7 @@ class Features:
         return sum(self.numbers.values())
 
     def like(self, other: Features, similarity: float) -> bool:
-        """Are the two at least so near? Most that are not are told apart by their sums alone."""
+        """Are the two at least so near? The sums alone distinguish most that are not."""
         low, high = sorted((self.total, other.total))
         return low >= similarity * high and self.similarity(other) >= similarity
 

@@ -374,7 +374,7 @@ def _plain(value: IndexValue) -> int:
 
 
 def _raw(x: Tensor) -> Tensor:
-    """Eight-bit floats as bytes, for indexing that their dtype lacks."""
+    """Eight-bit floats as bytes, for indexing that their dtype does not support."""
     import torch
 
     return x.view(torch.uint8) if x.dtype.itemsize == 1 and x.is_floating_point() else x

@@ -159,7 +159,7 @@ def poison(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.ones(tuple(shape), dtype=dtype)
     wrong = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
     if dtype.is_floating_point:
-        return torch.full(tuple(shape), wrong).to(dtype)  # full lacks the 8-bit floats
+        return torch.full(tuple(shape), wrong).to(dtype)  # full does not support the 8-bit floats
     return torch.full(tuple(shape), wrong, dtype=dtype)
 
 

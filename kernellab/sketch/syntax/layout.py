@@ -1,7 +1,7 @@
 """Text to logical lines: comments and pins taken off, brackets and declarations joined, braces and ``;`` found.
 
 A logical line is what the ``line`` rule of the grammar reads. The cutting never fails; what it cannot make sense of
-(a bracket that never closes) comes back as a fault beside the lines, so that the rest of the text is still read.
+(a bracket that never closes) comes back as a fault in addition to the lines, so the rest of the text is still read.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 Two float16 hold 22 bits of mantissa, and three of the four products of such parts give the product of two float32 to
 about 2^-22 (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022): half the work of six
-products of bfloat16. What float16 lacks is range, so factors are scaled by powers of two first, which is exact:
+products of bfloat16. The range of float16 is too small, so factors are scaled by powers of two first, which is exact:
 
 - where the summed axis is a factor's contiguous one, each of its rows by what its largest element asks; the result's
   row is scaled back on its way out,
 - where it is not, each place along the summed axis, and the other factor is scaled back there before it is split.
 
 So an element keeps 22 bits down to 2^-17 of the largest that it is summed with, and is off by 2^-40 of that below.
-The three products of one step are summed apart and then added to the accumulator: in a chain of their own length
-tensor cores round towards zero. Measured on an H100 against float64, 4096^3: 2.0e-7 (1.4e-5 without; eager 1.2e-6).
+The three products of one step are summed apart and then added to the accumulator: tensor cores that add up the whole
+chain themselves round towards zero. Measured on an H100 against float64, 4096^3: 2.0e-7 (1.4e-5 without; eager 1.2e-6).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """A factor: its axes in memory order, those of its own, and whether the summed axis is the contiguous one."""
+    """A factor: its axes in memory order, those that only it has, and whether the summed axis is the contiguous one."""
 
     value: Expr
     outer: tuple[Axis, ...]

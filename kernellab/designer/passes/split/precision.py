@@ -2,12 +2,12 @@
 
 As two float16 (``halves.py``) where rows can be scaled into their range, else as three bfloat16, which have float32's:
 a float32 has 24 bits of mantissa and a bfloat16 has 8, so x = hi + mid + lo. Six of the nine products of such parts
-give the product of two float32 to about 2^-24; the other three lie below that. Splitting in passes of their own costs
+give the product of two float32 to about 2^-24; the other three lie below that. Splitting in separate passes costs
 ten bytes an element once, and leaves the product's loop nothing but loads and tensor cores.
 The parts are stored in rows of whole 128-byte lines, so that factors of any shape are read as fast.
 
-The six products of one step are summed apart and then added to the accumulator: in a chain of their own length tensor
-cores round towards zero. Measured on an H200 against float64, 4096^3: 2.1e-7 (2.8e-5 without; eager 1.1e-6).
+The six products of one step are summed apart and then added to the accumulator: tensor cores that add up the whole
+chain themselves round towards zero. Measured on an H200 against float64, 4096^3: 2.1e-7 (2.8e-5 without; eager 1.1e-6).
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _chunk_of_row(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tili
 
 
 def _has_shared(k: Launch, inner: Axis) -> bool:
-    """Does every row meet the same vector, beside elements of its own?"""
+    """Does every row meet the same vector, in addition to its own elements?"""
     reads = [a for a in accesses(k)[len(k.outs) :] if inner in a]
     return len({frozenset(a) for a in reads}) > 1 and any(set(a) == {inner} for a in reads)
 

@@ -13,7 +13,7 @@ from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.launches import untiled
 from kernellab.designer.tile.gpu.seeds import Product, Tile, product_tile
 
-#: registers that a result takes beside its sum: what its factors are split into, or what scalar products reuse
+#: registers that a result takes besides its sum: what its factors are split into, or what scalar products reuse
 _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
 
 
@@ -74,7 +74,7 @@ def asynchronous_chip(ctx: Context) -> bool:
 
 @dataclass(frozen=True)
 class _Roles:
-    """An asynchronous product's tile, the groups of warps that multiply, and its time beside the first's.
+    """An asynchronous product's tile, the groups of warps that multiply, and its time compared with the first's.
 
     Measured on an H100, bf16, six products: 128 x 256 is the fastest where its last wave is full; two groups that
     take 128 x 128 in turn take 0.52 of its time a tile, and work on one result while the other's products run.

@@ -97,7 +97,7 @@ def read_rows(path: Path) -> Rows:
     """The rows of one file.
 
     Raises:
-        KernellabError: it is no TOML, or a row lacks a key or has a condition that is no expression.
+        KernellabError: it is no TOML, a key of a row is missing, or a condition is no expression.
     """
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))

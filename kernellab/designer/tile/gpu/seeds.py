@@ -21,10 +21,10 @@ _BANDWIDTH, _FLOPS, _REGISTERS = 4e12, 1e14, 65536
 _REGISTERS_EACH = 128
 #: bytes of a factor's row that one step reads, and its elements at least
 _LINE, _STEP = 128, 32
-#: stages of a loop at most; registers of a thread beside its accumulators
+#: stages of a loop at most; registers of a thread in addition to its accumulators
 _STAGES, _OTHERS = 4, 64
-#: rows and columns of products that a tile's steps cost beside its own: loads into registers, barriers. A judgement: on
-#: an H200 tiles of 32 x 32 took 3.5 times as long as those of 128 x 128
+#: rows and columns of products that a tile's steps cost in addition to its own: loads into registers, barriers. A
+#: judgement: on an H200 tiles of 32 x 32 took 3.5 times as long as those of 128 x 128
 _EDGE = 32
 #: what a program costs that has an SM alone, so that nothing hides its beginning and end
 _ALONE = 1.1

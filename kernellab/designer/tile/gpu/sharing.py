@@ -104,7 +104,7 @@ def _cuts(ctx: Context, first: Axis, parts: int, height: int, down: int) -> bool
 
 
 def row_parts(ctx: Context, k: Launch) -> int:
-    """Into how many pieces to cut rows that stream through programs of their own, of which there are several an SM."""
+    """Into how many pieces to cut rows that stream through separate programs, of which there are several an SM."""
     step, chip = ctx.style.row_block, ctx.chip
     rows = ctx.volume(k.par)
     length = ctx.volume(k.red)

@@ -21,7 +21,7 @@ EXACTNESS = (("ieee", "tf32x3", "bf16x6"), ("bf16x3",), ("tf32",), ("bf16",))
 
 
 def pipeline(setting: Setting) -> Iterator[Change]:
-    """Loads of later iterations run beside this one's work, in another number of stages or no longer."""
+    """Loads of later iterations overlap this one's work, in another number of stages or no longer."""
     if not setting.reads("pipeline"):
         return
     for place in edit.places(setting.tree):
@@ -98,7 +98,7 @@ def persist(setting: Setting) -> Iterator[Change]:
 
 
 def _walking(setting: Setting, sketch: tree.Sketch, loop: tree.For) -> tree.Sketch:
-    """A program a core: its first tile is its number, and it goes on by the number of cores."""
+    """A program a core: its first tile is its number, and it advances by the number of cores."""
     start, stop, step = edit.bounds(loop)
     core = edit.fresh("core", edit.used_names(setting.tree))
     cores = edit.number(max(1, setting.chip.cores))

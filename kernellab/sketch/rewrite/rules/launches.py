@@ -1,4 +1,4 @@
-"""One launch as two: what comes after a statement in a launch of its own, or the parts of a long loop at once."""
+"""One launch as two: what comes after a statement in a separate launch, or the parts of a long loop at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JOINS = {"max": "max", "min": "min"}
 
 
 def cut(setting: Setting) -> Iterator[Change]:
-    """A launch is cut between two statements: what is alive there is stored, and a second launch goes on from it.
+    """A launch is cut between two statements: what is alive there is stored, and a second launch continues from it.
 
     What is only read from inputs, or made of indices, is read or made again instead.
     """
@@ -112,7 +112,7 @@ def _halves(
 
 
 def split_k(setting: Setting) -> Iterator[Change]:
-    """A loop that sums up is done in parts at once, each in a program of its own; a second launch adds them up.
+    """A loop that sums up is done in parts at once, each in a separate program; a second launch adds them up.
 
     What the loop carries must combine associatively and start from what changes nothing: only rounding differs.
     """
@@ -214,7 +214,7 @@ def _join(node: object, name: str) -> str | None:
     return None
 
 
-#: what a carried tile starts from so that a part adds nothing of its own
+#: what a carried tile starts from so that the start adds nothing to a part
 _NOTHING = {"+": "0", "*": "1", "max": "-inf", "min": "inf"}
 
 

@@ -87,7 +87,7 @@ def _joined(place: edit.Place, taken: set[str]) -> edit.Body | None:
     )
     rescaled: tuple[tree.Stmt, ...] = ()
     if whole is not None:
-        # each lane has a maximum of its own until here
+        # each lane has a separate maximum until here
         lanes = tree.Call(power, (tree.Binary("-", tree.Name(top), tree.Name(whole)),))
         rescaled = (_set(carried, tree.Binary("*", carried, lanes)),)
     loop = replace(first, body=merged)

@@ -11,7 +11,7 @@ from kernellab.sketch.rewrite.rules import blocks
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: constexprs that say how a program is launched, not what it holds; rewrites of their own change them
+#: constexprs that say how a program is launched, not what it holds; separate rewrites change them
 LAUNCH = ("num_warps", "num_stages")
 #: sizes of a tile that are worth a try, in elements
 _LEAST, _MOST = 8, 1 << 16
