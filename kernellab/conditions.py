@@ -235,7 +235,7 @@ class DrawnLimit(_Condition):
 
 
 class FixedSizes(_Condition):
-    """A task without Dims was verified at the shapes of its own inputs; nothing is known of the kernel at others."""
+    """A task without Dims was verified at its inputs' shapes; nothing is known of the kernel at others."""
 
     kind: Literal["fixed-sizes"] = "fixed-sizes"
     _concern: ClassVar[Concern] = "task"

@@ -141,7 +141,7 @@ def sandbox() -> str:
 
 
 def sandbox_gaps(level: str) -> list[str]:
-    """One line for each part of the sandbox that ``level`` lacks: what is open without it, and what would give it."""
+    """One line for each part of the sandbox that ``level`` does not have: what is open without it, what gives it."""
     if level.startswith("unknown"):
         return []
     from kernellab.verifier.sandbox import contains, missing

@@ -48,7 +48,7 @@ class KernellabError(Exception):
 
     @property
     def told(self) -> str:
-        """The message, each fault on a line of its own, the remedy: for a view that shows it whole."""
+        """The message, each fault on a separate line, the remedy: for a view that shows it whole."""
         return "\n".join(filter(None, [self.message, *self.details, self.remedy]))
 
     def _render_traceback_(self) -> list[str]:
@@ -135,7 +135,7 @@ class EvolveError(KernellabError):
 
 
 class WorkersLost(EvolveError):
-    """The cluster of a search is gone. The run is as it was, and goes on with another."""
+    """The cluster of a search is gone. The run is as it was, and continues with another."""
 
 
 class MemoryStoreError(KernellabError):

@@ -2,7 +2,7 @@
 
 What is written is acknowledged when the call returns; from then on it outlives a kill -9 of the process. A lease row
 names the one process that may append to a session or run; every such append checks it, so that a process that lost
-its lease can do no harm. Sessions have a table of their own; every other stream (the memory's, a run's) is in
+its lease can do no harm. Sessions have their own table; every other stream (the memory's, a run's) is in
 ``streams``, which earlier versions do not look at. The rooms that own a stream know what its lines mean.
 
 A line is JSON. Its long strings are kept once, in pieces and compressed, however many lines hold them: prompts begin
@@ -194,7 +194,7 @@ class JournalFile:
         return None
 
     def holder(self, session: str, owner: str) -> str | None:
-        """Who else holds the session's lease and is alive (``host, process``); None when nobody is."""
+        """Who else holds the session's lease and is alive (``host, process``); None when no one is."""
         with self._reading() as db:
             return _other_holder(db, session, owner)
 
@@ -217,7 +217,7 @@ class JournalFile:
 
     @property
     def removed(self) -> bool:
-        """Is the file gone, or another one in its place? SQLite would write on into what nobody can open."""
+        """Is the file gone, or another one in its place? SQLite would write on into what no one can open."""
         try:
             return _identity(self.path) != self._file
         except OSError:

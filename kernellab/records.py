@@ -395,8 +395,8 @@ class Verdict(Record):
 
 
 class Ranking(Record):
-    """What a search is told of a candidate, at the trust T1: whether a few checks found an error, and about how fast it
-    is beside eager. It is no verdict: nothing is right, best or remembered by it."""
+    """What a search receives of a candidate, at the trust T1: whether a few checks found an error, and about how fast
+    it is compared with eager. It is no verdict: nothing is right, best or remembered by it."""
 
     #: was nothing wrong found, and a time taken?
     ranked: bool

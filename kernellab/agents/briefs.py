@@ -1,4 +1,4 @@
-"""What a role is told and what it answers; the same for rules, models and people."""
+"""What a role receives and what it answers; the same for rules, models and people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Remembered:
-    """An entry of the memory that a role is told of: a verified kernel of a computation like this one.
+    """An entry of the memory that a role receives: a verified kernel of a computation like this one.
 
     ``logic``, ``shape`` and ``value`` are its scores (0 to 1), ``score`` is all of them together; ``why`` is one
     sentence. ``stale`` says why its figures do not hold here ("" where they do).
@@ -86,7 +86,7 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Brief:
-    """What every role is told."""
+    """What every role receives."""
 
     task: Task
     target: Target

@@ -16,7 +16,7 @@ from typing import Any, Union
 from kernellab.errors import SessionError
 from kernellab.records import Role
 
-#: the roles that a person may hand out; the Verifier is nobody's to replace
+#: the roles that a person may hand out; no one can replace the Verifier
 ASSIGNABLE = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
 VARIANTS = ("rules", "human", "model", "replay")
 

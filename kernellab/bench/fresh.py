@@ -1,4 +1,4 @@
-"""One evaluation in a process of its own, as the field's harnesses do it: the yardstick of ``bench throughput``.
+"""One evaluation in a separate process, as the field's harnesses do it: the yardstick of ``bench throughput``.
 
 ``python fresh.py REQUEST.json`` prints one JSON line. KernelBench's own ``eval_kernel_against_ref`` does the work where
 its checkout is named and there is a CUDA device, which its clock needs. Else the same is done here in that manner:

@@ -145,7 +145,7 @@ def _row(row: Row) -> str:
 
 
 def _composed(row: Row) -> str:
-    """What the library did of it: a row of this kind is no kernel of its own."""
+    """What the library did of it: a row of this kind is not an independent kernel."""
     shares = of(row.conditions, LibraryShare)
     return f" (composes with the {shares[0].label})" if row.passed and shares else ""
 

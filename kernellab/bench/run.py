@@ -55,7 +55,7 @@ class SuiteRequest:
     #: read, audit, design and gate each task; build and time nothing
     dry: bool = False
     budget: float = inf
-    #: how near float32 results must come: "strict" (right to 1e-4 beside float32 eager, KernelBench's own check) or
+    #: how near float32 results must come: "strict" (right to 1e-4 against float32 eager, KernelBench's own check) or
     #: "framework" (what torch's flags let eager round)
     precision: str = STRICT
     #: a memory's place; "" asks none. Each task's own computation is held out of it

@@ -170,7 +170,7 @@ def _ended(session: Session, until: float) -> bool:
 
 
 def _warm(job: Job) -> None:
-    """Starts the judge beside what comes first: reading the task, cutting it, waiting for room."""
+    """Starts the judge in parallel with what comes first: reading the task, cutting it, waiting for room."""
     from kernellab.dsls.machine import detect_target
     from kernellab.session.engine.engine import engine
     from kernellab.verifier.protocol.options import VerifyOptions

@@ -1,4 +1,4 @@
-"""A task of fixed shapes cut down along its batch dimensions, as a Task file of its own.
+"""A task of fixed shapes cut down along its batch dimensions, as a separate Task file.
 
 Large problems are for a GPU: on a CPU they take minutes, and under Triton's interpreter hours. A kernel for fixed
 shapes is made for just these, so the problem itself is made smaller before anything is designed for it. Where the

@@ -1,6 +1,6 @@
-"""How many candidates a minute: cold and warm, by one or several judges, beside an evaluation in a fresh process.
+"""How many candidates a minute: cold and warm, by one or several judges, against an evaluation in a fresh process.
 
-Candidates are right kernels of one task, each with a text of its own, so that nothing compiled for one serves another.
+Candidates are right kernels of one task, each with its own text, so that nothing compiled for one serves another.
 The pairs (one candidate by a warm judge, then the same in a fresh process) are taken in turn in one run, so that what
 else happens on the machine meets both.
 """
@@ -151,7 +151,7 @@ class Throughput(Record):
 
 
 def candidate(dsl: str, number: int) -> Source:
-    """A right kernel of :data:`TASK` in ``dsl``; each ``number`` has a text of its own.
+    """A right kernel of :data:`TASK` in ``dsl``; each ``number`` has its own text.
 
     Raises:
         KernellabError: there is no template in that DSL.
@@ -200,7 +200,7 @@ def _pairs(
     found = []
     with Verifier() as verifier:
         if count:
-            _judge(verifier, task, target, next(numbers), failures)  # warm: the start of the judge is told by the rates
+            _judge(verifier, task, target, next(numbers), failures)  # warm: the rates report the start of the judge
         for _ in range(count):
             number = next(numbers)
             ours = _judge(verifier, task, target, number, failures)
@@ -241,7 +241,7 @@ def _beside(ours: float, task: Task, source: Source, kernelbench: Path | None) -
     with tempfile.TemporaryDirectory(prefix="kernellab-fresh-") as folder:
         path = Path(folder) / "request.json"
         path.write_text(json.dumps(request), encoding="utf-8")
-        # caches of its own, as for our candidates: nothing may be found compiled
+        # separate caches, as for our candidates: nothing may be found compiled
         own = {name: f"{folder}/{name}" for name in ("TVM_FFI_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")}
         script = Path(__file__).with_name("fresh.py")
         start = time.perf_counter()
@@ -265,7 +265,7 @@ def _beside(ours: float, task: Task, source: Source, kernelbench: Path | None) -
 def _rate(
     task: Task, target: Target, candidates: int, workers: int, numbers: Iterator[int], failures: list[str]
 ) -> Rate:
-    """Several judges of their own side by side; one is timed at a time, the others build and check meanwhile."""
+    """Several separate judges side by side; one is timed at a time, the others build and check meanwhile."""
     share = [candidates // workers + (i < candidates % workers) for i in range(workers)]
     verifiers = [Verifier() for _ in range(workers)]
     try:

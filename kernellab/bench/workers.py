@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.5
 #: its next problem: what tasks and torch keep adds up
 _MOST_SHARE, _MOST_BYTES = 0.25, 3 << 29
 #: problems put off that are worked on at once, on each device: each wants more than a quarter of its memory, of which
-#: workers that wait beside them hold some, too
+#: workers that wait meanwhile hold some, too
 _PUT_OFF = 2
 
 
@@ -82,7 +82,7 @@ def run_jobs(
 def _answers(
     done: SimpleQueue[Row | BaseException], most: int, threads: Sequence[threading.Thread]
 ) -> Iterator[Row | BaseException]:
-    """What the threads put, until there are ``most`` or nobody is left to put more."""
+    """What the threads put, until there are ``most`` or no thread is left to put more."""
     while most:
         working = any(thread.is_alive() for thread in threads)
         try:
@@ -97,7 +97,7 @@ def _answers(
 
 @contextlib.contextmanager
 def _stopped_like_a_key() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does, so that no worker goes on alone."""
+    """SIGTERM ends the run as Ctrl-C does, so that no worker continues alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

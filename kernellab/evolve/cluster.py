@@ -38,7 +38,7 @@ _DEATHS = 3
 #: seconds between two looks; a candidate is late after so many seconds and times the median of the last ones
 _LOOK, _LATE_SECONDS, _LATE, _KNOWN, _RECENT = 1.0, 60.0, 8.0, 5, 50
 _DIED = f"{_DEATHS + 1} workers died at it."
-#: how Dask names what its futures end with when nobody schedules them any more
+#: how Dask names what its futures end with when no one schedules them any more
 _GONE = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "TimeoutError")
 
 
@@ -149,7 +149,7 @@ class DaskWorkers:
         hand.ours.set_result(found)
 
     def _watch(self) -> None:
-        """Gives a candidate out again that takes far longer than others, and ends what nobody schedules any more."""
+        """Gives a candidate out again that takes far longer than others, and ends what no one schedules any more."""
         while not self._ended.wait(_LOOK):
             with self._lock:
                 hands = list(self._hands)
@@ -173,7 +173,7 @@ class DaskWorkers:
             raise EvolveError(
                 "A search on a cluster needs Dask, which is not installed.", "pip install 'kernellab[cluster]'."
             ) from None
-        # what Dask says of its own start, end and loss would stand under a person's cell; errors are told as ours
+        # what Dask says of its own start, end and loss would stand under a person's cell; errors are reported as ours
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         kind, _, rest = where.partition(":")
@@ -190,7 +190,7 @@ class DaskWorkers:
         raise EvolveError(f"There is no cluster {where!r}.", "Write local, local:4 or dask://HOST:8786.")
 
     def _local(self, processes: int, gpus: list[str]) -> Any:
-        """Processes of this machine, each with a judge of its own, so that they build and check side by side. Those of
+        """Processes of this machine, each with its own judge, so that they build and check side by side. Those of
         one device take turns at its clock; on a CPU nothing is built while a kernel is timed."""
         dask: Any = import_module("distributed")
         self._folder = tempfile.TemporaryDirectory(prefix="kernellab-cluster-")
@@ -253,7 +253,7 @@ def _verify(job: Job) -> Verdict:
 
 
 def _fatal(job: Job) -> Evaluation:
-    """A candidate that ends its workers fails; the run goes on without it."""
+    """A candidate that ends its workers fails; the run continues without it."""
     return Evaluation(number=job.number, key=job.key, passed=False, step=Step.RANK, reason=_DIED)
 
 

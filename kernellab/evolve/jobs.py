@@ -149,7 +149,7 @@ def evaluate(job: Job, judge: Judge) -> Evaluation:
 
 
 def prepare(job: Job) -> Prepared:
-    """Everything but measuring, which needs no device; where processes take turns, while nobody is timed.
+    """Everything but measuring, which needs no device; where processes take turns, while none of them times.
 
     Raises:
         TaskError, TargetError.

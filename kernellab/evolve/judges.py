@@ -26,7 +26,7 @@ class LocalJudge:
         self.cancel = threading.Event()
 
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
-        """A quick look: a few cases, then the clock, beside the reference. Raises TaskError, TargetError."""
+        """A quick look: a few cases, then the clock, compared with the reference. Raises TaskError, TargetError."""
         with self._verifier() as verifier:
             began = time.perf_counter()
             options = RankOptions(

@@ -20,7 +20,7 @@ from kernellab.target import Target
 
 @dataclass(frozen=True)
 class Look:
-    """What the free steps took, and why the last of them refused the candidate; "" where it goes on."""
+    """What the free steps took, and why the last of them refused the candidate; "" where it continues."""
 
     spent: tuple[Spent, ...] = ()
     refused: str = ""

@@ -19,11 +19,11 @@ from kernellab.records import Timing, Verdict
 
 T = TypeVar("T")
 
-#: candidates that are measured again in a round, beside the leader
+#: candidates that are measured again in a round, in addition to the leader
 _CLOSE = 2
-#: full verdicts in a round, beside one for each island
+#: full verdicts in a round, in addition to one for each island
 _VERDICTS = 2
-#: a new best whose lead is below this is measured again beside the one that it follows
+#: a new best whose lead is below this is measured again together with the one that it follows
 _SMALL = 1.25
 #: leads by less at a run's end, inside the noise, are not worth a verdict
 _HOPE = 1.02
@@ -119,7 +119,7 @@ class Promotion:
 
     def _again(self, numbers: Sequence[int], before: int | None) -> list[int]:
         """Who is measured again after the verdicts of ``numbers``: the best and the one ``before`` it where it leads by
-        little, for each was measured at a time of its own, and a clock of then is no gain; and those whose quick look,
+        little, for each was measured at a separate time, and a clock of then is no gain; and those whose quick look,
         for which they were chosen, no verdict by the same clock has replaced."""
         now, state = self.state.best(), self.state
         small = before is not None and now is not None and state.worth(now) < _SMALL * state.worth(before)

@@ -131,7 +131,7 @@ class Evaluation(Record):
     place: Place = Place()
     #: hash of the source that was built; two sketches may give the same code
     source: str = ""
-    #: the candidate that it repeats, where it is none of its own
+    #: the candidate that it repeats, where it is no separate candidate
     same_as: int | None = None
     #: where it was measured
     worker: str = ""
@@ -203,7 +203,7 @@ class Finding(Record):
 
 
 class Plan(Record):
-    """What the next round is told: words for a model, operators to prefer for the rules."""
+    """What the next round receives: words for a model, operators to prefer for the rules."""
 
     text: str = ""
     prefer: tuple[str, ...] = ()
@@ -232,7 +232,7 @@ class Begun(_Event):
     precision: Fidelity = ""
     #: weights whose convolutions eager rounds on the GPU that it runs on (:attr:`kernellab.task.Task.rounded`)
     rounded: tuple[str, ...] = ()
-    #: sketches or kernels to begin with beside the rules' designs
+    #: sketches or kernels to begin with in addition to the rules' designs
     given: tuple[Proposal, ...] = ()
     #: the memory that it begins from: "on", "off", a store's place, or "": the workspace's, where there is one
     memory: str = ""
@@ -274,7 +274,7 @@ class Migrated(_Event):
 
 
 class RoundEnded(_Event):
-    """A round is over: the best up to now, and what the next is told."""
+    """A round is over: the best up to now, and what the next receives."""
 
     kind: Literal["round_ended"] = "round_ended"
     round: int
@@ -303,7 +303,7 @@ class Suggested(_Event):
 
 
 class Unknown(_Event):
-    """An event of a later kernellab: the run is shown without it, and goes on where it was made."""
+    """An event of a later kernellab: the run is shown without it, and continues where it was made."""
 
     kind: Literal["unknown"] = "unknown"
     named: str = ""

@@ -109,7 +109,7 @@ class Run:
 
     @property
     def how_on(self) -> str:
-        """What a person does with a run that nobody works on."""
+        """What a person does with a run that no one works on."""
         return f"Go on with it: `kernellab evolve --resume {self.id}`, or work() in Python."
 
     def candidate(self, number: int) -> Candidate:
@@ -189,7 +189,7 @@ class Run:
         return self
 
     def wait(self, seconds: float | None = None) -> Run:
-        """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed, or nobody works on it."""
+        """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed, or no one works on it."""
         until = time.monotonic() + seconds if seconds is not None else None
         while not self.state.status.ended and (until is None or time.monotonic() < until):
             if self.unattended:
@@ -207,7 +207,7 @@ class Run:
             scheduler.work()
             self._remember()
         except KernellabError as error:
-            # the run is as it was: another lease, or another cluster, goes on with it
+            # the run is as it was: another lease, or another cluster, continues it
             log.error("the run %s is left: %s", self.id, error)
             self._lost = error.message
         finally:
@@ -325,7 +325,7 @@ class Run:
         self._wish(Steered(action=Action.KNOBS, knobs=chosen))
 
     def write_scratchpad(self, text: str) -> None:
-        """What later proposals by models are told, beside the Analyst's plan."""
+        """What later proposals by models receive, in addition to the Analyst's plan."""
         self._wish(Steered(action=Action.SCRATCHPAD, text=text))
 
     def direct(self, text: str) -> None:
@@ -529,7 +529,7 @@ def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:
 
 
 def _options(begun: Begun) -> dict[str, Any]:
-    """What the Verifier is asked beside its defaults."""
+    """What the Verifier is asked in addition to its defaults."""
     told = {"allow_library": begun.allow_library, "precision": begun.precision}
     return {name: value for name, value in told.items() if value}
 

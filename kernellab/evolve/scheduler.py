@@ -104,7 +104,7 @@ class Scheduler:
     workers: Workers
     budget: Budget
     look: Callable[[RunState, Proposal], Look]
-    #: the Analyst: what the next round is told
+    #: the Analyst: what the next round receives
     analyse: Callable[[RunState], Plan] = plan
     changed: Callable[[], None] = lambda: None
     #: set by a person in this process, so that a wish is looked at without delay
@@ -317,13 +317,13 @@ class Scheduler:
 
     def _judge_leader(self) -> None:
         """Where the time is up in the middle of a round, its leader has its verdict all the same; the others wait for a
-        run that goes on."""
+        run that continues."""
         if self.state.knobs.score == "rank":
             for event in self._promotion().leader():
                 self._write(event)
 
     def _settled(self) -> list[Move]:
-        """An island that nobody lives on begins with the best of the others."""
+        """An island that no candidate lives on begins with the best of the others."""
         best = self.state.population()
         if not best:
             return []
@@ -375,7 +375,7 @@ _EMPTY = Spent(step=Step.CHECK, seconds=0.0, passed=False)
 
 
 def _refused(proposal: Proposal, look: Look, same_as: int | None = None) -> Evaluation:
-    """A candidate that was not worth an evaluation of its own."""
+    """A candidate that was not worth a separate evaluation."""
     return Evaluation(
         number=proposal.number, key=proposal.key, passed=False, step=look.spent[-1].step, reason=look.refused,
         spent=look.spent, same_as=same_as,

@@ -56,7 +56,7 @@ class Tally:
 
 @dataclass
 class RunState:
-    """Folded in place, so that thousands of candidates fold in a moment; nobody else changes it."""
+    """Folded in place, so that thousands of candidates fold in a moment; no one else changes it."""
 
     begun: Begun
     knobs: Knobs
@@ -115,11 +115,11 @@ class RunState:
 
     @property
     def waiting(self) -> list[Proposal]:
-        """Proposals without an evaluation, oldest first: what a run that was cut off goes on with."""
+        """Proposals without an evaluation, oldest first: what a run that was cut off continues with."""
         return [p for number, p in self.proposals.items() if number not in self.evaluations]
 
     def alive(self, number: int) -> bool:
-        """May others come from it? It ran right, nobody dropped it, and its verdict, if there is one, is clean."""
+        """May others come from it? It ran right, no one dropped it, and its verdict, if there is one, is clean."""
         evaluation = self.evaluations.get(number)
         if evaluation is None or not evaluation.passed or evaluation.same_as is not None or number in self.dropped:
             return False
@@ -132,7 +132,7 @@ class RunState:
 
     def trusted(self, number: int) -> bool:
         """May others come from it already? A kernel that somebody wrote waits for its verdict; a sketch's is lowered
-        by rules, which cheat nobody."""
+        by rules, which do not cheat."""
         return self.proposals[number].source is None or number in self.verdicts
 
     def worth(self, number: int) -> float:
@@ -209,7 +209,7 @@ class RunState:
 
     @property
     def model(self) -> str:
-        """Who is asked beside the rules; "" nobody."""
+        """Who is asked in addition to the rules; "" no one."""
         named = self.knobs.model or self.begun.model
         return "" if named == RULES else named
 
@@ -387,7 +387,7 @@ def _stop(state: RunState, event: Steered) -> None:
 
 
 def _nothing(state: RunState, event: Steered) -> None:
-    """What was injected is a proposal, an event of its own."""
+    """What was injected is a proposal, which is a separate event."""
 
 
 def _protect(state: RunState, event: Steered) -> None:

@@ -16,7 +16,7 @@ def events(state: RunState, wish: Steered) -> list[Event]:
 
 
 def at_rest(state: RunState, wish: Steered) -> list[Event]:
-    """The same where nobody runs the search: a stop ends it. None of a sketch for a run whose seeds are not made: it
+    """The same where no one runs the search: a stop ends it. None of a sketch for a run whose seeds are not made: it
     waits for whoever makes them."""
     if wish.action is Action.INJECT and not state.proposals:
         return []

@@ -13,7 +13,7 @@ ALIKE = 0.01
 
 
 def reason(state: RunState, budget: Budget) -> str:
-    """Why the run ends now; "" where it goes on."""
+    """Why the run ends now; "" where it continues."""
     return next((words for rule in RULES if (words := rule(state))), "") or budget.reached()
 
 

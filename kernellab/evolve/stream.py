@@ -1,6 +1,6 @@
 """A run's stream in the workspace's journal: its events, its lease, and what people want of it.
 
-Wishes are lines of a stream beside the run's own, which any process may write: the process that runs the search reads
+Wishes are lines of a stream next to the run's own, which any process may write: the process that runs the search reads
 them, does what is asked, and writes the event.
 """
 
@@ -54,7 +54,7 @@ class Stream:
         self.journal.release(self._name, self.owner)
 
     def holder(self) -> str:
-        """Who else runs the search (``host, process``); "" where nobody does."""
+        """Who else runs the search (``host, process``); "" where no one does."""
         return self.journal.holder(self._name, self.owner) or ""
 
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:

@@ -40,7 +40,7 @@ class LocalWorkers:
         if theirs.cancelled():
             ours.cancel()
         elif theirs.exception() is not None or theirs.result().source is None:
-            # what was refused waits for nobody's measurement
+            # what was refused waits for no measurement
             self._settle(ours, theirs)
         else:
             with suppress(RuntimeError):  # it was closed meanwhile

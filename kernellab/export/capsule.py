@@ -55,7 +55,7 @@ class Capsule(Record):
 
 @dataclass(frozen=True)
 class Again:
-    """A capsule's verdict beside that of this machine."""
+    """A capsule's verdict next to that of this machine."""
 
     capsule: Capsule
     verdict: Verdict
@@ -66,7 +66,7 @@ class Again:
 
     @property
     def differences(self) -> list[str]:
-        """What is not as the capsule says, each a line; times are told, not compared, where the chips differ."""
+        """What is not as the capsule says, each a line; times are reported, not compared, where the chips differ."""
         then, now = self.capsule.verdict, self.verdict
         lines = []
         if then.passed != now.passed:
@@ -151,7 +151,7 @@ def again(
 
 
 def facts(found: Again) -> dict[str, Any]:
-    """For one JSON object: the capsule's own figures beside what differs."""
+    """For one JSON object: the capsule's own figures next to what differs."""
     then = found.capsule.verdict
     return {
         "name": found.capsule.name,

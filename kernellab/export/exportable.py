@@ -18,7 +18,7 @@ from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.task.policy import read_domain
 
-#: packages whose launches are all seen by Triton's launcher, and how code comes in beside them
+#: packages whose launches are all seen by Triton's launcher, and how other code comes in
 _SEEN = frozenset({"torch", "triton", "numpy"})
 _OTHER_LAUNCHES = re.compile(r"\b(?:ctypes|cpp_extension|load_inline)\b")
 
@@ -43,7 +43,7 @@ class VerifiedKernel:
         """The shape class of the runtime (``runtime/guards.py``), with its files in ``folder``.
 
         Raises:
-            KernellabError: it holds parameters of its own, so that it is no function of its arguments.
+            KernellabError: it holds its own parameters, so that it is no function of its arguments.
         """
         if self.verdict.marked("constructor-parameters"):
             raise KernellabError(

@@ -48,7 +48,7 @@ def write_kernels(package: Package, folder: Path, licence: str) -> Path:
     Load it with ``kernels.get_local_kernel(folder)``.
 
     Raises:
-        KernellabError: kernels for several devices (each is a variant of its own), or the folder cannot be written.
+        KernellabError: kernels for several devices (each is a separate variant), or the folder cannot be written.
     """
     devices = {k.device for k in package.kernels}
     if len(devices) > 1:
@@ -84,7 +84,7 @@ def write_kernels(package: Package, folder: Path, licence: str) -> Path:
 
 
 def write_solution(kernel: VerifiedKernel, path: Path) -> tuple[Path, Path]:
-    """flashinfer-bench's Solution of one kernel, and beside it the Definition that it solves.
+    """flashinfer-bench's Solution of one kernel, and next to it the Definition that it solves.
 
     Raises:
         KernellabError: an input is of a dtype that has no name there, or a file cannot be written.

@@ -61,7 +61,7 @@ class Tagged(BuildHookInterface):
 def write_wheel(package: Package, folder: Path, version: str = "0.1.0", prebuilt: bool = False) -> Path:
     """The wheel's path, in ``folder``. Its dependencies are torch and what its kernels' DSLs need at run time.
 
-    ``prebuilt`` compiles C++ kernels here: they are used where the machine has this one's instructions, and built anew
+    ``prebuilt`` compiles C++ kernels here: they are used where the machine has this one's instructions, and built again
     elsewhere.
 
     Raises:
@@ -108,7 +108,7 @@ def _needs(package: Package) -> set[str]:
 
 
 def _prebuild(package: Package, inside: Path) -> None:
-    """Each C++ kernel's library beside its source, with the instructions that it may use."""
+    """Each C++ kernel's library next to its source, with the instructions that it may use."""
     compiled = [k for k in package.kernels if k.backend is Backend.CPU and "tvm_ffi.cpp" in _python(k)]
     if not compiled:
         raise KernellabError("There is no C++ to compile in this package.", "Leave out --prebuilt.")

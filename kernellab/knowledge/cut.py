@@ -17,7 +17,7 @@ from kernellab.knowledge.rank import scores, words
 #: a function from an instruction to a shorter text; what a model Coder's talk can be wrapped into
 Shorten = Callable[[str], str]
 
-#: a section that nobody named is taken from this share of the best score on
+#: a section that no one named is taken from this share of the best score on
 _SHARE = 0.4
 
 

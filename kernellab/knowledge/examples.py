@@ -10,7 +10,7 @@ The module's docstring is its front matter: the first line is the title, and ``k
     \"\"\"
 
 ``task`` is a task of the built-in suite whose reference the example must match at ``sizes`` (``Dim`` values).
-Other files of the source lie beside it as strings or are built by it.
+Other files of the source lie next to it as strings or are built by it.
 """
 
 from __future__ import annotations

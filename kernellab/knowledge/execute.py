@@ -1,4 +1,4 @@
-"""Executing every code block of the documents that can run here, each in a child process of its own.
+"""Executing every code block of the documents that can run here, each in a separate child process.
 
 What a block's opening fence says decides what is done with it:
 

@@ -2,7 +2,7 @@
 
 By rule: a section goes to ``api.md`` when its heading or text shows signatures, to ``suggestions.md`` when it advises,
 to ``basic.md`` when it introduces; a program that stands alone becomes an example. A caller may give a model that names
-the part of a section that the rules cannot place. What nobody could place is kept in the report, with the reason.
+the part of a section that the rules cannot place. What neither could place is kept in the report, with the reason.
 """
 
 from __future__ import annotations

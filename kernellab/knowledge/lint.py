@@ -29,7 +29,7 @@ _SAYS = {
     "basic.md": "Write what a kernel is, how it is launched, and how memory is named.",
     "api.md": "Write a section for each function that a kernel may call.",
 }
-#: what api.md may name beside operations and hints: statements' words and launch constants
+#: what api.md may name in addition to operations and hints: statements' words and launch constants
 _WORDS = {
     "alloc", "load", "store", "atomic_add", "gather", "scatter", "pad", "gemm", "dot", "precision", "kernel", "launch",
     "tunable", "num_warps", "num_stages", "f16", "bf16", "f8e4m3", "f8e5m2",

@@ -15,7 +15,7 @@ from kernellab.knowledge.toolchain import Name, Toolchain, toolchain
 from kernellab.operations.sketch import OPS
 
 PREFIX = "python:"
-#: from this length on a signature is told without its annotations
+#: from this length on a signature is shown without its annotations
 _LONG = 100
 #: characters that are kept of a docstring
 _ROOM = 2400
@@ -105,7 +105,7 @@ def offer(modules: Sequence[Module]) -> Offer:
     names = [n for n in known[0].names.values() if _is_public(n, first)]
     launchers = _likest([_last(n) for n in names if _launches(n)], ("launch", "call", "run"))
     decorators = _likest([_last(n) for n in names if _marks(n)], ("kernel", "jit"))
-    # what a launcher's documentation speaks of by a name of its own is needed for a launch
+    # what a launcher's documentation calls by a proper name is needed for a launch
     central = set(re.findall(r"\b[A-Z]\w+", " ".join(n.doc for n in names if _last(n) in launchers)))
     lines = [f"# {first.name} API", ""]
     for name in names:

@@ -1,4 +1,4 @@
-"""Which code blocks of the documents passed, and on which versions: ``executed.json`` beside the documents."""
+"""Which code blocks of the documents passed, and on which versions: ``executed.json`` next to the documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALWAYS = ("kernellab", "torch")
 
 
 def record(root: Path, found: Sequence[Job], outcomes: Iterable[Outcome]) -> None:
-    """Puts the blocks that passed into the record of ``root``, each with the versions of its own DSL.
+    """Puts the blocks that passed into the record of ``root``, each with the versions of its DSL.
 
     What was recorded of blocks that were not run this time stays; blocks that no document has any more go.
     """

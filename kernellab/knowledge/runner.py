@@ -1,6 +1,6 @@
 """The process in which code blocks run: warm, with a child for each job. Started by :mod:`kernellab.knowledge.execute`.
 
-A child has its own folder, no access to anything else that it could write, a deadline, and an end that nobody but the
+A child has its own folder, no access to anything else that it could write, a deadline, and an end that only the
 kernel decides: what a block leaves behind (patched modules, threads, files) does not reach the next.
 """
 

@@ -1,6 +1,6 @@
 """The API of the installed toolchain, read by ``inspect``: signatures and docstrings that fit the version.
 
-The modules are imported in a process of their own, since a DSL may read its environment when it is imported, and
+The modules are imported in a separate process, since a DSL may read its environment when it is imported, and
 what they say is kept by module and version.
 """
 
@@ -75,7 +75,7 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
 
 
 def missing_names(modules: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """Which of ``names`` (``tl.sum``) the installed version lacks; a module that is not installed is left out."""
+    """Which of ``names`` (``tl.sum``) the installed version does not have; modules not installed are left out."""
     offered = toolchain(modules)
     asked = sorted({n for n in names if n not in offered.names and n.split(".")[0] not in offered.missing})
     if not asked:

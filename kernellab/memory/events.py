@@ -61,7 +61,7 @@ class Used(_Event):
     id: str
     purpose: Purpose
     reward: float
-    #: the session's turn or the run that it was used in; what is told of one twice counts once
+    #: the session's turn or the run that it was used in; what is reported of one twice counts once
     by: str = ""
 
 

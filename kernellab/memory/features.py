@@ -2,7 +2,7 @@
 
 The logic vector hashes the canonical labels of the captured graph (feature hashing, Weinberger et al. 2009); heavy
 operations weigh more than pointwise ones. The shape vector holds base-2 logarithms of the extents, alignment, dtype
-and layout. A model or a person may add words, and nobody has to (paper, Algorithm 2, step 1, without the model).
+and layout. A model or a person may add words, and no one has to (paper, Algorithm 2, step 1, without the model).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def features(
 ) -> Features:  # fmt: skip
     """The features of ``task`` at ``sizes`` (its default sizes when None).
 
-    ``said`` are operations that a person or a model names beside those of the graph (``softmax``, ``product``): they
-    make kernels with them nearer. The computation's name stays that of the graph.
+    ``said`` are operations that a person or a model names in addition to those of the graph (``softmax``, ``product``):
+    they make kernels with them nearer. The computation's name stays that of the graph.
     """
     form = canonical(graph)
     sizes = task.module().default_sizes() if sizes is None else sizes

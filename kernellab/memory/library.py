@@ -1,4 +1,4 @@
-"""A library of kernels over all classes of operators, made and verified by kernellab, beside this module.
+"""A library of kernels over all classes of operators, made and verified by kernellab, next to this module.
 
 ``library.jsonl`` has one kernel a line with its two vectors (float16, base64), so that nothing is captured when it is
 read. ``python tools/make_library.py`` makes it. Its figures are those of the machine named in each entry: elsewhere an

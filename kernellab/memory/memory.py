@@ -116,7 +116,7 @@ class Memory:
         """A person approves a skill, as its Markdown ``note`` says where one is given.
 
         Raises:
-            MemoryStoreError: there is none, or the note lacks a part or states another effect than was measured.
+            MemoryStoreError: there is none, or the note has a part missing or states another effect than was measured.
         """
         held = self.skill(id)
         chosen = edited(note, held, approve=True) if note else held.model_copy(update={"approved": True})

@@ -26,7 +26,7 @@ def as_markdown(skill: Skill) -> str:
 
 
 def edited(text: str, skill: Skill, approve: bool) -> Skill:
-    """``skill`` as a person has edited its note. Raises MemoryStoreError: a part lacks, or a figure was changed."""
+    """``skill`` as a person has edited its note. Raises MemoryStoreError: a part is missing or a figure was changed."""
     parts = dict(_PART.findall(text))
     if set(parts) != {"Advice", "Change", "Measured"} or not parts["Advice"].strip():
         raise MemoryStoreError(f"The note of the skill {skill.id} lacks a part.", _FORM)

@@ -56,7 +56,7 @@ class Reader:
 
 @lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
-    """One loop a process, in a thread of its own: a notebook's thread runs a loop already."""
+    """One loop a process, in its own thread: a notebook's thread runs a loop already."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="kernellab-memory", daemon=True).start()
     return loop

@@ -15,7 +15,7 @@ from kernellab.records import Record, Source, Trust
 
 
 class Purpose(str, Enum):
-    """What a remembered kernel is used for; each has a value of its own (EvoKernel, arXiv 2603.10846)."""
+    """What a remembered kernel is used for; each has its own value (EvoKernel, arXiv 2603.10846)."""
 
     #: a first design or code for an operator
     DRAFT = "draft"
@@ -51,7 +51,7 @@ class Measured(Record):
 
 
 class Value(Record):
-    """What using an entry brought, learnt as a running mean; ``uses`` counts how often (0: nobody has tried it)."""
+    """What using an entry brought, learnt as a running mean; ``uses`` counts how often (0: no one has tried it)."""
 
     mean: float = 0.5
     uses: int = 0

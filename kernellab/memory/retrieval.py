@@ -56,7 +56,7 @@ class Hit:
     value: float
     score: float
     relaxed: tuple[str, ...] = field(default=())
-    #: why its figures do not hold where it is asked for; "" where they do, or nobody looked
+    #: why its figures do not hold where it is asked for; "" where they do, or no one looked
     elsewhere: str = ""
 
     def on(self, elsewhere: str) -> Hit:

@@ -1,7 +1,7 @@
 """The tables of the memory in LanceDB: one for kernels, failures and skills each, and one that says their version.
 
 Embedded in the workspace by default; any URI that LanceDB takes (``s3://``, ``db://``) works the same. Rows hold the
-whole record as JSON beside the columns that are searched, so a store can be read back without loss.
+whole record as JSON next to the columns that are searched, so a store can be read back without loss.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Store:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        # it warns of tables that a rebuild makes anew and of small indexes: nothing that a person can act on
+        # it warns of tables that a rebuild makes again and of small indexes: nothing that a person can act on
         os.environ.setdefault("LANCEDB_LOG", "error")
         try:
             import lancedb
@@ -109,7 +109,7 @@ class Store:
         return removed
 
     def clear(self) -> None:
-        """Make the tables anew, empty, whatever state their files are in."""
+        """Make the tables from scratch, empty, whatever state their files are in."""
         for name in (KERNELS, FAILURES, SKILLS):
             self._tables.pop(name, None)
             self._guard("written", partial(self._db.create_table, name, schema=schema(name), mode="overwrite"))
@@ -185,7 +185,7 @@ class Store:
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""
         batches = iter(self._guard("read", lambda: self._scan(KERNELS, ["record"], where).to_batches()))
-        # files are read while it goes on
+        # files are read during the loop
         while (batch := self._guard("read", lambda: next(batches, None))) is not None:
             yield from (row_of(value) for value in batch["record"].to_pylist())
 

@@ -1,7 +1,7 @@
-"""Vectors of entries' texts beside the kernels, where a person has named an embedding model: for searches by words.
+"""Vectors of entries' texts next to the kernels, where a person has named an embedding model: for searches by words.
 
 They are made from the entries and hold nothing else, so another model, or one whose vectors have another length, makes
-them anew. Nothing that a design begins from depends on them.
+them again. Nothing that a design begins from depends on them.
 """
 
 from __future__ import annotations

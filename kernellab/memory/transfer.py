@@ -28,7 +28,7 @@ class Carried:
 def carried(
     sketch: str, values: Mapping[str, Value], designs: Sequence[str], why: str = "", whys: Sequence[str] = ()
 ) -> Carried | None:
-    """The design most like ``sketch``, with the nearest of its own choices for each of ``values``.
+    """The design most like ``sketch``, with the nearest of its choices for each of ``values``.
 
     ``why`` and ``whys`` are the rationales of both, whose first sentence names the schedule. None where no design is
     built alike, or where the remembered sketch cannot be read any more.

@@ -1,5 +1,5 @@
 """Goes down a profile's list by itself: designs by rules, installs what is verified, and keeps what makes the model
-faster, with the prediction beside the measurement for each step."""
+faster, with the prediction next to the measurement for each step."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def go_down(
             continue
         if there is not None:
             over = f"{there.row.name}, which covers some of the same operations, is installed"
-        # a row that was asked for is told of, whatever becomes of it
+        # a row that was asked for is reported, whatever becomes of it
         step = (
             Step(row, Outcome.NOT_TRIED, 0.0, reason=f"{over}.") if over
             else _tried(found, row, min(left, _ONE), options, named=bool(rows))
@@ -195,7 +195,7 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
 
 def faster(swap: Swap) -> bool:
     """Is the model certainly faster with this kernel than it was with those before it? The step's own interval says so,
-    or its median does where the kernel is certainly faster in its places, which is told apart from less."""
+    or its median does where the kernel is certainly faster in its places, which shows smaller differences."""
     if swap.step is None or swap.step.low > 1:
         return True
     return swap.step.speedup > 1 and swap.place is not None and swap.place.low > 0

@@ -1,6 +1,6 @@
 """Device time of a model's own run, operation by operation: torch.profiler's events joined to modules and the graph.
 
-A module's call is a range of its own. Under it only the outermost operations count, each with all that it calls, so
+A module's call is a separate range. Under it only the outermost operations count, each with all that it calls, so
 that nested calls count once. On a CPU an operation's time is what its thread spent in it, less what the profiler took
 to write down the calls within it, and all operations together take no longer than the step does without the profiler.
 On a GPU it is the sum of the kernels that it launched. A backward operation belongs to the forward one with the same
@@ -200,7 +200,7 @@ def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
     begins = [e.time_range.start for e in events if e.name == _STEP]
     found: list[list[Any]] = [[] for _ in begins]
     for event in events:
-        # a backward's events are in a thread of their own on a GPU
+        # a backward's events are in a separate thread on a GPU
         number = bisect.bisect_right(begins, event.time_range.start)
         if number:
             found[number - 1].append(event)

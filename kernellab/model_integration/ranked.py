@@ -42,8 +42,9 @@ REACH = 0.5
 class Row:
     """A region, at all places where the model does the same at the same shapes. Times in ms over all places.
 
-    ``backward_ms`` is what its gradients take, beside ``time_ms`` of the forward; ``module`` is the path of the model's
-    own submodule that is its reference, "" where no submodule is exactly it. ``number`` counts from 1, by ``gain_ms``.
+    ``backward_ms`` is what its gradients take, in addition to ``time_ms`` of the forward; ``module`` is the path of the
+    model's own submodule that is its reference, "" where no submodule is exactly it. ``number`` counts from 1, by
+    ``gain_ms``.
     """
 
     number: int
@@ -230,8 +231,8 @@ def profile(
     defines ``model`` or ``Model`` and ``inputs``. ``train``: a step is forward, loss and backward.
 
     Raises:
-        ProfileError: the model cannot be built or called, or holds kernels already. What cannot be captured is told in
-            ``captured.problems``.
+        ProfileError: the model cannot be built or called, or holds kernels already. What cannot be captured is reported
+            in ``captured.problems``.
     """
     import torch
 

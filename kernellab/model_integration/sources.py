@@ -52,7 +52,7 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
     call's arguments (a tensor, a list, or a mapping of names). ``loss(outputs)`` may be defined for a training step.
 
     Raises:
-        ProfileError: the text does not run, or lacks one of them; or there is no such device.
+        ProfileError: the text does not run, or does not define one of them; or there is no such device.
     """
     import torch
 

@@ -173,7 +173,7 @@ def _word(node: Node) -> str:
 
 
 def _out_of_place(node: Node) -> None:
-    """``relu_`` of a value that nobody reads afterwards becomes ``relu``."""
+    """``relu_`` of a value that no one reads afterwards becomes ``relu``."""
     import torch
 
     target: Any = node.target
@@ -202,7 +202,7 @@ def _stack(node: Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = next(reversed([entry[0] for entry in stack.values()]), "")
     path = re.sub(r"^L\['self'\]\.?", "", path)
-    # a module that is called twice is told apart by the tracer
+    # the tracer marks the calls of a module that is called twice
     return re.sub(r"@\d+", "", re.sub(r"\['?([^\]']+)'?\]", r".\1", path)).lstrip(".")
 
 
@@ -270,7 +270,7 @@ class _OthersOnly(io.TextIOBase):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The tracer's own warnings and prints are nothing for a person: what fails is told in a sentence."""
+    """The tracer's own warnings and prints are nothing for a person: what fails is reported in a sentence."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

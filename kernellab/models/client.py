@@ -238,7 +238,7 @@ class _Asked:
                 reading.cancel()
                 await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.exception()  # asked for, so that asyncio does not complain when nobody else does
+                reading.exception()  # asked for, so that asyncio does not complain when no one else does
 
     async def _read(self, line: Line, body: dict[str, Any]) -> None:
         """Fold the stream into ``partial``."""

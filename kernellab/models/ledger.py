@@ -10,7 +10,7 @@ from kernellab.records import Exchange, Finish, Usage
 
 
 def added(a: Usage, b: Usage) -> Usage:
-    """The sum. Dollars add where known: None and a price give the price, so count what is unpriced beside it."""
+    """The sum. Dollars add where known: None and a price give the price, so count what is unpriced separately."""
     known = [usd for usd in (a.usd, b.usd) if usd is not None]
     return Usage(
         input_tokens=a.input_tokens + b.input_tokens,

@@ -66,7 +66,7 @@ class Loop:
     def _close(self) -> None:
         if self.pid != os.getpid() or not self.thread.is_alive():
             return
-        with contextlib.suppress(Exception):  # the interpreter leaves: nobody is left to tell
+        with contextlib.suppress(Exception):  # the interpreter leaves: no one is left to report to
             self.submit(self._leave()).result(1)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(1)
@@ -99,7 +99,7 @@ def _client(endpoint: Endpoint, connect_s: float) -> AsyncOpenAI:
         http_client=openai.DefaultAsyncHttpxClient(
             follow_redirects=False,
             trust_env=not _is_here(endpoint.base_url),
-            # a session that ends leaves no connection behind; a new one costs little beside a reply
+            # a session that ends leaves no connection behind; a new one costs little compared with a reply
             limits=type(limits)(max_connections=limits.max_connections, max_keepalive_connections=0),
         ),
     )

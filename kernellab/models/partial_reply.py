@@ -76,7 +76,7 @@ class Partial:
         return text, "\n".join(filter(None, ["".join(self.thoughts), inline]))
 
     def ending(self) -> Finish:
-        """How the whole reply ended; ERROR for a word that we do not know, or a tool that nobody offered."""
+        """How the whole reply ended; ERROR for a word that we do not know, or a tool that no one offered."""
         if self.refusal:
             return Finish.FILTERED
         if self.tools or self.finish in ("tool_calls", "function_call"):

@@ -65,7 +65,7 @@ class Replay:
 
     @property
     def mark(self) -> str:
-        """The line that stands beside everything that is replayed."""
+        """The line that stands next to everything that is replayed."""
         return f"recorded on {self.recorded} with {', '.join(self.models) or 'no model'}"
 
 
@@ -156,7 +156,7 @@ class ReplayModel:
         return f"ReplayModel({str(self.replay.path)!r}, {self.replay.mark})"
 
     def skip(self, exchanges: Iterable[Exchange]) -> None:
-        """Count ``exchanges`` as answered: a session that is opened again goes on where it was."""
+        """Count ``exchanges`` as answered: a session that is opened again continues where it was."""
         for exchange in exchanges:
             if exchange.finish in _REPLAYED:
                 place = _place(exchange.purpose, _task_in(exchange.messages))

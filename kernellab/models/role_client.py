@@ -76,7 +76,7 @@ class Talk:
         Raises:
             ModelError: no answer, or the budget is spent. What had come is in the record.
         """
-        # a key that a log or a person's cell brought into the prompt goes to nobody and is not kept
+        # a key that a log or a person's cell brought into the prompt goes to no one and is not kept
         messages = tuple(message.model_copy(update={"content": scrub(message.content)}) for message in messages)
         max_tokens = self._affordable(messages, max_tokens)
         if self.cancel is not None and self.cancel.is_set():
@@ -146,7 +146,7 @@ class Talk:
     ) -> tuple[dict[str, Any], ChatReply]:
         """Ask for JSON that follows ``schema``: by the server's own means where it has them, else read tolerantly.
 
-        A reply that does not fit is sent back with its fault, ``repairs`` times, each an exchange of its own.
+        A reply that does not fit is sent back with its fault, ``repairs`` times, each a separate exchange.
 
         Raises:
             ModelError: as :meth:`ask`; kind ``garbage`` when the last reply does not fit either.

@@ -46,7 +46,7 @@ class Price(BaseModel):
 
 
 class RoleSettings(ModelOptions):
-    """One role's own choice; None takes the common one. A role with an endpoint of its own has a key of its own."""
+    """One role's own choice; None takes the common one. A role with its own endpoint has its own key."""
 
     @field_validator("base_url")
     @classmethod
@@ -71,8 +71,8 @@ class RoleSettings(ModelOptions):
 class ModelSettings(RoleSettings):
     """Everything about models. Seconds are wall time.
 
-    A key goes only to the address that it stands beside: OPENAI_API_KEY to OPENAI_BASE_URL or api.openai.com unless
-    ``key_env`` names it, and a role with a ``base_url`` of its own does not get the common key.
+    A key goes only to the address that it stands next to: OPENAI_API_KEY to OPENAI_BASE_URL or api.openai.com unless
+    ``key_env`` names it, and a role with its own ``base_url`` does not get the common key.
     """
 
     roles: dict[Role, RoleSettings] = Field(

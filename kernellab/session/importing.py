@@ -2,7 +2,7 @@
 
 A file has JSON lines, kernels (``task``, ``dsl``, ``files``) or exported trajectories (whose ``source`` is the kernel);
 a folder has such files, or a folder a kernel with its ``task.py``. What was judged once is not judged again, so that an
-import that was cut off goes on with the same call.
+import that was cut off continues with the same call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Given:
 
 @dataclass
 class Import:
-    """An import that goes on in the background; ``wait`` for it, or look at its figures. Safe to look at any time."""
+    """An import that continues in the background; ``wait`` for it, or look at its figures. Safe to look at any time."""
 
     total: int
     kept: int = 0
@@ -56,7 +56,7 @@ class Import:
         return self
 
     def stop(self) -> None:
-        """After the kernel that is judged now; the same import made again goes on."""
+        """After the kernel that is judged now; the same import made again continues."""
         self._stop.set()
 
     @property
@@ -89,7 +89,7 @@ def _guarded(memory: Memory, found: Sequence[Given], running: Import, tell: Call
         _work(memory, found, running, tell)
     except KernellabError as error:
         running.fault = str(error)
-    except Exception as error:  # nobody waits for this thread
+    except Exception as error:  # no one waits for this thread
         running.fault = f"The import broke: {type(error).__name__}: {error}"
 
 

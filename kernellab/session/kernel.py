@@ -79,7 +79,7 @@ class BestKernel:
         return self._table or self.function
 
     def check_allowed(self) -> None:
-        """May its code run in this process? Raises SessionError where a model wrote it and nobody allowed it."""
+        """May its code run in this process? Raises SessionError where a model wrote it and no one allowed it."""
         if self.source.origin is Author.MODEL and self.source.hash not in _ALLOWED:
             raise SessionError(
                 f"{self.name}'s kernel was written by a model and would run in this process, with your rights.",

@@ -1,4 +1,4 @@
-"""What a person does at the bench beside deciding: plays a role, and reads what was spent."""
+"""What a person does at the bench in addition to deciding: plays a role, and reads what was spent."""
 
 from __future__ import annotations
 

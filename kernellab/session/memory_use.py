@@ -72,7 +72,7 @@ def by_task(
     memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
 ) -> list[Found]:
     """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``said`` are operations that somebody
-    names beside the graph's. Raises CaptureError, TargetError: there is no such DSL."""
+    names in addition to the graph's. Raises CaptureError, TargetError: there is no such DSL."""
     if dsl:
         get_adapter(dsl)
     graph = capture(task)
@@ -176,7 +176,7 @@ def verify_again(
     memory: Memory, verifier: Verifier, ids: Sequence[str], tell: Callable[[str], None],
     known: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> int:  # fmt: skip
-    """Judge entries anew on this machine: one that passes is remembered with today's figures, one that fails is
+    """Judge entries again on this machine: one that passes is remembered with today's figures, one that fails is
     forgotten. How many passed. ``known`` are texts and names of tasks of the shipped library, by their places.
 
     Raises:

@@ -83,7 +83,7 @@ class DesignRequest(DesignCall):
         return created.model_copy(update={"key": _key(created)})
 
 
-#: options that may differ in a call that goes on with the same session
+#: options that may differ in a call that continues the same session
 _MAY_DIFFER = {"max_turns", "budget"}
 #: options that are part of every key; the others only where they are not the default, so that a new option leaves the
 #: keys of calls without it as they were

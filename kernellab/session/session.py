@@ -287,7 +287,7 @@ class Session:
     def set_budget(self, budget: str) -> None:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
 
-        A session that stopped at its budget goes on with run() after it was raised.
+        A session that stopped at its budget continues with run() after it was raised.
         """
         self._decide(lambda _: decisions.set_budget(budget))
 
@@ -368,7 +368,7 @@ class Session:
         self._decide(answer(self._bench, self.state, text, role))
 
     def analyse(self, question: str = "", wait: float | None = None) -> Turn | None:
-        """Have the Analyst explain the session, or answer ``question``: a turn beside the line, which moves nothing.
+        """Have the Analyst explain the session, or answer ``question``: a turn next to the line, which moves nothing.
 
         Returns at once; with ``wait`` (seconds) the finished turn.
 

@@ -35,7 +35,7 @@ _LOCK = threading.RLock()
 def begin(request: DesignRequest) -> Session:
     """Start designing a kernel for the request's task and return at once.
 
-    The same call made again gives the same session, which goes on where it stopped; a changed one starts a new
+    The same call made again gives the same session, which continues where it stopped; a changed one starts a new
     session of that name and keeps the old, and so does ``fresh``.
 
     Raises:
@@ -103,7 +103,7 @@ def open_session(
     objects: Mapping[Role, Any] | None = None,
     stops: Stops | None = None,
 ) -> Session:
-    """A session of the journal by id, or the newest of that name; one that was cut off goes on if ``resume``.
+    """A session of the journal by id, or the newest of that name; one that was cut off continues if ``resume``.
 
     Raises:
         SessionError: there is none.

@@ -24,11 +24,11 @@ class _Left:
 
 
 class Interrupted(_Left, KeyboardInterrupt):
-    """Ctrl-C, or an interrupt of the kernel, ended the waiting; the session goes on."""
+    """Ctrl-C, or an interrupt of the kernel, ended the waiting; the session continues."""
 
 
 class Abandoned(_Left, asyncio.CancelledError):
-    """What awaited a session was cancelled, which is how an interrupt reaches a cell; the session goes on."""
+    """What awaited a session was cancelled, which is how an interrupt reaches a cell; the session continues."""
 
 
 class Awaited(Protocol):
@@ -109,7 +109,7 @@ async def rest(session: Awaited) -> None:
 def _cancelled_by_ctrl_c(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """In a terminal's IPython Ctrl-C would break the event loop and show its frames: it cancels the cell instead.
 
-    A kernel, and ``asyncio.run``, have handlers of their own that do so.
+    A kernel, and ``asyncio.run``, have their own handlers that do so.
     """
     task = asyncio.current_task()
     theirs = signal.getsignal(signal.SIGINT) is not signal.default_int_handler

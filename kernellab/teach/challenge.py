@@ -1,7 +1,7 @@
 """The practice ground: every task of the built-in suite as a challenge, with staged hints and a kernel to beat.
 
 The Verifier draws the sizes and seeds itself, so that nothing of them can be learned from here. A grade says how much
-of the bound a kernel reaches; where there is no reliable bound, how it stands beside the rules' kernel.
+of the bound a kernel reaches; where there is no reliable bound, how it compares with the rules' kernel.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Result:
 def attempt(
     text: str, task: Task, target: Target, verifier: Verifier, level: Trust = Trust.T2, dsl: str | None = None
 ) -> Result:
-    """Judges ``text`` as a whole, timed beside eager and the rules' kernel.
+    """Judges ``text`` as a whole, timed against eager and the rules' kernel.
 
     Raises:
         VerifierError, TargetError: it cannot be judged here.

@@ -3,7 +3,7 @@
 A file is a lesson: ``title``, ``[tasks]`` (texts that its cells measure and watch), and ``[[exercise]]`` tables, each
 with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`) and ``hints``: rows of
 ``when`` (words that :mod:`kernellab.teach.judge` gives a fault) and ``says``, from a nudge to nearly the answer. Rows
-of ``hints.toml`` serve every exercise that has none of its own for a fault.
+of ``hints.toml`` serve every exercise that has no hints for a fault.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Hint(_Data):
 
 
 class Goals(_Data):
-    """What an answer has to be beside right; None asks nothing. None is a time: a busy machine changes no score.
+    """What an answer has to be, apart from right; None asks nothing. None is a time: a busy machine changes no score.
 
     ``traffic``: bytes that all loads and stores name, over those of the inputs and outputs, at most. ``launches``: at
     most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations, at least.

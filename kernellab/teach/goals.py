@@ -1,4 +1,4 @@
-"""What an exercise asks beside a right answer, reckoned from the sketch: traffic, launches, tiles; never a time."""
+"""What an exercise asks in addition to a right answer, reckoned from the sketch: traffic, launches, tiles; no time."""
 
 from __future__ import annotations
 

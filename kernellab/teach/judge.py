@@ -1,8 +1,8 @@
 """An answer judged: checked, run at the gate, held against the exercise's goals, built and verified.
 
-A sketch goes through the checker, the gate and the goals before any code is built, so that most faults are told within
-a second; then it is lowered and the Verifier gives a quick look (T1), or a whole verdict (T2) where the learner asks to
-pass. A cell that is no sketch is a kernel, and goes to the Verifier at once.
+A sketch goes through the checker, the gate and the goals before any code is built, so that most faults are reported
+within a second; then it is lowered and the Verifier gives a quick look (T1), or a whole verdict (T2) where the learner
+asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at once.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _kernel(text: str, task: Task, verify: Verify, level: Trust) -> Outcome:
         said = f"Line {error.lineno}: {error.msg}."
         return Outcome(Reached.UNREADABLE, said, ("syntax", "check"), line=error.lineno)
     if not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)) for s in module.body):
-        # lines of Python where a sketch is asked; the Verifier would ask for a module, of which nobody spoke
+        # lines of Python where a sketch is asked; the Verifier would ask for a module, which no one mentioned
         return Outcome(Reached.UNREADABLE, "An answer begins with `sketch NAME {`, as the cell did.", ("check",))
     return _verified(source_of(text, task), task, verify, level, None)
 

@@ -1,4 +1,4 @@
-"""A quick measurement for a lesson: an answer timed beside eager, with the bytes it cannot do without."""
+"""A quick measurement for a lesson: an answer timed against eager, with the bytes it cannot do without."""
 
 from __future__ import annotations
 

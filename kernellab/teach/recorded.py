@@ -1,4 +1,4 @@
-"""Measurements of a lesson that were taken on a chip which the learner may not have, kept beside the notebooks.
+"""Measurements of a lesson that were taken on a chip which the learner may not have, kept next to the notebooks.
 
 ``notebooks/replays/measured.json`` holds a row for each cell ``%%kernel_measure NAME --on CHIP``, with the hash of the
 cell's text: a changed sketch has no recording. ``tests/gpu/teach_gpu.py`` writes the rows on such a chip.

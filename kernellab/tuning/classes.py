@@ -1,4 +1,4 @@
-"""Shape classes of a dynamic task: tuned each at sizes of its own, and one kernel.py that picks by size."""
+"""Shape classes of a dynamic task: tuned each at its own sizes, and one kernel.py that picks by size."""
 
 from __future__ import annotations
 

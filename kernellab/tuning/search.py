@@ -49,8 +49,8 @@ def tune(
     """The fastest of at most ``trials`` points of ``designs`` (sketches, best first).
 
     ``stop`` is asked before each measurement. ``heat`` is in seconds of timed calls. ``first`` are points to begin
-    with, such as those of kernels like this one: they and the first design race, and the climb goes on from the winner;
-    the other designs race where that comes to its end.
+    with, such as those of kernels like this one: they and the first design race, and the climb continues from the
+    winner; the other designs race where that comes to its end.
 
     Raises:
         SketchError: a design is wrong.

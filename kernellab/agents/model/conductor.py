@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: a fault that small sizes do not show, so that a sketch which ran right may still be its cause
 _GROWS_WITH_SIZE = frozenset(("accumulate-dtype", "nan"))
-#: model faults after which the rules may still route: nobody's key or wish is against it
+#: model faults after which the rules may still route: no key and no person's wish forbids it
 _ANSWERABLE = (
     ModelFault.TRUNCATED, ModelFault.FILTERED, ModelFault.EMPTY, ModelFault.GARBAGE, ModelFault.BUDGET,
 )  # fmt: skip

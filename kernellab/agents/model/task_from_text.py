@@ -30,7 +30,7 @@ class ProposedTask:
 
 
 def task_prompt(words: str, options: Options | None = None) -> Prompt:
-    """What a model, or a person, is told to make a task file of ``words``."""
+    """The prompt for a model, or a person, to make a task file of ``words``."""
     parts = [
         Part("role", _FILE, render("task", "role"), stable=True),
         Part("example", _FILE, render("task", "example"), stable=True),

@@ -1,6 +1,6 @@
 """Is a candidate's code, to the byte, what the rules make of its sketch?
 
-Then nobody has to look for a fault in the code: it computes what the sketch says. If the gate found the sketch right
+Then no one has to look for a fault in the code: it computes what the sketch says. If the gate found the sketch right
 on its small sizes and the Verifier finds the numbers wrong, the fault shows at sizes or values that the gate did not
 try (a carry between tiles, cancellation, overflow), and it lies in the sketch.
 """

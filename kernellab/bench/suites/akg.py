@@ -1,7 +1,7 @@
-"""A checkout of AKG: ``akg_kernels_bench/{static,dynamic}_shape/CATEGORY/*.py``, and the small suite beside it.
+"""A checkout of AKG: ``akg_kernels_bench/{static,dynamic}_shape/CATEGORY/*.py``, and the small suite next to it.
 
 The files have KernelBench's form. Dynamic ones list their inputs case by case, which a Task reads as it is. What a file
-imports and this machine lacks is stood in for: most references never use it.
+imports and this machine does not have is replaced by a stand-in: most references never use it.
 """
 
 from __future__ import annotations

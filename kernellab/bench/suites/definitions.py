@@ -213,7 +213,7 @@ def _input(definition: Definition, workload: Workload, name: str, root: Path) ->
 
 
 def _blob(root: Path, path: str) -> Path:
-    """A stored file, below ``root`` or a folder beside it: a path may begin with folders that the checkout lacks."""
+    """A stored file, below ``root`` or a folder next to it: a path may begin with folders missing in the checkout."""
     parts = Path(path).parts
     places = [base.joinpath(*parts[skipped:]) for base in (root, *root.parents[:2]) for skipped in range(len(parts))]
     return next((p.resolve() for p in places if p.is_file()), root / path)

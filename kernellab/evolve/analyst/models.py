@@ -20,7 +20,7 @@ _BEST, _FAILED = 4, 3
 
 
 def analyst(models: Models, record: Callable[[Exchange], None]) -> Callable[[RunState], Plan]:
-    """Who says after a round what the next is told: the model that takes part then, else the rules alone."""
+    """Who says after a round what the next one receives: the model that takes part then, else the rules alone."""
 
     def analyse(state: RunState) -> Plan:
         model = models(state.model) if state.knobs.analyst == "model" else None
@@ -30,7 +30,7 @@ def analyst(models: Models, record: Callable[[Exchange], None]) -> Callable[[Run
 
 
 def model_plan(model: ModelOperator, record: Callable[[Exchange], None]) -> Callable[[RunState], Plan]:
-    """What the next round is told: the rules' findings, then what the model makes of them.
+    """What the next round receives: the rules' findings, then what the model makes of them.
 
     A sentence whose numbers the record does not hold is sent back once and then left out
     (:class:`kernellab.agents.model.ModelAnalyst`); where the model cannot be asked, the rules' words stand alone.

@@ -47,7 +47,7 @@ class Split:
 
 
 def plan(state: RunState) -> Plan:
-    """What the next round is told, from all candidates that ran."""
+    """What the next round receives, from all candidates that ran."""
     rows = [
         Row(math.log(worth), e.place.features)
         for n, e in state.evaluations.items()

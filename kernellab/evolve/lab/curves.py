@@ -1,4 +1,4 @@
-"""Curves of several seeds and spaces as one line with a band, and policies beside each other in a table."""
+"""Curves of several seeds and spaces as one line with a band, and policies next to each other in a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernellab.evolve.policies import POLICIES
 from kernellab.options.search import Knobs
 from kernellab.records import Record
 
-#: what the lab replays where nobody says otherwise: a run that is twice as long as usual
+#: what the lab replays where no caller says otherwise: a run that is twice as long as usual
 USUAL = Knobs(rounds=6)
-#: islands that never exchange anything, beside the policies
+#: islands that never exchange anything, in addition to the policies
 ALONE = "islands, no migration"
 #: one step of one tunable from the best, which is what a tuner does
 TUNER = "tunables alone"

@@ -25,7 +25,7 @@ class Point(Record):
     #: why it has no time; "" where it has
     reason: str = ""
     ms: float | None = None
-    #: the ratio to the first design, measured beside it, and the spread over the sweeps
+    #: the ratio to the first design, measured together with it, and the spread over the sweeps
     speedup: float = 0.0
     low: float = 0.0
     high: float = 0.0

@@ -36,7 +36,7 @@ _SPENT = Spent(step=Step.RANK, seconds=1.0, passed=True)
 
 @dataclass
 class _Lines:
-    """A run's stream that nobody keeps; ``best`` is what the run holds to be its best after each evaluation."""
+    """A run's stream that is not kept; ``best`` is what the run holds to be its best after each evaluation."""
 
     state: RunState
     best: list[int] = field(default_factory=list)

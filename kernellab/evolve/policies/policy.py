@@ -12,7 +12,7 @@ from kernellab.evolve.state import RunState
 
 @dataclass(frozen=True)
 class Request:
-    """A proposal that is wanted: on which island, from whom, and who is looked at beside it."""
+    """A proposal that is wanted: on which island, from whom, and who is looked at in addition."""
 
     island: int
     parents: tuple[int, ...]
@@ -31,7 +31,7 @@ def stay(state: RunState, random: Random) -> list[Move]:
 @dataclass(frozen=True)
 class Policy:
     """``select(state, random, islands, count)`` gives ``count`` requests for the ``islands`` that are not frozen; fewer
-    where nobody lives yet. It reads the state and the random numbers, and nothing else: a run can be repeated.
+    where no candidate lives yet. It reads the state and the random numbers, and nothing else: a run can be repeated.
     """
 
     name: str

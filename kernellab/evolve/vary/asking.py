@@ -15,7 +15,7 @@ _MOST = 64
 
 @dataclass
 class Asking:
-    """Sends requests on threads of its own; their replies are taken in the order in which they came."""
+    """Sends requests on its own threads; their replies are taken in the order in which they came."""
 
     #: set at the end, so that no request outlives its run
     cancel: threading.Event = field(default_factory=threading.Event)

@@ -6,7 +6,7 @@ They are taken of groups first, and then of the operators of each: of the rules 
 rewrites do not stand against one good reply; and of the rules that change numbers and those that change structure,
 which are many more and gain less often. The rules and the model each keep a share of the proposals whatever the other
 brings. The seconds that a model takes to answer are no cost, as candidates are evaluated meanwhile; its tokens are. All
-of it is read from the run's state, so a run that is opened again goes on as it would have.
+of it is read from the run's state, so a run that is opened again continues as it would have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Group = TypeVar("Group", bound=Hashable)
 _MODEL = "model"
 #: weight of what is little tried
 EXPLORE = 1.0
-#: what an operator that the round's plan or a person's direction prefers gets beside its own worth
+#: what an operator that the round's plan or a person's direction prefers gets in addition to its own worth
 PREFERRED = 0.3
 #: of the proposals, what the rules and a model have at least where both take part: the rules cost no tokens, and a
 #: person who gives a model a budget wants it heard
@@ -131,7 +131,7 @@ def _sum(known: Mapping[str, Arm], names: Iterable[str]) -> Arm:
 
 @dataclass
 class _Arms(Generic[Group]):
-    """Arms beside one another, with how often each is being tried."""
+    """Arms next to one another, with how often each is being tried."""
 
     known: Mapping[Group, Arm]
     waiting: Counter[Group]
@@ -146,6 +146,6 @@ class _Arms(Generic[Group]):
         return self.known.get(name, Arm()).tries + self.waiting[name]
 
     def bound(self, name: Group) -> float:
-        """Its rate beside the best one's, and what little trying adds."""
+        """Its rate compared with the best one's, and what little trying adds."""
         rate = self.known.get(name, Arm()).rate / self.best
         return rate + EXPLORE * math.sqrt(math.log(self.total + 2) / (1 + self.tries(name)))

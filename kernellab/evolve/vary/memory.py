@@ -35,7 +35,8 @@ _SEEDS = 4
 def seeds(workspace: Path, wanted: str, task: Task, target: Target, designs: Sequence[str]) -> list[Proposal]:
     """Designs begun at the values of remembered kernels, and sketches of the very same computation, none twice.
 
-    Nothing of the memory is believed: each is a proposal as any other. A memory that fails gives none, and is told of.
+    Nothing of the memory is believed: each is a proposal as any other. A memory that fails gives none;
+    its fault is logged.
     """
     try:
         recall = open_recall(workspace, wanted, task, target)

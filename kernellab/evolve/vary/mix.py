@@ -23,7 +23,7 @@ from kernellab.tuning.space import Space
 
 _Question = tuple[str, tuple[int, ...], tuple[int, ...]]
 
-#: the rules' designs that a run begins with, beside what a person gives
+#: the rules' designs that a run begins with, in addition to what a person gives
 MOST_SEEDS = 12
 
 
@@ -59,7 +59,7 @@ class Mix:
     target: Target
     model: Callable[[str], ModelOperator | None] = lambda spec: None
     allow_library: bool = False
-    #: proposals from the memory, beside the rules' designs that it is given
+    #: proposals from the memory, in addition to the rules' designs that it is given
     remember: Callable[[Sequence[str]], list[Proposal]] = lambda designs: []
 
     @cached_property
@@ -71,7 +71,7 @@ class Mix:
         """What a person gave and the rules' designs, dealt to the islands in turn; a model's where there is neither.
 
         Raises:
-            DesignError, CaptureError: the rules cannot design the task, and nobody else can.
+            DesignError, CaptureError: the rules cannot design the task, and no one else can.
         """
         given, model = list(state.begun.given), self.model(state.model)
         islands = sorted(state.islands)

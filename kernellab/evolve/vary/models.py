@@ -54,7 +54,7 @@ class ModelOperator:
 
     @property
     def seed(self) -> str:
-        """The operator by which it begins a task that nobody else can."""
+        """The operator by which it begins a task that no one else can."""
         return f"{self.spec}/seed"
 
     def suits(self, state: RunState, request: Request, operator: str) -> bool:

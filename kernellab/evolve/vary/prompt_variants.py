@@ -1,4 +1,4 @@
-"""In which way a model is asked: each way is an operator of its own, so that the bandit credits a prompt."""
+"""In which way a model is asked: each way is a separate operator, so that the bandit credits a prompt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Step
 from kernellab.evolve.state import RunState
 
-#: relatives that failed and are told to the model, and lines of what each had changed
+#: relatives that failed and are shown to the model, and lines of what each had changed
 _FAILED, _LINES = 4, 12
 #: characters of what a candidate's maker said of it
 _WHY = 160
@@ -83,7 +83,7 @@ def worth(state: RunState, number: int) -> str:
 
 
 def _near(state: RunState, request: Request) -> tuple[str, ...]:
-    """What was tried from the parent already, what failed of it, and who is looked at beside it."""
+    """What was tried from the parent already, what failed of it, and who is looked at in addition."""
     parent = request.parents[0]
     tried = [n for n in state.children(parent) if n in state.evaluations and n not in request.inspirations]
     failed = [n for n in tried if not state.evaluations[n].passed]

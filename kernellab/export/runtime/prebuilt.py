@@ -47,7 +47,7 @@ def usable(folder: Path) -> bool:
 
 
 def load(path: Path, name: str) -> ModuleType:
-    """A kernel's module; the library beside it is taken for what it would build."""
+    """A kernel's module; the library next to it is taken for what it would build."""
     if not usable(path.parent):
         return imported(path, name)
     return loaded_by(lambda *args, **options: str(path.parent / LIBRARY), path, name)

@@ -75,7 +75,7 @@ class Operator:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _straight(self) -> Callable[..., Any]:
-        """The operator without torch's dispatcher, where nobody watches the call and no gradient is wanted."""
+        """The operator without torch's dispatcher, where nothing watches the call and no gradient is wanted."""
         op: Callable[..., Any] = self.op
         try:
             # a profiler names what the dispatcher calls
@@ -283,7 +283,7 @@ class Operator:
     def _gradients(
         self, grads: list[torch.Tensor | None], tensors: list[torch.Tensor], numbers: list[Any], wanted: list[bool]
     ) -> list[torch.Tensor]:
-        """The reference's gradients with respect to the wanted tensors, from inputs computed anew."""
+        """The reference's gradients with respect to the wanted tensors, from inputs computed again."""
         with torch.enable_grad():
             fresh = [t.detach().requires_grad_(w) for t, w in zip(tensors, wanted, strict=True)]
             results = self.reference(*self._joined(fresh, numbers))

@@ -1,4 +1,4 @@
-"""The backward of a task as a task of its own: plain operations from the outputs' gradients to the inputs'.
+"""The backward of a task as a separate task: plain operations from the outputs' gradients to the inputs'.
 
 The reference and torch's autograd are traced as one graph over symbolic sizes (as AOTAutograd does), with what the
 backward is made of taken apart into pointwise operations, reductions and products; the forward's values are computed

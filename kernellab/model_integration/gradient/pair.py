@@ -124,7 +124,7 @@ class Pair:
         return [a.value for a in self.task.args if not a.is_tensor]
 
     def verify(self) -> Together:
-        """Gradients on hidden inputs and sizes against autograd, then forward and backward timed beside it.
+        """Gradients on hidden inputs and sizes against autograd, then forward and backward timed compared with it.
 
         Raises:
             SwapError: a gradient is wrong; it names the input, the error and what is allowed.

@@ -1,7 +1,7 @@
 """A kernel as something that a model can call: eagerly, under autograd, and inside torch.compile.
 
 Eagerly it is the kernel's own function. Where gradients are asked for, the backward is the reference's, which is run
-again (Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost), unless the kernel has one of its own. Inside
+again (Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost), unless the kernel has its own. Inside
 torch.compile it is an operator of torch's registry, whose fake kernel is the reference.
 """
 

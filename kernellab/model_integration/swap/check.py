@@ -1,4 +1,4 @@
-"""Does a model with kernels in it compute what it computed before? On inputs that nobody has seen, in its precision.
+"""Does a model with kernels in it compute what it computed before? On inputs that no one has seen, in its precision.
 
 The rule is the judge's: the error against the model in float64 may be at most some times the model's own error before,
 or the floor of its precision class. Where the model does not run in float64, it is its difference from before.

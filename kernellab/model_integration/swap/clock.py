@@ -1,4 +1,4 @@
-"""The whole model with and without its kernels, by turns; and a kernel beside its region, by themselves."""
+"""The whole model with and without its kernels, by turns; and a kernel compared with its region, by themselves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Paired:
 
 
 def paired(given: Given, states: Sequence[_Paused]) -> list[Paired]:
-    """A step of the model as it is beside one in each of ``states`` (contexts that it is put into), by turns."""
+    """A step of the model as it is, compared with one in each of ``states`` (contexts it is put into), by turns."""
     args, kwargs = given.draw(0)
 
     def work(state: _Paused) -> Callable[[], None]:
@@ -144,7 +144,7 @@ def _enough(found: Sequence[tuple[float, ...]], spent: float, seconds: float) ->
 
 
 def _against_last(found: Sequence[tuple[float, ...]]) -> list[Paired]:
-    """Each piece of work but the last, beside the last."""
+    """Each piece of work but the last, compared with the last."""
     made = []
     after = statistics.median(times[-1] for times in found)
     for i in range(len(found[0]) - 1):

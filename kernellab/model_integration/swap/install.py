@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Swap:
     """A kernel in its places. ``factor`` is how many times as fast as the region it is by itself; ``predicted_ms`` of
     a step was known before it was put in; ``time`` is what was then measured, None where that was not asked for, and
-    ``step`` the same beside the model with the kernels that were in it before.
+    ``step`` the same, compared with the model with the kernels that were in it before.
 
     On a CPU the prediction is of the kernel and its region timed in the model's own step (``place``); else of the
     profile and ``factor``, and ``backward``, which is that of its gradients where the model trains: below 1 without a
@@ -97,7 +97,7 @@ class Installed:
         return self.flat[key]
 
     def apply(self) -> None:
-        """Write each unit's call anew."""
+        """Write each unit's call again."""
         for path, unit in self.units.items():
             unit.module.__dict__.pop("forward", None)
             if self.places[path]:
@@ -186,7 +186,7 @@ def install(
 
 
 def beside(model: Module | Profile, at: int | str | Row, kernel: Session | BestKernel | Pair) -> InPlace:
-    """``kernel`` beside its row's region in steps of the model on a CPU; nothing is put in.
+    """``kernel`` compared with its row's region in steps of the model on a CPU; nothing is put in.
 
     Raises:
         ProfileError, SwapError: as :func:`install`.

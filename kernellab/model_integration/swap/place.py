@@ -1,4 +1,4 @@
-"""A kernel beside its region where the model calls it: what it would save of a step, before it is put in.
+"""A kernel compared with its region where the model calls it: what it would save of a step, before it is put in.
 
 By itself a kernel is called again and again on the same tensors, in a process that does nothing else. In a model the
 values have just been made, the weights come from memory, and the allocator and the threads are as the other operations
@@ -56,7 +56,7 @@ class InPlace:
 def in_place(
     given: Given, stands: Sequence[tuple[Region, Stand]], paused: Callable[[], AbstractContextManager[None]]
 ) -> InPlace:
-    """Times kernels beside their regions within steps of the model as it was (``paused``)."""
+    """Times kernels compared with their regions within steps of the model as it was (``paused``)."""
     places = [_Place(stand.reference, eagerly(stand)) for _, stand in stands]
     regions: dict[Unit, list[tuple[Region, Callable[..., Any]]]] = {}
     for (region, _), place in zip(stands, places, strict=True):

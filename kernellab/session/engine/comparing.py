@@ -29,7 +29,7 @@ class Comparing:
     ) -> None:
         self._engine, self._bench = engine, bench
         self._write, self._rested = write, rested
-        #: time a finished session's best against torch.compile too, when nobody waits for it
+        #: time a finished session's best against torch.compile too, when no one waits for it
         self.wanted = False
         self._measuring: asyncio.Future[None] | None = None
         #: turns whose comparison was begun here, so that one that cannot be made is tried once
@@ -91,6 +91,6 @@ def _event(turn: str, verdict: Verdict) -> Compared:
 
 
 def drop(finishing: asyncio.Future[Any]) -> None:
-    """What to do with work that nobody waits for: say when it failed."""
+    """What to do with work that no one waits for: say when it failed."""
     if not finishing.cancelled() and finishing.exception() is not None:
         log.warning("work in the background failed: %s", finishing.exception())

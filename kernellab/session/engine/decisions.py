@@ -217,7 +217,7 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
 
 
 def by_person(state: State, role: Role, /, **fields: Any) -> list[Event]:
-    """A person's turn on the last finished one. A model that was running is broken off; a verification goes on in the
+    """A person's turn on the last finished one. A model that was running is broken off; a verification continues in the
     background and is kept."""
     turn = new_turn(state, role, Author.HUMAN, **fields)
     return [*_overtaken(state), TurnStarted(turn=turn), RUNNING]

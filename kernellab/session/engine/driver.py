@@ -219,7 +219,7 @@ class Driver:
         self.comparing.begin_if_due(self.state)
 
     def analyse(self, question: str, done: Callable[[], None]) -> str:
-        """An Analyst's turn beside the line, which the head does not move to; its id."""
+        """An Analyst's turn next to the line, which the head does not move to; its id."""
         state = self.state
         if state.roles.get(Role.ANALYST) == "human":
             raise SessionError("You are the Analyst.", "brief('analyst') shows what there is to explain.")
@@ -435,7 +435,7 @@ class Driver:
 
 
 def _cut_off(turn: Turn) -> bool:
-    """Was the turn broken off, or a request to its model not answered? Garbage is an answer, and asked for anew."""
+    """Was the turn broken off, or a request to its model not answered? Garbage is an answer, and asked for again."""
     if turn.state is TurnState.STOPPED:
         return True
     ended = turn.state in (TurnState.FAILED, TurnState.SUPERSEDED)

@@ -1,6 +1,6 @@
 """The process's one engine thread: an asyncio loop that every session's driver runs on.
 
-Blocking work (a role, the gate, a verification) runs in daemon threads of its own, so that neither the loop nor the
+Blocking work (a role, the gate, a verification) runs in separate daemon threads, so that neither the loop nor the
 interpreter's exit ever waits for it.
 """
 
@@ -69,7 +69,7 @@ class Engine:
         return threading.current_thread() is self.thread
 
     def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """``work()`` in a daemon thread of its own; call it on the loop."""
+        """``work()`` in a separate daemon thread; call it on the loop."""
         future: asyncio.Future[T] = self.loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:

@@ -60,7 +60,7 @@ class Running:
         def text(so_far: str) -> None:
             nonlocal shown
             now = time.monotonic()
-            # the reply itself follows when it is whole: pieces between two looks of a view are nobody's
+            # the reply itself follows when it is whole: no view needs pieces between two of its looks
             if now - shown >= _SHOW_SECONDS:
                 shown = now
                 self._engine.call(texted, so_far)

@@ -1,6 +1,6 @@
 """A task's speed-of-light bound is one number on a chip in all that a session or a search says.
 
-Every verification measures the machine's rates anew, so each verdict comes with a bound of its own. The first one
+Every verification measures the machine's rates again, so each verdict comes with its own bound. The first one
 holds. Where a verified kernel or a baseline is faster than it allows, it was measured badly, and the lowest counts;
 where even that one is passed, it is believed of no kernel (:attr:`Verdict.bound_share`).
 """
@@ -28,14 +28,14 @@ class Bounds:
 
     @property
     def ms(self) -> float | None:
-        """The bound that is told; None before one was measured."""
+        """The bound that is reported; None before one was measured."""
         if self.first_ms is None:
             return None
         return self.lowest_ms if self._passed(self.first_ms) else self.first_ms
 
     @property
     def said(self) -> tuple[float | None, float | None]:
-        """The bound that is told, and the least time where that passes it too: what all verdicts are to say."""
+        """The bound that is reported, and the least time where that passes it too: what all verdicts are to say."""
         bound = self.ms
         return bound, self.least_ms if bound is not None and self._passed(bound) else None
 

@@ -208,7 +208,7 @@ class Best:
         return 2, -self.turn.number
 
     def tied(self, other: Best) -> bool:
-        """Do the intervals of both speedups overlap? False where either was not timed beside eager."""
+        """Do the intervals of both speedups overlap? False where either was not timed against eager."""
         one, two = self.verdict.against("eager"), other.verdict.against("eager")
         return one is not None and two is not None and one.low <= two.high and two.low <= one.high
 

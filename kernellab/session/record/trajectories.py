@@ -18,7 +18,7 @@ from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.claims import came_of
 
-#: written where nobody said under which licence the prompts and replies may be used
+#: written where no one said under which licence the prompts and replies may be used
 UNSPECIFIED = "unspecified"
 
 

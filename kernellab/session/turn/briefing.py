@@ -1,4 +1,4 @@
-"""What each role is told: its brief, made from the line of turns that it works on. A person gets the same one."""
+"""What each role receives: its brief, made from the line of turns that it works on. A person gets the same one."""
 
 from __future__ import annotations
 

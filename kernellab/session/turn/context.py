@@ -63,13 +63,13 @@ class Bench:
         #: why the memory is left out, in a sentence; "" while it works or is not used
         self.memory_fault = ""
         self._task_lock = threading.Lock()
-        #: a lock of its own: the judge starts for the target while the task imports torch
+        #: a separate lock: the judge starts for the target while the task imports torch
         self._target_lock = threading.Lock()
         self._model_lock = threading.Lock()
         self._memory_lock = threading.Lock()
 
     def task(self) -> Task:
-        """Raises TaskError; TargetError, where what is asked of its precision hangs on the machine."""
+        """Raises TaskError; TargetError, where what is asked of its precision depends on the machine."""
         from kernellab.designer.eager import as_asked
         from kernellab.task import load_task
 
@@ -155,14 +155,14 @@ class Bench:
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Within it a fault of the memory is kept in :attr:`memory_fault`, and the session goes on without."""
+        """Within it a fault of the memory is kept in :attr:`memory_fault`, and the session continues without."""
         try:
             yield
         except (MemoryStoreError, CaptureError, SketchError, JournalError) as error:
             self.memory_fault = str(error)
 
     def forget_replays(self) -> None:
-        """Read recordings anew at their next turn: a person may have recorded more."""
+        """Read recordings again at their next turn: a person may have recorded more."""
         with self._model_lock:
             self._replays.clear()
 
@@ -177,7 +177,7 @@ class Bench:
             if key not in self._replays:
                 model = open_model(spec, role)
                 if isinstance(model, ReplayModel):
-                    # a session that is opened again goes on where the recording was
+                    # a session that is opened again continues where the recording was
                     model.skip(exchange for exchange in channel.said if exchange.recorded_at)
                 self._replays[key] = model
             return self._replays[key]

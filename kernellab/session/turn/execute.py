@@ -317,7 +317,7 @@ def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict
 
 
 def rank(bench: Bench, source: Source) -> Ranking:
-    """What a search is told of a source for the session's task. Blocking. Raises VerifierError, TargetError."""
+    """What a search receives of a source for the session's task. Blocking. Raises VerifierError, TargetError."""
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 
     asked = VerifyOptions.model_validate(bench.created.options)
@@ -330,7 +330,7 @@ def rank(bench: Bench, source: Source) -> Ranking:
 
 
 def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
-    """A verdict is worth what its task is: what weak tests it had stands beside it, and what its reference runs in."""
+    """A verdict is worth what its task is: what weak tests it had stands next to it, and what its reference runs in."""
     from kernellab.task.audit import weaknesses
 
     numpy = bench.task().framework == "numpy"

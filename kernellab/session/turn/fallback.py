@@ -76,7 +76,7 @@ def _reason(error: Exception) -> str:
 
 
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
-    """The lowering of a sketch that has no code yet, while nobody has verified it; it costs nothing to look at.
+    """The lowering of a sketch that has no code yet, while no one has verified it; it costs nothing to look at.
 
     None where the sketch has code already, cannot be lowered, or where the session works without sketches.
     """

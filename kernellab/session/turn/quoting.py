@@ -1,4 +1,4 @@
-"""A person's own words beside what the tools call them: the line of the task that a message names."""
+"""A person's own words next to what the tools call them: the line of the task that a message names."""
 
 from __future__ import annotations
 

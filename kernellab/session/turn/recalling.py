@@ -111,7 +111,7 @@ def learn_starts(bench: Bench, found: list[Start], points: Sequence[Point], tune
 def learn(bench: Bench, state: State, turn: Turn) -> None:
     """Tell the memory what came of the entries that the turns above ``turn``, a verification, were told of."""
     told = _told_above(state, turn)
-    # a benchmark's run leaves the memory as it was, so that its tasks are told the same in any order
+    # a benchmark's run leaves the memory as it was, so that its tasks receive the same in any order
     recall = None if bench.created.hold_out or not told or turn.reused is not None else bench.recall()
     if recall is None or turn.verdict is None:
         return

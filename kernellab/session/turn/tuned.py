@@ -34,9 +34,9 @@ def tuned_design(
 ) -> DesignReply:  # fmt: skip
     """The fastest schedule with its tunables' values; the first one where nothing can be timed.
 
-    Where there is a memory, the race begins with the values of kernels like this one; ``remembered`` is told of them.
+    Where there is a memory, the race begins with the values of kernels like this one; ``remembered`` is passed them.
 
-    Where a design composes with the library, it races with the others even if nobody asked for tuning: which is faster
+    Where a design composes with the library, it races with the others even if no one asked for tuning: which is faster
     is measured, never guessed.
 
     Raises:

@@ -41,7 +41,7 @@ def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]
     if evidence is None or not brief.sketch.strip() or evidence.seed is None or evidence.first_wrong is None:
         return ()
     try:
-        with one_thread():  # its time is counted, and a verification may be timing beside it
+        with one_thread():  # its time is counted, and a verification may be timing at the same time
             return _lines(brief, evidence)
     except (KernellabError, RuntimeError, LookupError, ValueError, OverflowError):
         return ()

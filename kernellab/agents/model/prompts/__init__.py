@@ -1,1 +1,1 @@
-"""Prompts: what a role is told, from which sources, under a budget."""
+"""Prompts: what a role receives, from which sources, under a budget."""

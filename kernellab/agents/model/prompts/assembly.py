@@ -48,7 +48,7 @@ class Prompt:
     sections: tuple[Section, ...]
     schema: Mapping[str, Any] | None = None
     schema_name: str = ""
-    #: what a repair of the reply goes on from
+    #: what a repair of the reply continues from
     purpose: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
-#: the section of a DSL's suggestions that is told after an error
+#: the section of a DSL's suggestions that is included after an error
 _ERRORS = "Reading errors"
 _LAST_ROUNDS = 3
 #: of what the Designer says of a new sketch
@@ -46,7 +46,7 @@ class Base:
     why_not_lowered: str = ""
     #: what somebody changed by hand in the code of the sketch before, as a diff of each file; empty where nothing was
     by_hand: str = ""
-    #: the sketch that a prompt has beside the code; empty where it has none
+    #: the sketch that a prompt has in addition to the code; empty where it has none
     sketch: str = ""
 
     @property
@@ -95,7 +95,7 @@ def without_sketch(brief: CodeBrief, options: Options) -> bool:
 
 
 def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base | None = None) -> Prompt:
-    """Everything that the Coder is told, in at most ``options.token_budget`` tokens.
+    """Everything that the Coder receives, in at most ``options.token_budget`` tokens.
 
     Raises:
         PromptError: the task, the sketch and the code to fix are longer than that.
@@ -176,7 +176,7 @@ def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
 
 
 def _documents(documents: DslDocuments | None, base: Base) -> list[Part]:
-    """The DSL's documents; of code that was lowered, which has a binding of its own, the helpers instead of basics."""
+    """The DSL's documents; of code that was lowered, which has its own binding, the helpers instead of basics."""
     if documents is None:
         return []
     parts = []

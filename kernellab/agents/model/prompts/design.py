@@ -17,7 +17,7 @@ _LAST_ROUNDS = 3
 
 
 def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Prompt:
-    """Everything that the Designer is told, in at most ``options.token_budget`` tokens.
+    """Everything that the Designer receives, in at most ``options.token_budget`` tokens.
 
     Raises:
         PromptError: the task and the sketch alone are longer than that.

@@ -16,7 +16,7 @@ _C = re.compile(
 )
 _PYTHON = re.compile(r"^def (?P<signature>(?P<name>\w+)\([^\n]*\)):", re.MULTILINE)
 _BUDGET = 320
-#: characters of a comment that are told whole
+#: characters of a comment that is quoted whole
 _SAID = 90
 #: files of functions of single numbers
 _NUMBERS = re.compile(r"_(math|special|half)\.")

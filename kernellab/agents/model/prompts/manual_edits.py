@@ -12,7 +12,7 @@ from kernellab.errors import KernellabError
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Source
 
-#: lines of a difference that a Designer is shown: where it is longer, the kernel was written anew
+#: lines of a difference that a Designer is shown: where it is longer, the kernel was written from scratch
 _MOST = 60
 
 

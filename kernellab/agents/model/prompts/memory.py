@@ -1,6 +1,6 @@
 """What was remembered, as sections of a prompt: each names its entry and score, and quotes it as data.
 
-An entry's text may be anybody's. Names and reasons are one line each, and texts stand in a fence that none of their own
+An entry's text may be anybody's. Names and reasons are one line each, and texts stand in a fence that none of their
 lines can close, under a sentence that says they order nothing. What comes of them is verified as everything is.
 """
 

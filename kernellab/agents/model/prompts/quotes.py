@@ -125,7 +125,7 @@ class Library:
                 replace(found, text=re.sub(r"^```python\n.*?^```\n+", "", found.text, flags=re.DOTALL | re.MULTILINE))
             ]
         except KernellabError:
-            # a family that has examples and no document of its own
+            # a family that has examples and no separate document
             return []
 
     def family(self, task: Task) -> str:

@@ -35,7 +35,7 @@ ROUTE_SCHEMA: dict[str, Any] = {
 
 
 def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Options) -> Prompt:
-    """Everything that the Conductor is told; ``rules`` is the route that evidence alone gives.
+    """Everything that the Conductor receives; ``rules`` is the route that evidence alone gives.
 
     Raises:
         PromptError: the evidence does not fit the budget.

@@ -278,7 +278,7 @@ def _files(text: str, main_file: str, known: set[str], has_edits: bool) -> tuple
 
 
 def _name_of(fence: Fence, known: set[str]) -> str | None:
-    """The file that a block is: named on the line before, beside its language, or in its first comment."""
+    """The file that a block is: named on the line before, next to its language, or in its first comment."""
     mark = _MARK.match(fence.before)
     if mark:
         return mark["name"]
