@@ -48,13 +48,15 @@ class Grade(str, Enum):
 @dataclass(frozen=True)
 class Drawn:
     """A case, what a wrong answer to it is, and the condition in words; ``beyond``: the values lie outside what the
-    task's own inputs draw, so that a ``DOMAIN`` may exclude them."""
+    task's own inputs draw, so that a ``DOMAIN`` may exclude them. ``right``: of integers beyond their range, its
+    ends."""
 
     case: Case
     argument: str
     grade: Grade
     condition: str
     beyond: bool = False
+    right: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class _Proposal:
     beyond: bool = False
     #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
     purpose: str | None = None
+    #: the range of the task's own integers, where it lies beyond that
+    right: tuple[int, int] | None = None
 
 
 class Survey:
@@ -100,7 +104,8 @@ class Survey:
         if not self.cases:
             self.most = min(self.most, self._affordable())
         self._is_finite = all(finite(o) for o in self.base.native if o.is_floating_point())
-        self._watch = self._watched(self.base.args) if watching else None
+        # without its edges where the reference does not run at torch's dispatcher
+        self._watch = self._run(self.base.args) if watching else None
         if self._watch is not None:
             self._take(self._watch, Grade.REFUSED)
         for proposal in self._proposals():
@@ -212,7 +217,7 @@ class Survey:
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory beside all the others
             case = self.base.with_change(proposal.change)
-        self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond))
+        self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond, proposal.right))
 
     def _is_sound(self, case: Case) -> bool:
         """Has the answer the form of every other, and does the reference's float64 agree with it? Where it does not,
@@ -362,16 +367,17 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
     if stated or at.fixed or at.is_sorted or _is_permutation(value):
         return
-    words = f"{name} in {at.low}..{at.high} only"
+    patterns: list[tuple[str, int, int, bool]] = []
     if at.least < 0 <= at.low:
-        yield _Proposal(
-            _pattern(position, "uniform", max(at.least, -at.high - 1), -1), Grade.CONDITION, words, True, True
-        )
+        patterns.append(("uniform", max(at.least, -at.high - 1), -1, True))
     if at.most > at.high or at.least < min(at.low, -at.high - 1):
-        yield _Proposal(_pattern(position, "uniform", at.least, at.most), Grade.CONDITION, words, True, True)
-        yield _Proposal(_pattern(position, "ends", at.least, at.most), Grade.CONDITION, words, True, True)
         near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
-        yield _Proposal(_pattern(position, "uniform", *near), Grade.CONDITION, words, False, True)
+        patterns += [("uniform", at.least, at.most, True), ("ends", at.least, at.most, True), ("uniform", *near, False)]
+    for kind, low, high, always in patterns:
+        yield _Proposal(
+            _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
+            right=(at.low, at.high),
+        )  # fmt: skip
 
 
 def _is_permutation(value: Tensor) -> bool:
