@@ -275,3 +275,13 @@ def test_a_reference_that_does_not_run_when_watched_is_surveyed_without_its_edge
     for _ in survey.make():
         pass
     assert survey.cases and not survey.edges
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_unsigned_integers_in_which_torch_computes_little_are_drawn_or_left_alone(dtype: str) -> None:
+    task = task_of("x.float() * 2", "x", f"torch.randint(0, 99, (8, 12)).to(torch.{dtype})")
+    survey = Survey(cases.case(task, {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert bool(survey.cases) == (dtype != "uint64")
+    assert all(str(one.case.args[0].dtype) == f"torch.{dtype}" for one in survey.cases)

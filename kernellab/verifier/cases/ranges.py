@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.task import Task
+from kernellab.task.dtypes import computable
 from kernellab.verifier.cases.patterns import patterned
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
     if is_mask or not first.numel():
         same = all(torch.equal(first, s) for s in samples[1:])
         return Range(0, 1, 0, 1, same, False, is_mask)
-    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
     fixed = all(torch.equal(first, s) for s in samples[1:])
+    samples = [computable(s) for s in samples]
+    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
     is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(_rises(s) for s in samples)
     if domain is not None:
         low, high = _stated(domain, low, high)

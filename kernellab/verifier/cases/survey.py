@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import finite, is_float8
+from kernellab.task.dtypes import computable, finite, is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
@@ -48,8 +48,7 @@ class Grade(str, Enum):
 @dataclass(frozen=True)
 class Drawn:
     """A case, what a wrong answer to it is, and the condition in words; ``beyond``: the values lie outside what the
-    task's own inputs draw, so that a ``DOMAIN`` may exclude them. ``right``: of integers beyond their range, its
-    ends."""
+    task's own inputs draw, so that a ``DOMAIN`` may exclude them; ``right``: the range of those, of integers."""
 
     case: Case
     argument: str
@@ -143,12 +142,14 @@ class Survey:
     # -- proposals
 
     def _proposals(self) -> list[_Proposal]:
+        import torch
+
         found: list[_Proposal] = []
         for position, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True)):
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
                 continue
-            if not value.numel() or value.is_complex() or is_float8(value):
+            if not value.numel() or value.is_complex() or is_float8(value) or value.dtype == torch.uint64:
                 continue
             if value.is_floating_point():
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
@@ -385,7 +386,7 @@ def _is_permutation(value: Tensor) -> bool:
     last = value.shape[-1] if value.dim() else 1
     if last < 2:
         return False
-    rows = value.reshape(-1, last)[:4].sort(-1).values
+    rows = computable(value).reshape(-1, last)[:4].sort(-1).values
     return bool((rows.diff(dim=-1) == 1).all())
 
 
