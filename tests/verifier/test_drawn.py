@@ -12,8 +12,9 @@ from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier import RankOptions, Verifier
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.ranges import runs
 from kernellab.verifier.cases.survey import Survey
 
 from .kit import TARGET, Judge
@@ -285,3 +286,23 @@ def test_unsigned_integers_in_which_torch_computes_little_are_drawn_or_left_alon
         pass
     assert bool(survey.cases) == (dtype != "uint64")
     assert all(str(one.case.args[0].dtype) == f"torch.{dtype}" for one in survey.cases)
+
+
+TABLE = task_of("a[i] * 2", "a, i", "torch.randn(64, 5), torch.randint(0, 64, (7, 3))")
+
+
+@pytest.mark.gpu
+def test_places_beyond_a_table_are_never_tried_on_a_device() -> None:
+    """There they end the process's use of the device."""
+    with device.on("cuda"):
+        survey = Survey(cases.case(TABLE, {}, Family.OWN))
+        for _ in survey.make():
+            pass
+        assert survey.cases and survey.dropped
+        assert float(torch.ones(3, device="cuda").sum()) == 3.0
+
+
+def test_integers_are_asked_of_the_reference_before_a_device_runs_it() -> None:
+    args = (torch.randn(64, 5), torch.full((7, 3), 64))
+    takes = runs(TABLE, args, 1)
+    assert takes(torch.full((7, 3), 63)) and not takes(torch.full((7, 3), 64))

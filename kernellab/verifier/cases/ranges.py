@@ -83,13 +83,23 @@ def _stated(domain: str, low: int, high: int) -> tuple[int, int]:
 
 
 def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], bool]:
-    """Does the reference run with another tensor at ``position``?"""
+    """Does the reference run with another tensor at ``position``? Asked on the host: on a device a place beyond a
+    tensor's end ends the process's use of it."""
+    import torch
+
+    host = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
 
     def takes(value: Tensor) -> bool:
         try:
-            task.module().results([*args[:position], value, *args[position + 1 :]])
+            task.module().results([*host[:position], value.cpu(), *host[position + 1 :]])
         except (TaskError, RuntimeError, MemoryError, OverflowError):
             return False
         return True
 
     return takes
+
+
+def is_safe(task: Task, args: Sequence[Any], position: int) -> bool:
+    """May the reference run on ``args``, which were changed at ``position``? Asked of integers on a device."""
+    value = args[position]
+    return value.device.type == "cpu" or value.is_floating_point() or runs(task, args, position)(value)

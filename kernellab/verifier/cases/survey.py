@@ -22,7 +22,7 @@ from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.ranges import Range, range_of, runs
+from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
@@ -185,6 +185,9 @@ class Survey:
     def _try(self, proposal: _Proposal) -> None:
         case = self.base.with_change(proposal.change)
         try:
+            if not is_safe(self.task, case.args, proposal.change[1]):
+                self.dropped += 1
+                return
             watch = self._watched(case.args) if self._watch is not None else None
             reached = watch.reached if watch is not None else frozenset()
             new = reached - (self.reached if proposal.grade is Grade.CONDITION else self.sure)

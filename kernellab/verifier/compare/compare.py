@@ -155,15 +155,16 @@ def _of_another_order(got: Tensor, reference: Reference, limits: Limits) -> Tens
 def _like(got: Tensor, other: Tensor, limits: Limits) -> Tensor:
     """Where ``got`` has another of the reference's answers: integers and bools exactly, floats to ``tile_factor``
     floors, infinities and NaN where that has them."""
+    import torch
+
     if not got.is_floating_point():
-        same: Tensor = computable(got) == computable(other)
-        return same
+        return torch.eq(computable(got), computable(other))
     have, near = got.double(), ERROR.tile_factor * limits.floor
     is_finite = other.isfinite()
     numbers = other[is_finite]
     rms = float(numbers.norm()) / max(numbers.numel(), 1) ** 0.5
     # an infinite error is within any share of an infinite element
-    close = is_finite & ((have - other).abs() <= (other.abs() + rms) * near)
+    close: Tensor = is_finite & ((have - other).abs() <= (other.abs() + rms) * near)
     return close | (have == other) | (have.isnan() & other.isnan())
 
 
