@@ -222,12 +222,15 @@ class SpecialValues(_Condition):
 class DrawnLimit(_Condition):
     """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong.
 
-    ``argument`` is "" where they are those of several; ``values`` says which they are.
+    ``argument`` is "" where they are those of several; ``values`` says which they are. Of integers beyond the range
+    of the task's own, ``low`` and ``high`` are the ends of that range, for which it is right.
     """
 
     kind: Literal["drawn"] = "drawn"
     argument: str = ""
     values: str
+    low: int | None = None
+    high: int | None = None
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab.conditions import AlignmentLimit, Domain, ScalarLimit, StridesLimit, of
+from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, ScalarLimit, StridesLimit, of
 from kernellab.dsls.text import imported
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
@@ -60,6 +60,7 @@ class VerifiedKernel:
             "dims": {d.name: [d.min, d.max] for d in self.task.dims},
             "layout": self._layout(),
             "expanded": not self.verdict.marked("expanded-inputs-unsupported"),
+            "shared": not self.verdict.marked("tensor-given-twice"),
             "alignment": max((c.bytes for c in of(self.verdict.conditions, AlignmentLimit)), default=1),
             "only": self._only(),
             "domain": self._domain(),
@@ -99,7 +100,9 @@ class VerifiedKernel:
 
     def _intervals(self) -> Mapping[str, Any]:
         """The least and the greatest value, None where there is none, outside of which the Verifier found it wrong."""
-        return {c.argument: [c.low, c.high] for c in of(self.verdict.conditions, Domain) if c.refuted}
+        conditions = self.verdict.conditions
+        drawn = {c.argument: [c.low, c.high] for c in of(conditions, DrawnLimit) if c.low is not None}
+        return drawn | {c.argument: [c.low, c.high] for c in of(conditions, Domain) if c.refuted}
 
 
 def repeatable(source: Source, backend: Backend | None) -> bool:

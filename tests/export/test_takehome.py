@@ -11,17 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
+from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, FixedSizes, Mark, ScalarLimit, StridesLimit
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TaskError
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.export.capsule import again, read_capsule, write_capsule
 from kernellab.export.layouts import write_kernels, write_solution
 from kernellab.export.reference import reference_text
+from kernellab.export.runtime.guards import ShapeClass
 from kernellab.export.wheel import write_wheel
 from kernellab.records import Author, Source, Stage, Trust, Verdict
 from kernellab.target import Backend
@@ -266,6 +268,29 @@ def test_what_a_verdict_says_becomes_guards(cpp: VerifiedKernel) -> None:
     own = cpp.verdict.model_copy(update={"conditions": (Mark(kind="constructor-parameters"),)})
     with pytest.raises(KernellabError, match="constructor only"):
         replace(cpp, verdict=own).facts("k")
+
+
+def test_integers_and_shared_memory_that_were_wrong_are_guarded(cpp: VerifiedKernel) -> None:
+    text = (
+        "import torch\ndef reference(i, j):\n    return i + j\n"
+        "def inputs():\n    return torch.randint(0, 9, (4, 6)), torch.randint(0, 9, (4, 6))\n"
+    )
+    limits = (
+        DrawnLimit(argument="i", values="i in 0..8 only", low=0, high=8), Mark(kind="tensor-given-twice"),
+        FixedSizes(shapes=((4, 6),)),
+    )  # fmt: skip
+    verdict = cpp.verdict.model_copy(update={"conditions": limits})
+    kernel = replace(cpp, task=load_task(text, "added"), verdict=verdict)
+    guards = ShapeClass.of(json.loads(json.dumps(kernel.facts("k"))))
+    one, two = torch.zeros(4, 6, dtype=torch.int64), torch.ones(4, 6, dtype=torch.int64)
+    assert guards.refuses((one, two)) is None and guards.refuses_values((one, two)) is None
+    assert guards.refuses_shared((one, two)) is None
+    assert guards.refuses_shared((one, one)) is not None
+    wide = torch.zeros(5, 6, dtype=torch.int64)
+    assert guards.refuses_shared((wide[:4], wide[1:])) is not None
+    assert guards.refuses_values((one - 1, two)) is not None and guards.refuses_values((one + 9, two)) is not None
+    assert guards.refuses((wide, wide)) is not None
+    assert ShapeClass.of(cpp.facts("k")).shared
 
 
 def test_a_reference_goes_along_without_its_inputs_and_without_kernellab(cpp: VerifiedKernel) -> None:

@@ -195,3 +195,19 @@ def test_a_finite_element_is_never_within_a_share_of_an_infinite_one() -> None:
     got = want.clamp_min(torch.finfo(torch.float32).min)
     assert beyond_doubt(got, want, Limits.of("float32")) is None
     assert compare(got, Reference(want, want.double()), Limits.of("float32"))[0] is not None
+
+
+def test_a_row_of_another_order_of_equals_has_its_infinities_and_its_whole_numbers() -> None:
+    """Where a mask follows from sorted places, a row may be the reference's under another order: wholly, or not."""
+    inf = float("inf")
+    native = torch.tensor([[1.0, -inf, 3.0, 1.0], [2.0, 4.0, -inf, 2.0]])
+    turned = torch.tensor([[-inf, 1.0, 3.0, 1.0], [2.0, 4.0, -inf, 2.0]])
+    reference = Reference(native, native.double(), tied=lambda: [native.double(), turned.double()])
+    assert judged(turned, reference) is None
+    unmasked = torch.tensor([[1.0, 1.0, 3.0, 1.0], [2.0, 4.0, 5.0, 2.0]])
+    assert judged(unmasked, reference) is not None
+    large = torch.tensor([(1 << 60) + 1, 7])
+    whole = Reference(large, None, tied=lambda: [large])
+    assert judged(large.clone(), whole) is None and judged(large - torch.tensor([1, 0]), whole) is not None
+    some = torch.tensor([1 + 2j, 3 - 1j])
+    assert judged(some.conj().resolve_conj(), Reference(some, None, tied=lambda: [some.real.double()])) is not None

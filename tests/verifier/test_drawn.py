@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from pytest import MonkeyPatch
 
+from kernellab.conditions import DrawnLimit, of
+from kernellab.errors import TaskError
 from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
+from kernellab.task.sample.inputs import Family
 from kernellab.verifier import RankOptions, Verifier
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.ranges import runs
 from kernellab.verifier.cases.survey import Survey
 
 from .kit import TARGET, Judge
@@ -223,3 +230,79 @@ def test_a_ranking_meets_a_power_of_two(verifier: Verifier) -> None:
     source = Source(dsl="cpp", files={"kernel.py": kernel(SIZED, AT_SIZES["powers of two"])}, origin=Author.HUMAN)
     found = verifier.rank(SIZED, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
     assert not found.ranked and found.stage is Stage.CORRECT, found.reason
+
+
+TOP = task_of(
+    "x.masked_fill(torch.ones_like(x).scatter(1, torch.sort(x, descending=True).indices[:, :3], 0.0) > 0, -torch.inf)",
+    "x", "torch.randint(0, 3, (24, 40)).float()",
+)  # fmt: skip
+
+
+def test_a_mask_of_infinities_may_follow_from_another_order_of_equals_and_may_not_be_left_out() -> None:
+    case = cases.case(TOP, {}, Family.OWN)
+    (x,) = case.args
+    at = 39 - torch.sort(x.flip(1), descending=True, stable=True).indices[:, :3]
+    turned = x.masked_fill(torch.ones_like(x).scatter(1, at, 0.0) > 0, -torch.inf)
+    assert not torch.equal(turned, case.native[0])
+    assert Comparison(TOP).first_wrong(case, [turned]) is None
+    assert Comparison(TOP).first_wrong(case, [x.clone()]) is not None
+    assert Comparison(TOP).first_wrong(case, [turned.masked_fill(turned.isinf(), 1.0)]) is not None
+
+
+def test_two_tables_of_different_length_are_not_given_one_tensor_of_places(judge: Judge) -> None:
+    task = task_of(
+        "a[i] + b[j]", "a, b, i, j", "torch.randn(64), torch.randn(9), torch.randint(30, 64, (5, 7)), "
+        "torch.randint(0, 9, (5, 7))",
+    )  # fmt: skip
+    verdict = judge(kernel(task, "a[i] + b[j]"), task)
+    assert verdict.passed, verdict.reason
+    assert not verdict.marked("tensor-given-twice")
+
+
+def test_a_range_beyond_which_a_kernel_is_wrong_is_in_its_condition(judge: Judge) -> None:
+    task = task_of("x * 3", "x", "torch.randint(0, 50, (24, 40), dtype=torch.int32)")
+    verdict = judge(kernel(task, "torch.where(x > 60, x, x * 3)"), task)
+    assert verdict.passed, verdict.reason
+    found = of(verdict.conditions, DrawnLimit)
+    assert [(c.argument, c.low, c.high) for c in found] == [("x", 0, 49)]
+
+
+def test_a_reference_that_does_not_run_when_watched_is_surveyed_without_its_edges(monkeypatch: MonkeyPatch) -> None:
+    def fails(*_: object) -> object:
+        raise TaskError("Reference() raises.", "")
+
+    monkeypatch.setattr(Survey, "_watched", fails)
+    survey = Survey(cases.case(CLAMP, {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert survey.cases and not survey.edges
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_unsigned_integers_in_which_torch_computes_little_are_drawn_or_left_alone(dtype: str) -> None:
+    task = task_of("x.float() * 2", "x", f"torch.randint(0, 99, (8, 12)).to(torch.{dtype})")
+    survey = Survey(cases.case(task, {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert bool(survey.cases) == (dtype != "uint64")
+    assert all(str(one.case.args[0].dtype) == f"torch.{dtype}" for one in survey.cases)
+
+
+TABLE = task_of("a[i] * 2", "a, i", "torch.randn(64, 5), torch.randint(0, 64, (7, 3))")
+
+
+@pytest.mark.gpu
+def test_places_beyond_a_table_are_never_tried_on_a_device() -> None:
+    """There they end the process's use of the device."""
+    with device.on("cuda"):
+        survey = Survey(cases.case(TABLE, {}, Family.OWN))
+        for _ in survey.make():
+            pass
+        assert survey.cases and survey.dropped
+        assert float(torch.ones(3, device="cuda").sum()) == 3.0
+
+
+def test_integers_are_asked_of_the_reference_before_a_device_runs_it() -> None:
+    args = (torch.randn(64, 5), torch.full((7, 3), 64))
+    takes = runs(TABLE, args, 1)
+    assert takes(torch.full((7, 3), 63)) and not takes(torch.full((7, 3), 64))

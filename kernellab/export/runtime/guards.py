@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -51,6 +52,8 @@ class ShapeClass:
     #: "any", "rows" (the last dimension is contiguous) or "contiguous"
     layout: str = "contiguous"
     expanded: bool = False
+    #: may two arguments share memory?
+    shared: bool = True
     #: inputs must begin at a multiple of so many bytes
     alignment: int = 1
     #: numbers that must be as they were verified
@@ -126,6 +129,16 @@ class ShapeClass:
             return "alignment", f"{name} does not begin at a multiple of {self.alignment} bytes"
         return None
 
+    def refuses_shared(self, args: Sequence[Any]) -> Refusal | None:
+        """The first two arguments that share memory, where none may; which calls share it, no strides say."""
+        if self.shared:
+            return None
+        given = [(p.name, *_ends(a)) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor and a.numel()]
+        for (one, begin, end), (other, first, last) in combinations(given, 2):
+            if begin < last and first < end:
+                return Refusal(f"{other}: shared", f"{one} and {other} share memory")
+        return None
+
     def refuses_values(self, args: Sequence[Any]) -> Refusal | None:
         """The first argument whose values lie outside what was verified; waits for a device to read them."""
         sizes = self.sizes(args)
@@ -164,6 +177,12 @@ class ShapeClass:
         for low, high in self.dims.values():
             count *= high - low + 1
         return count
+
+
+def _ends(x: torch.Tensor) -> tuple[int, int]:
+    """The addresses of its first byte and behind its last."""
+    span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + span * x.element_size()
 
 
 def _between(x: torch.Tensor, low: float | None, high: float | None) -> bool:

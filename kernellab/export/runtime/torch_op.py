@@ -122,6 +122,8 @@ class Operator:
             if refusal:
                 self._looks.pop(look, None)
                 found = refusal
+        if isinstance(found, ShapeClass):
+            found = found.refuses_shared(args) or found
         if isinstance(found, Refusal):
             return self._by_reference(found, args)
         if not self._built(found):
@@ -132,13 +134,14 @@ class Operator:
             refusal = Refusal(f"{found.folder} refuses", str(error).rstrip("."))
             self._looks[look] = refusal
             return self._by_reference(refusal, args)
-        if first and look in self._looks:
+        if first and found.shared and look in self._looks:
             self._straight_to[look] = self._kernel(found)
         return result
 
     def _by_kernel(self, found: ShapeClass, args: tuple[Any, ...]) -> Any:
         kernel = self._kernel(found)
-        if self.launcher is None or not found.repeatable or (found.limits_values and self.check_values == "always"):
+        by_values = found.limits_values and self.check_values == "always"
+        if self.launcher is None or not found.repeatable or not found.shared or by_values:
             return kernel(*args)
         result = self.launcher.run(kernel, *args)
         note = self.launcher.notes.get(kernel)

@@ -37,7 +37,7 @@ def drawn(stages: Stages, survey: Survey) -> str:
             continue
         if not _right(stages, one, survey.base):
             conditions.add(one.condition)
-            condition(stages.context.findings, one.argument, one.condition)
+            condition(stages.context.findings, one)
     found = Coverage(
         edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases), dropped=survey.dropped,
         untried=survey.untried,
@@ -46,9 +46,10 @@ def drawn(stages: Stages, survey: Survey) -> str:
     return found.text
 
 
-def condition(findings: Findings, argument: str, words: str) -> None:
-    """Adds a condition of the verdict on ``argument`` ("" for all of them)."""
-    findings.add(DrawnLimit(argument=argument, values=words))
+def condition(findings: Findings, one: Drawn) -> None:
+    """Adds the condition of the verdict that a wrong answer to ``one`` is."""
+    low, high = one.right or (None, None)
+    findings.add(DrawnLimit(argument=one.argument, values=one.condition, low=low, high=high))
 
 
 def fixed_sizes(stages: Stages) -> None:

@@ -162,8 +162,14 @@ class Case:
     def _either(self, output: int) -> list[Tensor]:
         return [run[output].double() for run in self._reordered]
 
+    def with_ties(self, output: int) -> Reference:
+        """The reference of an output with its answers under another order of equal elements."""
+        return replace(self.references[output], tied=partial(self._by_ties, output))
+
     def _by_ties(self, output: int) -> list[Tensor]:
-        return [run[output].double() for run in self._tied]
+        found = (run[output] for run in self._tied)
+        # float64 has not all of int64
+        return [o.double() if o.is_floating_point() else o for o in found]
 
     @cached_property
     def _tied(self) -> list[tuple[Tensor, ...]]:

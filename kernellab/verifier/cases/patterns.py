@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import inf, isfinite, log2, nan
 from typing import TYPE_CHECKING
 
+from kernellab.task.dtypes import computable
+
 if TYPE_CHECKING:
     import torch
 
@@ -26,12 +28,13 @@ def patterned(value: Tensor, name: str, seed: int, low: float, high: float) -> T
     of ``scaled`` the first is the factor."""
     import torch
 
-    out = value.contiguous().clone()
+    # torch has few operators for unsigned integers of 16 bits and more
+    out = computable(value).contiguous().clone()
     if not out.numel():
-        return out
+        return out.to(value.dtype)
     rows = out.reshape(-1, out.shape[-1]) if out.dim() > 1 else out.reshape(1, -1)
     PATTERNS[name](rows, torch.Generator().manual_seed(seed), low, high)
-    return out
+    return out.to(value.dtype)
 
 
 def _every(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:

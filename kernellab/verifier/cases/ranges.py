@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.task import Task
+from kernellab.task.dtypes import computable
 from kernellab.verifier.cases.patterns import patterned
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
     if is_mask or not first.numel():
         same = all(torch.equal(first, s) for s in samples[1:])
         return Range(0, 1, 0, 1, same, False, is_mask)
-    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
     fixed = all(torch.equal(first, s) for s in samples[1:])
+    samples = [computable(s) for s in samples]
+    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
     is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(_rises(s) for s in samples)
     if domain is not None:
         low, high = _stated(domain, low, high)
@@ -81,13 +83,23 @@ def _stated(domain: str, low: int, high: int) -> tuple[int, int]:
 
 
 def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], bool]:
-    """Does the reference run with another tensor at ``position``?"""
+    """Does the reference run with another tensor at ``position``? Asked on the host: on a device a place beyond a
+    tensor's end ends the process's use of it."""
+    import torch
+
+    host = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
 
     def takes(value: Tensor) -> bool:
         try:
-            task.module().results([*args[:position], value, *args[position + 1 :]])
+            task.module().results([*host[:position], value.cpu(), *host[position + 1 :]])
         except (TaskError, RuntimeError, MemoryError, OverflowError):
             return False
         return True
 
     return takes
+
+
+def is_safe(task: Task, args: Sequence[Any], position: int) -> bool:
+    """May the reference run on ``args``, which were changed at ``position``? Asked of integers on a device."""
+    value = args[position]
+    return value.device.type == "cpu" or value.is_floating_point() or runs(task, args, position)(value)

@@ -22,7 +22,7 @@ from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.ranges import Range, range_of, runs
+from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
@@ -48,13 +48,14 @@ class Grade(str, Enum):
 @dataclass(frozen=True)
 class Drawn:
     """A case, what a wrong answer to it is, and the condition in words; ``beyond``: the values lie outside what the
-    task's own inputs draw, so that a ``DOMAIN`` may exclude them."""
+    task's own inputs draw, so that a ``DOMAIN`` may exclude them; ``right``: the range of those, of integers."""
 
     case: Case
     argument: str
     grade: Grade
     condition: str
     beyond: bool = False
+    right: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class _Proposal:
     beyond: bool = False
     #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
     purpose: str | None = None
+    #: the range of the task's own integers, where it lies beyond that
+    right: tuple[int, int] | None = None
 
 
 class Survey:
@@ -100,7 +103,8 @@ class Survey:
         if not self.cases:
             self.most = min(self.most, self._affordable())
         self._is_finite = all(finite(o) for o in self.base.native if o.is_floating_point())
-        self._watch = self._watched(self.base.args) if watching else None
+        # without its edges where the reference does not run at torch's dispatcher
+        self._watch = self._run(self.base.args) if watching else None
         if self._watch is not None:
             self._take(self._watch, Grade.REFUSED)
         for proposal in self._proposals():
@@ -138,13 +142,14 @@ class Survey:
     # -- proposals
 
     def _proposals(self) -> list[_Proposal]:
+        import torch
+
         found: list[_Proposal] = []
         for position, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True)):
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
                 continue
-            # torch has no arithmetic for complex, 8-bit float and wide unsigned numbers here: they stay as drawn
-            if not value.numel() or value.is_complex() or computable(value) is not value:
+            if not value.numel() or value.is_complex() or is_float8(value) or value.dtype == torch.uint64:
                 continue
             if value.is_floating_point():
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
@@ -180,6 +185,9 @@ class Survey:
     def _try(self, proposal: _Proposal) -> None:
         case = self.base.with_change(proposal.change)
         try:
+            if not is_safe(self.task, case.args, proposal.change[1]):
+                self.dropped += 1
+                return
             watch = self._watched(case.args) if self._watch is not None else None
             reached = watch.reached if watch is not None else frozenset()
             new = reached - (self.reached if proposal.grade is Grade.CONDITION else self.sure)
@@ -213,7 +221,7 @@ class Survey:
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)
-        self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond))
+        self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond, proposal.right))
 
     def _is_sound(self, case: Case) -> bool:
         """Has the answer the form of every other, and does the reference's float64 agree with it? Where it does not,
@@ -363,16 +371,17 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
     if stated or at.fixed or at.is_sorted or _is_permutation(value):
         return
-    words = f"{name} in {at.low}..{at.high} only"
+    patterns: list[tuple[str, int, int, bool]] = []
     if at.least < 0 <= at.low:
-        yield _Proposal(
-            _pattern(position, "uniform", max(at.least, -at.high - 1), -1), Grade.CONDITION, words, True, True
-        )
+        patterns.append(("uniform", max(at.least, -at.high - 1), -1, True))
     if at.most > at.high or at.least < min(at.low, -at.high - 1):
-        yield _Proposal(_pattern(position, "uniform", at.least, at.most), Grade.CONDITION, words, True, True)
-        yield _Proposal(_pattern(position, "ends", at.least, at.most), Grade.CONDITION, words, True, True)
         near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
-        yield _Proposal(_pattern(position, "uniform", *near), Grade.CONDITION, words, False, True)
+        patterns += [("uniform", at.least, at.most, True), ("ends", at.least, at.most, True), ("uniform", *near, False)]
+    for kind, low, high, always in patterns:
+        yield _Proposal(
+            _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
+            right=(at.low, at.high),
+        )  # fmt: skip
 
 
 def _is_permutation(value: Tensor) -> bool:
@@ -380,7 +389,7 @@ def _is_permutation(value: Tensor) -> bool:
     last = value.shape[-1] if value.dim() else 1
     if last < 2:
         return False
-    rows = value.reshape(-1, last)[:4].sort(-1).values
+    rows = computable(value).reshape(-1, last)[:4].sort(-1).values
     return bool((rows.diff(dim=-1) == 1).all())
 
 
