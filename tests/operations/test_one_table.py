@@ -27,7 +27,7 @@ _ALLOWED = "what a candidate may call: a new row must not widen it"
 EXCEPTIONS = {
     "task/formula.py": "operators of sympy's formulas of sizes, by sympy's names",
     "verifier/boundary_checks/operations.py": "where an operation changes its course: a rule for each",
-    "verifier/boundary_checks/watch.py": "operations whose values decide sizes: the survey draws no large ones for them",
+    "verifier/boundary_checks/watch.py": "operations whose values decide sizes, for which no large ones are drawn",
     "capture/arithmetic.py": "functions of one number, as they act on a symbolic size",
     "capture/decompositions.py": _RULE,
     "capture/index_decompositions.py": _RULE,
