@@ -4,9 +4,10 @@
     python tests/gpu/seal_gpu.py --verifier [--only REGEX]            the same kernels through the Verifier
 
 Rules-lowered Triton kernels of the built-in suite, and kernels made for this: autotuned ones, a zeroed workspace,
-CUDA-C by nvcc and by NVRTC, and those that must be refused. For each: milliseconds of a call by the candidate and of
-its replay (CUDA events after the L2 was written over, medians), whether the replay is right on contents that it has
-not seen, or why it cannot be sealed. Exit 1 when a kernel does what it should not.
+asynchronous ones (Gluon, on a Hopper GPU), CUDA-C by nvcc and by NVRTC, and those that must be refused. For each:
+milliseconds of a call by the candidate and of its replay (CUDA events after the L2 was written over, medians), whether
+the replay is right on contents that it has not seen, or why it cannot be sealed. Exit 1 when a kernel does what it
+should not.
 """
 
 from __future__ import annotations
@@ -59,6 +60,22 @@ def reference(x):
     return x @ x.t()
 def inputs():
     return (torch.randn(1024, 512),)
+"""
+#: on a Hopper GPU the rules write these in Gluon: tensors come as the copy engine's maps
+PRODUCT_TASK = """
+import torch
+def reference(a, b):
+    return a @ b
+def inputs():
+    return torch.randn(2056, 1032, dtype=torch.bfloat16), torch.randn(1032, 3000, dtype=torch.bfloat16)
+"""
+ATTENTION_TASK = """
+import torch
+import torch.nn.functional as F
+def reference(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def inputs():
+    return tuple(torch.randn(2, 6, 1000, 64, dtype=torch.bfloat16) for _ in range(3))
 """
 SCALE = """
 @triton.jit
@@ -219,6 +236,8 @@ def cases(only: str) -> list[Case]:
         Case("data-dependent grid", "triton", SCALE_TASK, {"kernel.py": DATA_DEPENDENT}, sealed=False),
         Case("cached output", "triton", SCALE_TASK, {"kernel.py": CACHED}, sealed=False),
         Case("captured graph", "triton", SCALE_TASK, {"kernel.py": LAZY}, sealed=False),
+        Case("asynchronous product", "triton", PRODUCT_TASK, {}),
+        Case("asynchronous attention", "triton", ATTENTION_TASK, {}),
         Case("CUDA-C by NVRTC", "cuda_c", SCALE_TASK, {"kernel.py": NVRTC}),
         Case("CUDA-C by nvcc", "cuda_c", SCALE_TASK, {"kernel.py": NVCC}),
     ]
@@ -229,7 +248,9 @@ def suite() -> list[Case]:
     """The built-in tasks that rules-lowered kernels are tried on; they are lowered where they are needed."""
     from kernellab.bench.suites import load_suite
 
-    return [Case(item.name, "triton", item.text, {}) for item in load_suite("builtin", f"/({SUITE})$")]
+    return [
+        Case(f"{item.category}/{item.name}", "triton", item.text, {}) for item in load_suite("builtin", f"/({SUITE})$")
+    ]
 
 
 def lowered(case: Case) -> Case:
@@ -240,11 +261,14 @@ def lowered(case: Case) -> Case:
     from kernellab.sketch.check import load_program
     from kernellab.sketch.program.bind import bind
     from kernellab.target import Backend, Chip, Target
+    from kernellab.target.chips import find_chip
     from kernellab.task import load_task
 
     if case.files:
         return case
-    target, task = Target("triton", Backend.CUDA, Chip("GPU", "gpu", 132)), load_task(case.task, case.name)
+    chip = find_chip(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    target = Target("triton", Backend.CUDA, chip or Chip("GPU", "gpu", 132))
+    task = load_task(case.task, re.sub(r"\W", "_", case.name))
     reply = RulesDesigner().designs(DesignBrief(task, target))[0]
     program = load_program(reply.sketch, constexpr=reply.constexpr)
     return replace(case, files=lower(program, bind(program, task, reply.constexpr, target), target).files)

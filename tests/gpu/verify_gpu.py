@@ -3,7 +3,8 @@
     python tests/gpu/verify_gpu.py [--only REGEX] [--no-suite] [--large] [--seconds 150] [--calibrate]
 
 First a table that shows whether the clock is right (some 15 s): the judge's time of a known kernel at three sizes
-beside events, the device's activity, and two measurements of this process. Where it is off, nothing else is run.
+beside events, the device's activity, and two measurements of this process; and whether the first rate of products is
+right. Where one is off, nothing else is run.
 Rules-lowered Triton kernels for a few built-in tasks must pass; kernels that are wrong, cheat, crash or never end must
 be refused with the signature named; torch against itself (A/A) must not be distinguishable. ``--large`` adds
 KernelBench's ReLU (6.4 GB) with one float a thread, the kernel that its evaluation times at 4.84 ms. Exit status 1
@@ -178,7 +179,7 @@ def kernel(x):
     ),
     "never ends": (
         ("hang", "edge-tile"),
-        HEAD.replace("    tl.store", "    while tl.load(x) != 12345.0:\n        m = i < n\n    tl.store")
+        HEAD.replace("    tl.store", "    while tl.load(x, volatile=True) != 12345.0:\n        m = i < n\n    tl.store")
         + """
 def kernel(x):
     x = x.contiguous()
@@ -384,8 +385,21 @@ def calibrated(verifier: Verifier, target: Target) -> bool:
             # a short go is told from a handshake less sharply than a long one
             if told and apart > (0.3 if "launch-bound" in verdict.label else 0.15) and not wrong:
                 wrong = f"at {mib} MiB the judge says {judged:.1f} us, the worker's events {told[2]} us"
+    wrong = wrong or _roof()
     print(f"  the clock is {f'wrong: {wrong}; nothing else is run' if wrong else 'right'}", flush=True)
     return not wrong
+
+
+def _roof() -> str:
+    """Prints the rate that bounds of bf16 products rest on, as this process first measures it and again; what is wrong
+    with the first."""
+    from kernellab.verifier.cuda.bound import matmul_rate
+
+    first = matmul_rate("bfloat16", False)
+    matmul_rate.cache_clear()
+    again = matmul_rate("bfloat16", False)
+    print(f"  products of bf16: {first / 1e12:.0f} TFLOP/s, measured again {again / 1e12:.0f}")
+    return f"a first rate of {first / 1e12:.0f} TFLOP/s is too low" if first < 0.8 * again else ""
 
 
 def _expected(call: Callable[..., object], sets: Sequence[object], bench: Callable[..., float]) -> tuple[float, float]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,3 +211,40 @@ def test_links_and_pipes_are_not_followed(written: Path, tmp_path: Path) -> None
     os.mkfifo(file)
     with pytest.raises(Unsealable, match="not a plain file"):
         bundle.read(written)
+
+
+class Maps:
+    """Stands for the CUDA driver, which only a machine with a GPU has: a map is the address, then its other facts."""
+
+    def tensor_map(self, address: int, kind: int, swizzle: int, shape: Any, strides: Any, box: Any, nan: bool) -> bytes:
+        return struct.pack("<Q8I", address, kind, swizzle, *shape, *strides, *box, nan).ljust(128, b"\0")[:128]
+
+    def is_address(self, word: int) -> bool:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton has no build for this system")
+def test_a_tensor_descriptor_is_a_map_at_the_tensors_place_with_its_sizes_and_strides() -> None:
+    from kernellab.verifier.seal.triton import _Launches
+
+    x = torch.randn(96, 64, dtype=torch.bfloat16)
+    launches = _Launches.__new__(_Launches)
+    launches.recorder, launches.driver = Recorder((x,), "cpu"), Maps()  # type: ignore[assignment]
+    meta = {"swizzle": 3, "elem_size": 2, "elem_type": 10, "block_size": [32, 64], "fp4_padded": False}
+    descriptor = SimpleNamespace(base=x[8:], shape=[88, 64], strides=[64, 1], padding="zero")
+    signature = {"x": "tensordesc<bf16[32, 64],L>", "n": "i32", "B": "constexpr"}
+    kernel = SimpleNamespace(src=SimpleNamespace(signature=signature), metadata=SimpleNamespace(tensordesc_meta=[meta]))
+    described, *extents, n = launches._arguments(kernel, (descriptor, 7, 32))
+
+    assert not launches.recorder.reason
+    assert described.pointers == (Relocation(at=0, place=Place(buffer=0, offset=8 * 64 * 2)),)
+    rest = struct.unpack_from("<7I", bytes.fromhex(described.data), 8)
+    assert rest == (9, 3, 88, 64, 128, 32, 64) and len(described.data) == 2 * 128
+    assert [a.data for a in extents] == [
+        struct.pack(f, v).hex() for f, v in (("<i", 88), ("<i", 64), ("<q", 64), ("<q", 1))
+    ]
+    assert n.data == struct.pack("<i", 7).hex()
+
+    kernel.metadata.tensordesc_meta = None
+    launches._arguments(kernel, (descriptor, 7, 32))
+    assert "tensor descriptor" in launches.recorder.reason

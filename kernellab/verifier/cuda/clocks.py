@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
+from kernellab.errors import counted
 from kernellab.verifier.protocol.rules import DEVICE
 
 Clock = Literal["judge", "device", "events"]
@@ -93,10 +94,8 @@ def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[Clock,
     """
     for r in readings:
         if not r.resolved:
-            why = (
-                f"{r.calls} calls of {r.name} take {r.judge * r.calls * 1e6:.0f} us beside a handshake that varies by "
-                f"{r.spread * 1e6:.0f} us"
-            )
+            takes = f"{counted(r.calls, 'call')} of {r.name} {'takes' if r.calls == 1 else 'take'}"
+            why = f"{takes} {r.judge * r.calls * 1e6:.0f} us beside a handshake that varies by {r.spread * 1e6:.0f} us"
         elif r.short:
             assert r.device is not None
             why = (

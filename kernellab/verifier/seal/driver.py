@@ -13,6 +13,10 @@ _PREFER_SHARED = 1
 _CLUSTER, _COOPERATIVE, _SPREAD, _OVERLAPPING = 4, 2, 5, 6
 #: a kernel may use more shared memory than this only when told so
 _DEFAULT_SHARED = 48 * 1024
+#: a CUtensorMap's bytes, and to how many its address must be a multiple
+_MAP_BYTES, _MAP_ALIGNED = 128, 64
+#: CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+_NOT_INTERLEAVED, _PROMOTED = 0, 2
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -88,6 +92,29 @@ class Driver:
         config.attributes, config.count = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)), len(wanted)
         config.keep = attributes
         return config
+
+    def tensor_map(
+        self, address: int, kind: int, swizzle: int, shape: Sequence[int], strides: Sequence[int], box: Sequence[int],
+        nan: bool,
+    ) -> bytes:  # fmt: skip
+        """The copy engine's map (CUtensorMap) of a tensor of device memory, read in boxes.
+
+        Args:
+            kind, swizzle: CUtensorMapDataType and CUtensorMapSwizzle.
+            shape, box: in elements, the last dimension first in memory.
+            strides: in bytes, of all dimensions but the last.
+            nan: are elements outside the tensor read as NaN? Else as 0.
+        """
+        rank = len(shape)
+        sizes, steps = (ctypes.c_uint64 * rank)(*reversed(shape)), (ctypes.c_uint64 * rank)(*reversed(strides))
+        boxes, ones = (ctypes.c_uint32 * rank)(*reversed(box)), (ctypes.c_uint32 * rank)(*[1] * rank)
+        memory = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNED)
+        at = -(-ctypes.addressof(memory) // _MAP_ALIGNED) * _MAP_ALIGNED
+        self.do(
+            "cuTensorMapEncodeTiled", ctypes.c_void_p(at), kind, rank, ctypes.c_void_p(address), sizes, steps, boxes,
+            ones, _NOT_INTERLEAVED, swizzle, _PROMOTED, int(nan),
+        )  # fmt: skip
+        return ctypes.string_at(at, _MAP_BYTES)
 
     def is_address(self, word: int) -> bool:
         """Is it an address of memory that CUDA knows?"""

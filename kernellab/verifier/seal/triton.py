@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernellab.verifier.seal.bundle import Argument, Launch, Relocation
@@ -95,7 +95,40 @@ class _Launches:
         types = list(kernel.src.signature.values())
         if len(args) != len(types):  # older ones are called without the constants
             types = [t for t in types if t != "constexpr"]
-        return [self._argument(kind, value) for kind, value in _flat(types, args)]
+        maps = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
+        found: list[Argument] = []
+        for kind, value in _flat(types, args):
+            if kind.startswith("tensordesc"):
+                found += self._descriptor(value, next(maps, None))
+            else:
+                found.append(self._argument(kind, value))
+        return found
+
+    def _descriptor(self, value: Any, meta: Mapping[str, Any] | None) -> list[Argument]:
+        """The parameters that Triton makes of a tensor descriptor: the copy engine's map, sizes (i32), strides (i64).
+
+        ``meta`` is what Triton compiled for it; None where the kernel takes the descriptor apart.
+        """
+        if meta is None or meta.get("is_im2col"):
+            self.recorder.refuse("it passes a tensor descriptor that is not the copy engine's map of tiles")
+            return []
+        from triton.backends.nvidia import driver as nvidia  # type: ignore[import-untyped]
+
+        shape, strides, item = list(value.shape), list(value.strides), meta["elem_size"]
+        kind = nvidia.TMA_DTYPE_DEVICE_TO_HOST[meta["elem_type"]]
+        if getattr(value, "round_f32_to_tf32", False):
+            kind = nvidia.TMA_TF32
+        packed = [*shape[:-1], 2 * shape[-1]] if meta["fp4_padded"] else shape
+        data = self.driver.tensor_map(
+            value.base.data_ptr(), kind, meta["swizzle"], packed, [item * s for s in strides[:-1]], meta["block_size"],
+            value.padding == "nan",
+        )  # fmt: skip
+        # its first eight bytes are the tensor's address: elsewhere two records of a call would differ
+        return [
+            self.recorder.argument(data, self.driver.is_address),
+            *(Argument(data=struct.pack("<i", n).hex()) for n in shape),
+            *(Argument(data=struct.pack("<q", s).hex()) for s in strides),
+        ]
 
     def _argument(self, kind: str, value: Any) -> Argument:
         if kind.startswith("*"):
