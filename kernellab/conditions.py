@@ -223,7 +223,8 @@ class DrawnLimit(_Condition):
     """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong.
 
     ``argument`` is "" where they are those of several; ``values`` says which they are. Of integers beyond the range
-    of the task's own, ``low`` and ``high`` are the ends of that range, for which it is right.
+    of the task's own, ``low`` and ``high`` are the ends of that range, for which it is right. ``built_in``: the task's
+    own inputs always have one value there, and the kernel is right for that alone.
     """
 
     kind: Literal["drawn"] = "drawn"
@@ -231,6 +232,7 @@ class DrawnLimit(_Condition):
     values: str
     low: int | None = None
     high: int | None = None
+    built_in: bool = False
 
     @property
     def label(self) -> str:

@@ -43,12 +43,20 @@ class VerifiedKernel:
         """The shape class of the runtime (``runtime/guards.py``), with its files in ``folder``.
 
         Raises:
-            KernellabError: it holds its own parameters, so that it is no function of its arguments.
+            KernellabError: it holds its own parameters, or an argument's values, so that it is no function of its
+                arguments.
         """
         if self.verdict.marked("constructor-parameters"):
             raise KernellabError(
                 f"{self.name}'s kernel is right with the parameters of its constructor only, and cannot be exported.",
                 "Let it read the parameters that it is given, and verify it again.",
+            )
+        built_in = [c for c in of(self.verdict.conditions, DrawnLimit) if c.built_in]
+        if built_in:
+            raise KernellabError(
+                f"{self.name}'s kernel is right for the task's own values of {built_in[0].argument} only, and cannot be "
+                "exported.",
+                f"Let it read {built_in[0].argument}, and verify it again.",
             )
         return {
             "folder": folder,

@@ -270,6 +270,13 @@ def test_what_a_verdict_says_becomes_guards(cpp: VerifiedKernel) -> None:
         replace(cpp, verdict=own).facts("k")
 
 
+def test_a_kernel_with_an_arguments_values_built_in_is_not_exported(cpp: VerifiedKernel) -> None:
+    limit = DrawnLimit(argument="index", values="index as drawn only", built_in=True)
+    verdict = cpp.verdict.model_copy(update={"conditions": (limit,)})
+    with pytest.raises(KernellabError, match="own values of index only"):
+        replace(cpp, verdict=verdict).facts("k")
+
+
 def test_integers_and_shared_memory_that_were_wrong_are_guarded(cpp: VerifiedKernel) -> None:
     text = (
         "import torch\ndef reference(i, j):\n    return i + j\n"

@@ -49,7 +49,8 @@ def drawn(stages: Stages, survey: Survey) -> str:
 def condition(findings: Findings, one: Drawn) -> None:
     """Adds the condition of the verdict that a wrong answer to ``one`` is."""
     low, high = one.right or (None, None)
-    findings.add(DrawnLimit(argument=one.argument, values=one.condition, low=low, high=high))
+    built_in = one.grade is Grade.IGNORED
+    findings.add(DrawnLimit(argument=one.argument, values=one.condition, low=low, high=high, built_in=built_in))
 
 
 def fixed_sizes(stages: Stages) -> None:
