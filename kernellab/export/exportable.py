@@ -51,12 +51,11 @@ class VerifiedKernel:
                 f"{self.name}'s kernel is right with the parameters of its constructor only, and cannot be exported.",
                 "Let it read the parameters that it is given, and verify it again.",
             )
-        built_in = [c for c in of(self.verdict.conditions, DrawnLimit) if c.built_in]
+        built_in = [c.argument for c in of(self.verdict.conditions, DrawnLimit) if c.built_in]
         if built_in:
             raise KernellabError(
-                f"{self.name}'s kernel is right for the task's own values of {built_in[0].argument} only, and cannot be "
-                "exported.",
-                f"Let it read {built_in[0].argument}, and verify it again.",
+                f"{self.name}'s kernel is right for the task's own values of {built_in[0]} only, and is not exported.",
+                f"Let it read {built_in[0]}, and verify it again.",
             )
         return {
             "folder": folder,
