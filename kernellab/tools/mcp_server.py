@@ -72,7 +72,8 @@ class Handlers:
             cancel.set()
             raise
         except KernellabError as error:
-            return {"content": [_text(f"{error.message}\n-> {error.remedy}".rstrip("\n->"))], "isError": True}
+            words = "\n-> ".join(filter(None, (error.message, error.remedy)))
+            return {"content": [_text(words)], "isError": True}
         except Exception as error:  # the server outlives a fault of one tool
             return {"content": [_text(f"{name} failed: {type(error).__name__}: {error}")], "isError": True}
         plain = result.model_dump(mode="json")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernellab.errors import KernellabError, SessionError
-from kernellab.notebook.board.body import Body, words
+from kernellab.notebook.board.body import Body, named, words
 from kernellab.notebook.views.at_turn import source_at
 from kernellab.notebook.views.head import open_card
 from kernellab.records import Role
@@ -30,11 +30,7 @@ def carry_out(desk: Desk, body: Body) -> str:
     Raises:
         KernellabError: it is not understood, or the session's state does not allow it; nothing was done then.
     """
-    name = body.get("action")
-    act = _ACTS.get(name) if isinstance(name, str) else None
-    if act is None:
-        raise KernellabError(f"The page sent the unknown command {name!r}.", "Reload the page.")
-    return act(desk, body) or ""
+    return named(_ACTS, body, "action", "command")(desk, body) or ""
 
 
 def _step(desk: Desk, body: Body) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.errors import KernellabError, SessionError
-from kernellab.notebook.board.body import Body, number, words
+from kernellab.errors import SessionError
+from kernellab.notebook.board.body import Body, named, number, words
 from kernellab.notebook.language.check import checked
 from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
@@ -54,11 +54,7 @@ def answer(window: Window, body: Body) -> Any:
     Raises:
         KernellabError: it is not understood, or there is no answer; the sentence says why.
     """
-    name = body.get("ask")
-    ask = _ASKS.get(name) if isinstance(name, str) else None
-    if ask is None:
-        raise KernellabError(f"The page sent the unknown request {name!r}.", "Reload the page.")
-    return ask(window, body)
+    return named(_ASKS, body, "ask", "request")(window, body)
 
 
 def _check(window: Window, body: Body) -> Checked:

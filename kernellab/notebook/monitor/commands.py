@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernellab.errors import EvolveError, KernellabError, counted
+from kernellab.errors import EvolveError, counted
 from kernellab.evolve.run import Run
-from kernellab.notebook.board.body import Body, number, words
+from kernellab.notebook.board.body import Body, named, number, words
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,7 @@ def carry_out(desk: Desk, body: Body) -> str:
     Raises:
         KernellabError: it is not understood, or the run's state does not allow it; nothing was done then.
     """
-    name = body.get("action")
-    act = ACTS.get(name) if isinstance(name, str) else None
-    if act is None:
-        raise KernellabError(f"The page sent the unknown command {name!r}.", "Reload the page.")
-    return act(desk, body) or ""
+    return named(ACTS, body, "action", "command")(desk, body) or ""
 
 
 def _pause(desk: Desk, body: Body) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernellab.errors import KernellabError
 from kernellab.evolve.report import page
-from kernellab.notebook.board.body import Body, number, words
+from kernellab.notebook.board.body import Body, named, number, words
 from kernellab.notebook.monitor.detail import candidate, comparison
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import Candidate, Checked, Comparison, Rows
@@ -23,11 +22,7 @@ def answer(follower: Follower, body: Body) -> Any:
     Raises:
         KernellabError: it is not understood, or there is no answer; the sentence says why.
     """
-    name = body.get("ask")
-    ask = ASKS.get(name) if isinstance(name, str) else None
-    if ask is None:
-        raise KernellabError(f"The page sent the unknown request {name!r}.", "Reload the page.")
-    return ask(follower, body)
+    return named(ASKS, body, "ask", "request")(follower, body)
 
 
 def _rows(follower: Follower, body: Body) -> Rows:

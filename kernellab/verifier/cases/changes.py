@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernellab.task.dtypes import is_float8, scaled
+from kernellab.task.dtypes import scaled
 
 if TYPE_CHECKING:
     import torch
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     """``args`` after a change: ``("element", argument, flat index, value)``, ``("permuted", arguments, seed)`` along
     the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
-    argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed, low,
-    high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("special", -1, value)`` in the middle of every float
-    tensor."""
+    argument, value)``, ``("elements", argument, ((flat index, value), ...))``, or ``("pattern", argument, name, seed,
+    low, high)`` (:mod:`kernellab.verifier.cases.patterns`)."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -38,11 +37,6 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
         out[where] = patterned(args[where], *change[2:])
     elif kind == "scalar":
         out[where] = change[2]
-    elif kind == "special":
-        for position, value in enumerate(args):
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() and not is_float8(value):
-                out[position] = value.clone()
-                out[position].reshape(-1)[value.numel() // 2] = change[2]
     elif kind == "permuted":
         order = row_order(args[where[0]].shape[0], change[2])
         for position in where:
