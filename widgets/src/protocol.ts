@@ -32,6 +32,8 @@ export interface Head {
   /** what the running verification does: "correct: case 7 of 14; about 4 s left", "" while none runs */
   doing: string;
   current: string | null;
+  /** the turn that follows when the person goes on, null while one runs and once nothing follows */
+  next: NextTurn | null;
   approval: string;
   roles: Record<string, string>;
   role_choices: Record<string, string[]>;
@@ -48,6 +50,14 @@ export interface Head {
   sol_ms: number | null;
   /** how the best kernel is called from a cell, "" while there is none */
   call: string;
+}
+
+/** Who acts next: "Next: Coder (rules), about 1 s, no tokens". The role is "" where the session ends. */
+export interface NextTurn {
+  role: string;
+  player: string;
+  cost: string;
+  text: string;
 }
 
 export interface Figure {
@@ -824,6 +834,7 @@ export const EMPTY: Traits = {
     message: "",
     doing: "",
     current: null,
+    next: null,
     approval: "",
     roles: {},
     role_choices: {},
