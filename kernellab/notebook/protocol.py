@@ -48,7 +48,7 @@ class Head(TypedDict):
     reason: str
     #: the last decision that could not be carried out
     message: str
-    #: what the running verification does: "correct: case 7 of 14; about 4 s left", "" while none runs
+    #: what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed
     doing: str
     current: str | None
     #: the turn that follows when the person goes on, None while one runs and once nothing follows

@@ -127,7 +127,6 @@ def test_pins_that_no_schedule_keeps_are_named_by_the_line_of_the_sketch() -> No
     assert "Unpin it in the Sketch panel" in str(refused.value.remedy)
 
 
-
 def test_an_operator_alone_without_a_rule_is_named_with_its_line() -> None:
     """Beside other work it would be a call of the library; alone it leaves nothing to design."""
     body = "    return torch.special.zeta(x, x)\n"

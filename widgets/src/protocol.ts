@@ -29,7 +29,7 @@ export interface Head {
   reason: string;
   /** the last decision that could not be carried out */
   message: string;
-  /** what the running verification does: "correct: case 7 of 14; about 4 s left", "" while none runs */
+  /** what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed */
   doing: string;
   current: string | null;
   /** the turn that follows when the person goes on, null while one runs and once nothing follows */

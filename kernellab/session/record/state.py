@@ -282,13 +282,16 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
 def _compared(turn: Turn, event: Compared) -> Turn:
     if turn.verdict is None:
         return turn
-    time, comparisons = pooled(turn.verdict, event.timing, event.comparisons)
+    verdict = turn.verdict
+    held = {c.baseline for c in verdict.comparisons}
     figures = {
-        "time": time,
-        "comparisons": list(comparisons),
-        "conditions": joined(turn.verdict.conditions, event.conditions),
+        # the first figure stays what it was when the session told it
+        "time": verdict.time or event.timing,
+        "comparisons": [*verdict.comparisons, *(c for c in event.comparisons if c.baseline not in held)],
+        "timed_again": pooled(verdict.timed_again, [c for c in event.comparisons if c.baseline in held]),
+        "conditions": joined(verdict.conditions, event.conditions),
     }
-    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+    return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
 
 
 def breaches(gate: GateResult) -> list[Diagnostic]:
