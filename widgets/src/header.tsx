@@ -44,13 +44,7 @@ function Status({ view, head }: { view: View; head: Head }) {
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
   const doing =
-    link !== "ready"
-      ? ""
-      : !running
-        ? head.doing
-        : head.doing
-          ? `verifying, ${head.doing}`
-          : `${running.role} at work`;
+    link !== "ready" ? "" : !running ? head.doing : head.doing ? `verifying, ${head.doing}` : `${running.role} at work`;
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
       <span class="kl-lamp" aria-hidden="true" />
