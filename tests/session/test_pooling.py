@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.records import NO_BOUND, Comparison, Stage, Timing, Verdict
+from kernellab.notebook.views.candidates import rows_of
+from kernellab.records import NO_BOUND, Comparison, Source, Stage, Timing, Verdict
+from kernellab.session.compare import compare_candidates
 from kernellab.session.record.pooling import pooled
-from kernellab.session.record.records import Compared, Created, Event, Turn, TurnEnded
+from kernellab.session.record.records import Compared, Created, Event, Paired, Turn, TurnEnded
 from kernellab.session.record.state import fold
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=10)
@@ -98,3 +100,37 @@ def test_a_bound_that_a_baseline_or_another_kernel_passes_is_believed_of_no_kern
         assert found is not None
         assert [turn.verdict.bound_text for turn in found.turns.values() if turn.verdict] == texts
         assert "least_ms" not in found.turns["t1"].model_dump_json()
+
+
+def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
+    def wrote(number: int) -> list[Event]:
+        source = Source(dsl="cpp", files={"kernel.cpp": f"// {number}\n"})
+        candidate = {"id": f"c{number}", "source": source}
+        coded = {"role": "coder", "author": "rules", "state": "done", "candidate": candidate}
+            "role": "coder",
+            "author": "rules",
+            "state": "done",
+            "candidate": {"id": f"c{number}", "source": source},
+        }
+        coder = Turn.model_validate({"id": f"t{number}", "number": number, "parent": None, **coded})
+        judged = Turn.model_validate(
+            {"id": f"t{number + 1}", "number": number + 1, "parent": f"t{number}", "role": "verifier",
+             "author": "rules", "state": "done"}
+        ).model_copy(update={"verdict": verdict(time=TIME, comparisons=[eager(2.0, 1.0, 4.0)])})  # fmt: skip
+        return [TurnEnded(turn=coder), TurnEnded(turn=judged)]
+
+    events = [Created(name="norm", text="", key="k", dsl="cpp"), *wrote(1), *wrote(3), *wrote(5)]
+    ratios = [Comparison(baseline=f"turn {n}", baseline_time=TIME, speedup=s, low=s - 0.01, high=s + 0.01)
+              for n, s in ((3, 0.8), (5, 1.25))]  # fmt: skip
+    before, now = fold("s", events), fold("s", [*events, Paired(turns=("t1", "t3", "t5"), comparisons=tuple(ratios))])
+    assert before is not None and now is not None
+    assert "not significant" in compare_candidates(before, "t1", "t3")["text"]
+    third = compare_candidates(now, "t1", "t3")
+    assert third["ratio"] == pytest.approx(1.25) and third["distinguishable"]
+    assert "timed in one run" in third["text"]
+    fifth = compare_candidates(now, "t5", "t3")
+    assert fifth["ratio"] == pytest.approx(1.25 / 0.8)
+    assert fifth["low"] < fifth["ratio"] < fifth["high"]
+    notes = [row["note"] for row in rows_of(now)]
+    assert notes[1].startswith("fastest of one run")
+    assert notes[0].startswith("0.80x the fastest of one run")

@@ -23,7 +23,6 @@ export function Header({ view }: { view: View }) {
         {head.ledger && <Ledger ledger={head.ledger} />}
         {head.call && (
           <Button
-            quiet
             action="take"
             pressed={taking}
             title="Call it, export it, download the figures"

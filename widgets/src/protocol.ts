@@ -671,6 +671,12 @@ export interface Judge {
   pinned: boolean;
 }
 
+/** Two to eight verified candidates, by their turns, timed in one run. */
+export interface TimeAgain {
+  action: "time_again";
+  turns: string[];
+}
+
 /** A kernel cannot put a cell into the notebook by itself; the note says how it gets there. Copy it as well. */
 export interface Insert {
   action: "insert";
@@ -695,6 +701,7 @@ export type Act =
   | Remember
   | Forget
   | Judge
+  | TimeAgain
   | Insert;
 
 /** A check that a newer one has overtaken is answered by the error "superseded". */

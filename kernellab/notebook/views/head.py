@@ -57,7 +57,7 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}) or ("timing against torch.compile" if comparing else ""),
+        "doing": doing(state, stages or {}) or ("timing again in one run" if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,

@@ -33,6 +33,7 @@ from kernellab.session.record.records import (
     HeadMoved,
     NoteAdded,
     NoteRemoved,
+    Paired,
     Question,
     QuestionKind,
     RoleSet,
@@ -67,6 +68,8 @@ class State:
     unattended: int = 0
     #: what models were asked and answered, by turn
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+    #: kernels that were timed in one run, oldest first
+    paired: tuple[Paired, ...] = ()
     #: what its verdicts tell of the task's bound, by chip
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
@@ -240,6 +243,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return _judged(state, turn)
         case Compared():
             return _judged(state, _compared(state.turns[event.turn], event), again=True)
+        case Paired():
+            return replace(state, paired=(*state.paired, event))
         case Exchanged(turn=asked, exchange=exchange):
             return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
         case HeadMoved(to=to):
