@@ -107,11 +107,6 @@ def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
         source = Source(dsl="cpp", files={"kernel.cpp": f"// {number}\n"})
         candidate = {"id": f"c{number}", "source": source}
         coded = {"role": "coder", "author": "rules", "state": "done", "candidate": candidate}
-            "role": "coder",
-            "author": "rules",
-            "state": "done",
-            "candidate": {"id": f"c{number}", "source": source},
-        }
         coder = Turn.model_validate({"id": f"t{number}", "number": number, "parent": None, **coded})
         judged = Turn.model_validate(
             {"id": f"t{number + 1}", "number": number + 1, "parent": f"t{number}", "role": "verifier",
