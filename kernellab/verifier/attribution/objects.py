@@ -164,7 +164,7 @@ def copied_from(code: Sequence[bytes]) -> str:
 
 @lru_cache(maxsize=1)
 def _computing() -> tuple[str, ...]:
-    """The packages' and the system's largest objects that compute, small ones first: libraries, and NumPy's and SciPy's own modules."""
+    """The largest objects of packages and system that compute, small ones first: libraries, NumPy's and SciPy's own."""
     places = [(root, p) for root in _packages() for p in ("*/lib*.so*", "*/lib/lib*.so*")]
     places += [(root, p) for root in ("/usr/lib", "/usr/lib64") for p in ("lib*.so.*", "*/lib*.so.*")]
     found = [path for root, pattern in places for path in Path(root).glob(pattern)]

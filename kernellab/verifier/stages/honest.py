@@ -130,10 +130,9 @@ def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) ->
     """Refuses work in code of which nothing tells whose it is, whatever else is allowed."""
     if counts.strange:
         names = ", ".join(name for name, _ in counts.strangers)
-        what = (
-            f"{counts.strange:.0%} of {counts.all} samples{where} are in code that is neither the candidate's nor known"
-        )
-        raise stages.refused(case, "unknown-code", f"{what} ({names})")
+        share = f"{counts.strange:.0%} of {counts.all} samples{where}"
+        what = f"{share} are in code that is neither the candidate's nor known ({names})"
+        raise stages.refused(case, "unknown-code", what)
 
 
 def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
