@@ -34,11 +34,13 @@ _SYSTEM = re.compile(
 #: what the system's loader, compilers and the interpreter run on; any other object of the system is a library
 _RUNTIME = re.compile(
     r"^(?:ld-|ld\.so|lib(?:c|m|mvec|dl|rt|pthread|util|resolv|nss_\w+|gcc_s|stdc\+\+|c\+\+|c\+\+abi|gomp|omp|iomp5|"
-    r"atomic|quadmath|unwind|ffi|tbb|tbbmalloc|cuda|nvidia-\w+|clang\w*|gccjit|tcc)[-.]|libLLVM|libpython)"
+    r"atomic|quadmath|unwind|ffi|tbb|tbbmalloc|cuda|nvidia-\w+|clang\w*|gccjit|tcc|crypto)[-.]|libLLVM|libpython)"
 )
-#: the interpreter's program, and those of its modules that only bind
+#: the interpreter's program, and those of its modules that only bind, or give a digest, which is no result
 _INTERPRETER = re.compile(r"^(?:libpython|python)\d*[\d.]*(?:\.so[\d.]*)?$")
-_MODULES = re.compile(r"/lib-dynload/(?!(?:_ctypes|_struct|math|fcntl|select|mmap|_posix\w+|_queue|_contextvars)\.)")
+_MODULES = re.compile(
+    r"/lib-dynload/(?!(?:_ctypes|_struct|math|fcntl|select|mmap|_posix\w+|_queue|_contextvars|_blake2|_sha\w+|_md5|_hashlib)\.)"
+)
 #: functions that allocate, fill, cast or move, by the whole of their names: a word in one says nothing (masked_fill)
 _MOVES = re.compile(
     r"(?<![a-z_])(?:(?:direct_|float_bfloat16_|reduced_float_|bfloat16_float_)?copy_kernel|copy_impl|copy_same_dtype|"
@@ -101,7 +103,7 @@ def computes(path: str) -> bool:
     """Is a file an object of a library that computes?"""
     name = os.path.basename(path)
     if _in_packages(path):
-        return not _BINDINGS.search(name)
+        return not _BINDINGS.search("/".join(path.split("/")[-2:]))
     if "/lib-dynload/" in path:
         return bool(_MODULES.search(path))
     return _installed(path) and not _RUNTIME.match(name)
