@@ -148,6 +148,7 @@ class Stages:
                 self.context.findings.add(Mark(kind="unsandboxed"))
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
             worker.written = self.written
+            worker.makes_code = get_adapter(source.dsl).makes_code
             write_files(worker.scratch / "src", source.files)
             worker.begin_build(self._build_message(source))
             began = time.monotonic()

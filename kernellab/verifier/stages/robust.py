@@ -71,10 +71,10 @@ def untouched(stages: Stages, case: Case) -> None:
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
-    ranges = stages.worker.input_ranges()
+    ranges, doubled = stages.worker.input_ranges(), stages.worker.doubled(call.outputs)
     forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
-        if output.overlaps and not overlaps(*forms[i]):
+        if i in doubled or (output.overlaps and not overlaps(*forms[i])):
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
         if isinstance(output, Written):
             continue
