@@ -222,16 +222,19 @@ class SpecialValues(_Condition):
 class DrawnLimit(_Condition):
     """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong.
 
-    ``argument`` is "" where they are those of several; ``values`` says which they are. Of integers beyond the range
-    of the task's own, ``low`` and ``high`` are the ends of that range, for which it is right. ``built_in``: the task's
-    own inputs always have one value there, and the kernel is right for that alone.
+    ``argument`` is "" where they are those of several; ``values`` says which they are. ``low`` and ``high`` are the ends
+    of the range for which it is right, where it is wrong beyond that; ``least`` is the smallest magnitude other than
+    zero for which it is right. ``not_nan``: it is wrong for a NaN. ``built_in``: the task's own inputs always have one
+    value there, and the kernel is right for that alone.
     """
 
     kind: Literal["drawn"] = "drawn"
     argument: str = ""
     values: str
-    low: int | None = None
-    high: int | None = None
+    low: int | float | None = None
+    high: int | float | None = None
+    least: float | None = None
+    not_nan: bool = False
     built_in: bool = False
 
     @property

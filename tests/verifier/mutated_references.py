@@ -1,6 +1,6 @@
 """Built-in references with one place changed, shown to the judge: ``python -m tests.verifier.mutated_references``.
 
-    [--count 60] [--seed 1] [--skip N] [--rank] [--only PATTERN] [--seconds 900] [--json FILE]
+    [--count 60] [--each 1] [--seed 1] [--skip N] [--rank] [--only PATTERN] [--seconds 900] [--json FILE]
 
 Each mutant is a plain bug that people write: a comparison turned round, a special case left out, a narrower type, a
 term dropped, a maximum that forgets NaN or begins at -FLT_MAX, ties broken otherwise, truncated division. It runs in
@@ -167,8 +167,8 @@ def _is_kept(node: ast.stmt) -> bool:
     )
 
 
-def chosen(count: int, seed: int, only: str = "") -> Iterator[tuple[Task, str, str]]:
-    """Mutants of as many references as there are, in turn, each reference's drawn at random."""
+def chosen(count: int, seed: int, only: str = "", each: int = 1) -> Iterator[tuple[Task, str, str]]:
+    """Mutants of ``count`` references in turn, at most ``each`` of one, drawn at random."""
     draw = random.Random(seed)
     files = sorted(BUILTIN.glob("*/*.py"))
     draw.shuffle(files)
@@ -187,7 +187,8 @@ def chosen(count: int, seed: int, only: str = "") -> Iterator[tuple[Task, str, s
             continue
         if found:
             given += 1
-            yield (task, *draw.choice(found))
+            for change, text in draw.sample(found, min(each, len(found))):
+                yield task, change, text
 
 
 def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -> Fate:
@@ -211,9 +212,10 @@ def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60, help="references, each with one mutant")
+    parser.add_argument("--count", type=int, default=60, help="references")
+    parser.add_argument("--each", type=int, default=1, help="mutants of one reference, at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skip", type=int, default=0, help="of these references, leave out so many")
+    parser.add_argument("--skip", type=int, default=0, help="of these mutants, leave out so many")
     parser.add_argument("--only", default="", help="references whose path contains it")
     parser.add_argument("--rank", action="store_true")
     parser.add_argument("--seconds", type=float, default=1800.0, help="begin none after so many seconds")
@@ -222,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = time.monotonic() + options.seconds
     fates: list[Fate] = []
     with Verifier() as verifier:
-        for number, (task, change, text) in enumerate(chosen(options.count, options.seed, options.only)):
+        for number, (task, change, text) in enumerate(chosen(options.count, options.seed, options.only, options.each)):
             if number < options.skip:
                 continue
             if time.monotonic() > end:

@@ -80,9 +80,9 @@ TOLD = {
     "a square that overflows": (
         task_of("torch.hypot(x, torch.ones(()))", "x", ONE), "(x * x + 1).sqrt()", "large x not handled"
     ),
-    "NaN is the least": (ARGMAX, "torch.where(x.isnan(), -inf, x).argmax(-1)", "NaN not propagated"),
+    "NaN is the least": (ARGMAX, "torch.where(x.isnan(), -inf, x).argmax(-1)", "NaN in x not propagated"),
     "a maximum from the least float": (
-        MAX, "x.amax(-1).clamp_min(torch.finfo(torch.float32).min)", "-inf not propagated"
+        MAX, "x.amax(-1).clamp_min(torch.finfo(torch.float32).min)", "-inf in x not propagated"
     ),
     "negative places": (GATHER, "x[i.clamp(min=0)]", "i in 0..23 only"),
     "a sum in 32 bits": (INTEGERS, "x.sum(-1, dtype=torch.int32).long()", "x in 0..99 only"),

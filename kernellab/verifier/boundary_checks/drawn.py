@@ -48,9 +48,8 @@ def drawn(stages: Stages, survey: Survey) -> str:
 
 def condition(findings: Findings, one: Drawn) -> None:
     """Adds the condition of the verdict that a wrong answer to ``one`` is."""
-    low, high = one.right or (None, None)
     built_in = one.grade is Grade.IGNORED
-    findings.add(DrawnLimit(argument=one.argument, values=one.condition, low=low, high=high, built_in=built_in))
+    findings.add(one.right.model_copy(update={"argument": one.argument, "values": one.condition, "built_in": built_in}))
 
 
 def fixed_sizes(stages: Stages) -> None:

@@ -15,6 +15,7 @@ from enum import Enum
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import DrawnLimit
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import computable, finite, is_float8
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
+#: a condition that says nothing of other values
+_ANY = DrawnLimit(values="")
+
+
 class Grade(str, Enum):
     """What a wrong answer to a drawn input is."""
 
@@ -48,14 +53,14 @@ class Grade(str, Enum):
 @dataclass(frozen=True)
 class Drawn:
     """A case, what a wrong answer to it is, and the condition in words; ``beyond``: the values lie outside what the
-    task's own inputs draw, so that a ``DOMAIN`` may exclude them; ``right``: the range of those, of integers."""
+    task's own inputs draw, so that a ``DOMAIN`` may exclude them; ``right``: for what the kernel is then right."""
 
     case: Case
     argument: str
     grade: Grade
     condition: str
     beyond: bool = False
-    right: tuple[int, int] | None = None
+    right: DrawnLimit = _ANY
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class _Proposal:
     beyond: bool = False
     #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
     purpose: str | None = None
-    #: the range of the task's own integers, where it lies beyond that
-    right: tuple[int, int] | None = None
+    #: what the kernel is right for where it is wrong here
+    right: DrawnLimit = _ANY
 
 
 class Survey:
@@ -333,21 +338,26 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
             yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
     if domain not in (None, "real"):
         return
-    for kind in ("NaN", "inf", "-inf"):
-        yield _Proposal(
-            _pattern(position, kind, 0, 0), Grade.CONDITION, f"{kind} not propagated", True, True,
-            purpose=kind if kind == "NaN" else "inf",
-        )  # fmt: skip
     info = torch.finfo(value.dtype)
+    specials = {
+        "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
+        "-inf": DrawnLimit(values="", low=info.min),
+    }  # fmt: skip
+    for kind, right in specials.items():
+        yield _Proposal(
+            _pattern(position, kind, 0, 0), Grade.CONDITION, f"{kind} in {name} not propagated", True, True,
+            purpose=kind if kind == "NaN" else "inf", right=right,
+        )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0
     huge, tiny = info.max / 64 / max(rms, 1e-30), info.tiny * 64 / max(rms, 1e-30)
-    yield _Proposal(
-        _pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, f"large {name} not handled", True, True
-    )
-    yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, f"large {name} not handled", True, True)
-    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, f"tiny {name} not handled", False, True)
+    large, small = f"large {name} not handled", f"tiny {name} not handled"
+    inside, usual = DrawnLimit(values="", low=low, high=high), DrawnLimit(values="", least=rms * DRAWN.usual)
+    of_all = inside.model_copy(update={"least": usual.least})
+    yield _Proposal(_pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, large, True, True, right=inside)
+    yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, large, True, True, right=inside)
+    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, False, True, right=usual)
     ends = (info.smallest_normal, info.max / 4)
-    yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, f"large {name} not handled", False, True)
+    yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
 
 
 def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[_Proposal]:
@@ -380,7 +390,7 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
     for kind, low, high, always in patterns:
         yield _Proposal(
             _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
-            right=(at.low, at.high),
+            right=DrawnLimit(values="", low=at.low, high=at.high),
         )  # fmt: skip
 
 
