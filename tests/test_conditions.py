@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import inf
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any, get_args
 

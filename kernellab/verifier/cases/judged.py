@@ -81,9 +81,12 @@ class Comparison:
         """What is wrong with the number, shapes and dtypes of ``outputs``."""
         return metadata([(tuple(o.shape), str(o.dtype).removeprefix("torch.")) for o in outputs], want)
 
-    def first_wrong(self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = ()) -> Wrong | None:
+    def first_wrong(
+        self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = (), counted: bool = True
+    ) -> Wrong | None:
         """The first of a case's ``outputs``, of the right number, shapes and dtypes, that breaks a rule. Those that
-        are, to the bit, what was found ``right`` for the same case are not compared again.
+        are, to the bit, what was found ``right`` for the same case are not compared again. :attr:`worst` is left as it
+        is unless ``counted``.
 
         With the reference at the declared dtype first: what is near enough to that needs no float64.
         """
@@ -94,7 +97,8 @@ class Comparison:
             wrong, error = self._judged(case, i, got)
             if wrong is not None:
                 return wrong
-            self.worst = max(self.worst, error)
+            if counted:
+                self.worst = max(self.worst, error)
         return None
 
     def _judged(self, case: Case, i: int, got: Tensor) -> tuple[Wrong | None, float]:
