@@ -224,8 +224,8 @@ class DrawnLimit(_Condition):
 
     ``argument`` is "" where they are those of several; ``values`` says which they are. ``low`` and ``high`` are the
     ends of the range for which it is right, where it is wrong beyond that; ``least`` is the smallest magnitude other
-    than zero for which it is right. ``not_nan``: it is wrong for a NaN. ``built_in``: the task's own inputs always have one
-    value there, and the kernel is right for that alone.
+    than zero for which it is right. ``not_nan``: it is wrong for a NaN. ``built_in``: the task's own inputs always have
+    one value there, and the kernel is right for that alone.
     """
 
     kind: Literal["drawn"] = "drawn"

@@ -14,7 +14,7 @@ from kernellab.task.sample.inputs import Family
 from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.judged import Comparison
-from kernellab.verifier.cases.ranges import runs
+from kernellab.verifier.cases.ranges import is_safe, runs
 from kernellab.verifier.cases.survey import Survey
 
 from .kit import TARGET, Judge
@@ -300,6 +300,24 @@ def test_places_beyond_a_table_are_never_tried_on_a_device() -> None:
             pass
         assert survey.cases and survey.dropped
         assert float(torch.ones(3, device="cuda").sum()) == 3.0
+
+
+def test_floats_that_become_places_are_asked_of_the_reference_too() -> None:
+    task = task_of("t[(x * 8).long()]", "x, t", "torch.rand(8, 12), torch.randn(9)")
+    survey = Survey(cases.case(task, {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert survey._indexes() and survey.dropped
+    x, t = survey.base.args
+    on_device = (torch.full_like(x, 2.0, device="meta"), t)
+    assert is_safe(task, on_device, 0, indexes=False)
+    with pytest.raises(NotImplementedError):
+        # the values are asked of, which this device does not have
+        is_safe(task, on_device, 0, indexes=True)
+    clamped = Survey(cases.case(CLAMP, {}, Family.OWN))
+    for _ in clamped.make():
+        pass
+    assert not clamped._indexes()
 
 
 def test_integers_are_asked_of_the_reference_before_a_device_runs_it() -> None:

@@ -190,7 +190,7 @@ class Survey:
     def _try(self, proposal: _Proposal) -> None:
         case = self.base.with_change(proposal.change)
         try:
-            if not is_safe(self.task, case.args, proposal.change[1]):
+            if not is_safe(self.task, case.args, proposal.change[1], self._indexes()):
                 self.dropped += 1
                 return
             watch = self._watched(case.args) if self._watch is not None else None
@@ -208,6 +208,13 @@ class Survey:
         self._add(case, proposal, grade)
         if watch is not None:
             self._take(watch, grade)
+
+    def _indexes(self) -> bool:
+        """May floats become places? True where nothing is known of the reference's operations."""
+        from kernellab.verifier.boundary_checks.operations import INDEXED
+
+        watch = self._watch
+        return watch is None or (bool(INDEXED & watch.calls.keys()) and any(e.op == "_to_copy" for e in watch.edges))
 
     def _grade(self, proposal: _Proposal, new: frozenset[Edge]) -> Grade | None:
         """What a wrong answer is; None where the proposal is for an edge alone that it does not reach."""
