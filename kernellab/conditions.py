@@ -254,6 +254,20 @@ class FixedSizes(_Condition):
         return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
 
 
+class DrawnInPart(_Condition):
+    """Of the inputs drawn from what the task declares, ``tried`` fitted the time; ``untried`` did not."""
+
+    kind: Literal["drawn-in-part"] = "drawn-in-part"
+    _concern: ClassVar[Concern] = "measurement"
+    tried: int
+    untried: int
+
+    @property
+    def flag(self) -> str:
+        share = self.tried / max(self.tried + self.untried, 1)
+        return f"drawn inputs: {share:.0%} tried ({self.tried} of {self.tried + self.untried}), as many as fit the time"
+
+
 class OutputStrides(_Condition):
     """An output is not contiguous where the reference's is."""
 
@@ -500,7 +514,7 @@ class Stated(_Condition):
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
-        OutputStrides, LibraryShare, IdleKernel,
+        DrawnInPart, OutputStrides, LibraryShare, IdleKernel,
         CachedResult, LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock,
         LaunchBound, MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated,
     ],

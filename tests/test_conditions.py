@@ -22,6 +22,7 @@ from kernellab.conditions import (
     Condition,
     DisturbedCalls,
     Domain,
+    DrawnInPart,
     DrawnLimit,
     FixedSizes,
     IdleKernel,
@@ -86,7 +87,7 @@ NOTICED: list[Condition] = [
     *(Mark(kind=kind) for kind in get_args(MarkKind)
       if kind not in ("expanded-inputs-unsupported", "constructor-parameters")),
     SpecialValues(value="NaN"), DrawnLimit(argument="a", values="large a, k = 3 only"), OutputStrides(output=1),
-    FixedSizes(shapes=((32, 48),)), LibraryShare(share=0.25), LibraryShare(),
+    FixedSizes(shapes=((32, 48),)), DrawnInPart(tried=3, untried=9), LibraryShare(share=0.25), LibraryShare(),
     IdleKernel(kernel="a, k = 3 only"), CachedResult(kernel="pack"), LaunchesWhenTraced(kernels=("p", "q")),
     OwnShareUnseen(reason="no perf, here"),
     StaticFinding(rule="library", message="calls, a library", file="k.py", line=3),
@@ -248,7 +249,7 @@ ROUNDED = (Stated, StaticFinding, LaunchesWhenTraced)
 #: those that came after format 1
 LATER: list[Condition] = [
     c for c in (*LIMITS, *NOTICED)
-    if isinstance(c, (DrawnLimit, FixedSizes))
+    if isinstance(c, (DrawnLimit, FixedSizes, DrawnInPart))
     or (isinstance(c, Mark) and c.kind in ("tensor-given-twice", "below-cached-bytes", "below-arithmetic"))
 ]  # fmt: skip
 

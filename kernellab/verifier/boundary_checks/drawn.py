@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import FixedSizes
+from kernellab.conditions import DrawnInPart, FixedSizes
 from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
@@ -43,6 +43,8 @@ def drawn(stages: Stages, survey: Survey) -> str:
         untried=survey.untried,
     )  # fmt: skip
     stages.context.findings.coverage = found
+    if survey.untried:
+        stages.context.findings.add(DrawnInPart(tried=len(survey.cases), untried=survey.untried))
     return found.text
 
 
@@ -84,7 +86,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     if unlike is not None:
         wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
     else:
-        wrong = _first_wrong(stages, case, outputs)
+        wrong = _first_wrong(stages, case, outputs, one.exact)
     if wrong is None:
         return True
     if not _refuses(stages, one, base, outputs, wrong):
@@ -95,9 +97,12 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {found.signature}.", one), found)
 
 
-def _first_wrong(stages: Stages, case: Case, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mismatch] | None:
+def _first_wrong(
+    stages: Stages, case: Case, outputs: list[Tensor], exact: bool
+) -> tuple[int, Tensor | None, Mismatch] | None:
     # judged as a batch with rows at the edge of what formulas expect: roundings and ties may decide otherwise
-    wrong = stages.comparison.first_wrong(case.judged_as(Family.EDGES), outputs, counted=False)
+    case = case.judged_as(Family.EDGES)
+    wrong = stages.comparison.first_wrong(case.exact() if exact else case, outputs, counted=False)
     return None if wrong is None else (wrong.output, wrong.got, wrong.mismatch)
 
 
@@ -119,7 +124,9 @@ def _refuses(
 
 def _words(one: Drawn) -> str:
     change = one.case.change
-    what = change[2] if change[0] == "pattern" else "values at an edge of the reference"
+    what = {"pattern": change[2], "halves": "ties, with exact arithmetic"}.get(
+        change[0], "values at an edge of the reference"
+    )
     sizes = ", ".join(f"{k}={v}" for k, v in one.case.sizes)
     return f"{sizes + ', ' if sizes else ''}{one.argument}: {what}"
 

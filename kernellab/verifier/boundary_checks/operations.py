@@ -140,6 +140,8 @@ _INDEXED = {
 }  # fmt: skip
 
 INDEXED = frozenset(_INDEXED)
+#: operations that cut a float to a whole number
+ROUNDED = _ROUNDINGS | {"_to_copy", "floor_divide", "remainder"}
 
 
 def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan: bool = False) -> Distance:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -61,6 +62,8 @@ class Drawn:
     condition: str
     beyond: bool = False
     right: DrawnLimit = _ANY
+    #: is all its arithmetic exact, so that a right answer is the reference's whatever the order of its operations?
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ class Survey:
 
     def make(self) -> Iterator[None]:
         """Makes the cases, one at each step."""
+        from kernellab.verifier.boundary_checks.operations import ROUNDED
+
         # nothing of NumPy comes to torch's dispatcher
         watching = self.task.framework != "numpy"
         self._began = time.thread_time()
@@ -123,6 +128,8 @@ class Survey:
                 continue
             self._try(proposal)
         yield from self._solved()
+        if any(e.op in ROUNDED for e in self.edges):
+            self._add_exact()
         self._pause()
 
     def _affordable(self) -> int:
@@ -160,9 +167,7 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        # first what is tried whatever it reaches; otherwise in an order that no one knows
-        secrets.SystemRandom().shuffle(found)
-        return sorted(found, key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+        return _in_order(found)
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
         watch = self._watch
@@ -254,6 +259,25 @@ class Survey:
                 return False
         return True
 
+    def _add_exact(self) -> None:
+        """A case whose arithmetic is exact up to where the reference rounds: which way a tie goes is decided then."""
+        from kernellab.verifier.boundary_checks.watch import Exact
+
+        spans = self._float_bounds(32.0)
+        if not spans or any(low >= high for low, high in spans.values()):
+            return
+        largest = max(spans, key=lambda i: self.base.args[i].numel())
+        change = ("halves", largest, secrets.randbits(31), tuple((i, *span) for i, span in spans.items()))
+        case = self.base.with_change(change)
+        try:
+            with Exact() as exact:
+                self.task.module().results([a.double() if i in spans else a for i, a in enumerate(case.args)])
+            if exact.holds and self._is_sound(case):
+                name = self.task.args[largest].name
+                self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
+        except (KernellabError, RuntimeError):
+            self.dropped += 1
+
     def _watched(self, args: Sequence[Any]) -> Watch:
         from kernellab.verifier.boundary_checks.watch import watched
 
@@ -273,13 +297,7 @@ class Survey:
 
         if self._watch is None:
             return
-        bounds = {
-            i: _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, DRAWN.far)
-            for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
-            if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
-            and value.is_floating_point() and not is_float8(value)
-            and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
-        }  # fmt: skip
+        bounds = self._float_bounds(DRAWN.far)
         missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
         solver = Solver(self._run, self.base.args, self._watch, bounds, secrets.randbits(31))
         patches: dict[int, dict[int, Patch]] = {}
@@ -300,6 +318,16 @@ class Survey:
             if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solved:
                 self._try(self._of_elements(patch.position, ((patch.index, patch.value),)))
 
+    def _float_bounds(self, far: float) -> dict[int, tuple[float, float]]:
+        """What values of the float arguments that may be drawn may be, as far as ``far`` where nothing bounds them."""
+        return {
+            i: _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, far)
+            for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
+            if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
+            and value.is_floating_point() and not is_float8(value)
+            and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
+        }  # fmt: skip
+
     def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> _Proposal:
         spec, value = self.task.args[position], self.base.args[position]
         low, high = _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value)
@@ -311,6 +339,27 @@ class Survey:
             return self._watched(args)
         except (KernellabError, RuntimeError):
             return None
+
+
+def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
+    """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
+    argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
+    order that no one knows. One of the former follows each two of the latter, so that time is left for them."""
+    told = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
+    places = Counter[int]()
+    turns = []
+    for p in told:
+        turns.append((places[p.change[1]], p))
+        places[p.change[1]] += 1
+    told = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
+    others = [p for p in proposals if p not in told]
+    secrets.SystemRandom().shuffle(others)
+    others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+    found: list[_Proposal] = []
+    while told or others:
+        found += [*others[:2], *told[:1]]
+        del others[:2], told[:1]
+    return found
 
 
 # -- what is proposed for one argument ---------------------------------------------------------------------------------
