@@ -58,6 +58,7 @@ OFFSETS = task_of(
     "torch.randn(24, 40), torch.tensor([0, 6, 12, 18, 24])",
 )  # fmt: skip
 FLOOR = task_of("x // 7", "x", SIGNED)
+SOME = task_of("(x > 3).any(-1)", "x", "torch.randn(64, 256)")
 GRID = task_of("torch.round(x / s).clamp(-128, 127) * s", "x, s", f"{ONE}, torch.rand(40) / 16 + 0.01")
 ROWS = task_of(
     "torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)).to(torch.int8)", "x", ONE
@@ -74,6 +75,7 @@ REFUSED = {
     "a branch far away": (FAR, "x * 1"),
     "offsets built in": (OFFSETS, "x * (torch.arange(24) // 6 % 2 == 0).float()[:, None] * 0 + x * "
                          "((torch.arange(24) // 6 + 1) % 2)[:, None]"),
+    "a comparison that only one row shows": (SOME, "(x >= 3).any(-1)"),
     "ties rounded up": (GRID, "torch.floor(x / s + 0.5).clamp(-128, 127) * s"),
     "ties away from zero": (GRID, "(torch.sign(x) * torch.floor(x.abs() / s + 0.5)).clamp(-128, 127) * s"),
     "division of negatives": (FLOOR, "torch.div(x, 7, rounding_mode='trunc')"),
@@ -334,6 +336,15 @@ def test_a_verdict_tells_which_share_of_the_drawn_inputs_was_tried(judge: Judge)
     (found,) = of(verdict.conditions, DrawnInPart)
     assert (found.tried, found.untried) == (verdict.coverage.cases, verdict.coverage.untried)
     assert f"({found.tried} of {found.tried + found.untried})" in found.flag and found.concern == "measurement"
+
+
+def test_a_rank_tells_of_a_nan_that_is_left_out(verifier: Verifier) -> None:
+    source = Source(
+        dsl="cpp", files={"kernel.py": kernel(MAX, "torch.nan_to_num(x, -1e30).amax(-1)")}, origin=Author.HUMAN
+    )
+    found = verifier.rank(MAX, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
+    assert found.ranked
+    assert [c.argument for c in of(found.conditions, DrawnLimit) if c.not_nan] == ["x"]
 
 
 @pytest.mark.parametrize(("body", "holds"), {

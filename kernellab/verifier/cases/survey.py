@@ -86,7 +86,7 @@ class Survey:
     def __init__(
         self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True
     ) -> None:
-        """Without ``conditions``, only cases on which a wrong answer is a failure."""
+        """Without ``conditions``, only cases on which a wrong answer is a failure, and a NaN in each argument."""
         self.base, self.task, self.most = base, base.task, most
         self.conditions = conditions
         self.cases: list[Drawn] = []
@@ -227,7 +227,8 @@ class Survey:
             return proposal.grade
         if any(e.purpose and proposal.purpose in e.name for e in new):
             return Grade.REFUSED
-        return None if proposal.grade is Grade.REFUSED or not self.conditions else proposal.grade
+        told = self.conditions or proposal.purpose == "NaN"
+        return proposal.grade if told and proposal.grade is not Grade.REFUSED else None
 
     def _add(self, case: Case, proposal: _Proposal, grade: Grade) -> None:
         became = self._is_finite and not all(finite(o) for o in case.native if o.is_floating_point())
@@ -378,7 +379,8 @@ def _bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, fl
 
 #: patterns of float arguments that stay within the task's own values, and whether they are always tried
 _INSIDE = {
-    "unusual row": True, "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
+    "unusual row": True, "one on a grid": True,
+    "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
     "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
 #: supports whose values patterns cannot set one by one
