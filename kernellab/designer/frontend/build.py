@@ -63,11 +63,14 @@ class Builder:
         apart: bool = False,
         few: int = 0,
         halves: bool = False,
+        narrow: bool = False,
     ) -> None:
         #: may factors of a product be stored that nothing else asks to be?
         self.apart = apart
         #: may products of float32 be made of float16 ones?
         self.halves = halves
+        #: do tensor cores multiply narrow floats as they are?
+        self.narrow = narrow
         #: a convolution of at most this many pairs of a channel read and one written is summed directly
         self.few = few
         #: may a scatter name a place several times?

@@ -75,8 +75,13 @@ class Multiply:
         roles.end(self.writer)
         if p.async_store is not None:
             out.put("tma.store_wait(0)")
+        deep = 32 // p.products[0].a.value.type.dtype.bytes
         head = [
-            (f"    {name}: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {_columns(text)}, 16])", 0)
+            (
+                f"    {name}: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {_columns(text)}, "
+                f"{deep}])",
+                0,
+            )
             for text, name in self.layouts.columns.items()
         ]
         out.lines[begin:begin] = head

@@ -12,6 +12,7 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
+    FLOAT8,
     Alloc,
     Apply,
     Assign,
@@ -43,7 +44,7 @@ GROUP_ROWS = 64
 REGISTERS, MOST_REGISTERS, LOADER_REGISTERS = 65536, 240, 24
 #: barriers, and what the compiler keeps for itself
 _SPARE_BYTES = 1024
-_NARROW = frozenset([DType.F16, DType.BF16])
+_HALVES = frozenset([DType.F16, DType.BF16])
 
 
 class Refused(Exception):
@@ -243,8 +244,11 @@ def _products(p: Plan) -> None:
         found = Product(stmt, acc, operand(a), operand(b), fresh)
         if found.b.tile is None or found.b.tile not in [s.tile for s in p.loop.body if isinstance(s, Load)]:
             raise Refused("a product's second factor is not a tile that its loop loads")
-        if {a.type.dtype, b.type.dtype} - _NARROW or a.type.dtype is not b.type.dtype or acc.dtype is not DType.F32:
-            raise Refused("its products are not of two bf16 or two f16 tiles")
+        pair = {a.type.dtype, b.type.dtype}
+        if not (pair <= FLOAT8 or (pair <= _HALVES and len(pair) == 1)) or acc.dtype is not DType.F32:
+            raise Refused("its products are not of two bf16, two f16 or two f8 tiles")
+        if pair <= FLOAT8 and (found.a.tile is None or not found.b.turned):
+            raise Refused("f8 factors are multiplied only where the summed elements of both lie side by side")
         if found.a.turned:
             raise Refused("a product's first factor is turned")
         p.products.append(found)
@@ -399,6 +403,9 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     room = (REGISTERS - 128 * LOADER_REGISTERS) // threads // 8 * 8
     p.registers = min(p.registers or MOST_REGISTERS, room, MOST_REGISTERS)
     sums = {q.acc.uid: _elements(q.acc.shape, facts) for q in p.products}
+    carried = {s.tile.uid: s.tile.shape for s in p.before if isinstance(s, Alloc)}
+    written = {s.tile.uid for s in p.loop.body if isinstance(s, Assign)}
+    sums |= {uid: _elements(shape, facts) for uid, shape in carried.items() if uid in written and len(shape) == 2}
     held = sum(sums.values()) + (_elements(p.early.acc.shape, facts) if p.early else 0)
     each = held // (threads // groups if p.in_turn else threads)
     if each > p.registers - 24:
@@ -407,9 +414,8 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
         columns = facts.const(q.acc.shape[-1]) or 0
         if columns % 8 or columns & (columns - 1):
             raise Refused("a product's columns are no power of two")
-    item = 2
     loads = [(load, p.stages) for group in p.streams for load in group] + [(load, 1) for load in p.resident]
-    size = sum(_elements(load.tile.shape, facts) * item * copies for load, copies in loads)
+    size = sum(_elements(load.tile.shape, facts) * load.tile.dtype.bytes * copies for load, copies in loads)
     if p.async_store is not None:
         stored = p.async_store.region
         size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
