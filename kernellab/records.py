@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import Enum
 from math import inf
 from pathlib import PureWindowsPath
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -240,9 +240,18 @@ class Environment(Record):
     load: float = 0.0
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
-    #: bytes/s of the judge's copy and FLOP/s of its float32 product, by which ``sol_ms`` is reckoned; 0: not measured
+    #: bytes/s of the judge's copy and FLOP/s of its float32 and float64 products, by which ``sol_ms`` is reckoned; 0:
+    #: not measured
     bandwidth: float = 0.0
     flops: float = 0.0
+    doubles: float = 0.0
+    #: the day on which they were measured, as YYYY-MM-DD
+    rated: str = ""
+
+    @property
+    def rates(self) -> dict[str, Any]:
+        """What was measured of the machine, as :meth:`kernellab.target.Target.at_rates` takes it."""
+        return {"bandwidth": self.bandwidth, "flops": self.flops, "doubles": self.doubles, "rated": self.rated}
 
 
 class ReplayStep(Record):
