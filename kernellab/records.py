@@ -160,6 +160,14 @@ class CompilerLine(Record):
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
+class Tried(Record):
+    """A case that was tried after a failure: the sizes of its Dims, its input family, and whether it was right."""
+
+    sizes: dict[str, int]
+    family: str = ""
+    right: bool
+
+
 class Evidence(Record):
     """What a failed stage saw. Empty fields do not apply to that failure."""
 
@@ -180,6 +188,8 @@ class Evidence(Record):
     #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
     error_map: list[str] = Field(default_factory=list)
     compiler: list[CompilerLine] = Field(default_factory=list)
+    #: small cases that were tried afterwards; no size of the judge's own is among them
+    tried: list[Tried] = Field(default_factory=list)
     #: the whole log, capped
     log: str = ""
     #: a cell that reproduces the failing case

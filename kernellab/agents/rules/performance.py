@@ -184,7 +184,7 @@ def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
         return f"{allowed}; an earlier kernel took {best:.3g} ms: go back to what that one did, and change one thing."
     if best is not None:
         return (
-            f"{allowed}, {best / standing.time_ms:.2f} times as fast as the one before: what is left may be the call, "
+            f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
             "starting threads and the first touch of outputs as much as the loop."
         )
     return (

@@ -305,7 +305,7 @@ def _compared(turn: Turn, event: Compared) -> Turn:
 
 def breaches(gate: GateResult) -> list[Diagnostic]:
     """The pins and constraints that a refused sketch broke, each with its line."""
-    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "require-author")]
+    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "pin-mark", "require-author")]
 
 
 def gate_refuses(turn: Turn) -> bool:
