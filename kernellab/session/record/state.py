@@ -45,6 +45,7 @@ from kernellab.session.record.records import (
     TurnStarted,
     TurnState,
 )
+from kernellab.target import Chip, Target
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,17 @@ class State:
         """The task's speed-of-light bound where it was verified last, of every verdict there alike."""
         verdicts = (turn.verdict for turn in reversed(list(self.turns.values())) if turn.verdict)
         return next((verdict.sol_ms for verdict in verdicts if verdict.sol_ms), None)
+
+    def at_rates(self, target: Target) -> Target:
+        """``target`` with the rates that this session's verdicts on its chip tell; as it is before there is one."""
+        verdict = self.rated(target.chip)
+        return target if verdict is None else target.at_rates(**verdict.environment.rates)
+
+    def rated(self, chip: Chip | None) -> Verdict | None:
+        """The newest verdict that tells the rates of ``chip``: those that its bound was reckoned by."""
+        turns = sorted(self.turns.values(), key=lambda turn: turn.number, reverse=True)
+        found = (turn.verdict for turn in turns if turn.verdict is not None and turn.verdict.environment.bandwidth)
+        return next((verdict for verdict in found if chip and verdict.environment.chip == chip.name), None)
 
     @property
     def head_turn(self) -> Turn | None:
@@ -301,7 +313,7 @@ def _compared(turn: Turn, event: Compared) -> Turn:
 
 def breaches(gate: GateResult) -> list[Diagnostic]:
     """The pins and constraints that a refused sketch broke, each with its line."""
-    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "require-author")]
+    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "pin-mark", "require-author")]
 
 
 def gate_refuses(turn: Turn) -> bool:
