@@ -112,7 +112,12 @@ class Verifier:
         }  # fmt: skip
         with self._lock:
             found = self._ask(request, progress, "verdict", options.deadline, cancel)
-            return Verdict.model_validate(found["verdict"])
+        verdict = Verdict.model_validate(found["verdict"])
+        if target.backend is Backend.CPU:
+            from kernellab.dsls.machine import keep_judged
+
+            keep_judged(verdict.environment)
+        return verdict
 
     def rank(
         self, task: Task, source: Source, target: Target, *, options: RankOptions | None = None,

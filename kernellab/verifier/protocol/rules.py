@@ -443,6 +443,8 @@ class DrawnRule:
     end_bytes: int = 4 * MIB
     named: int = 6
     named_bytes: int = 512 * 1024
+    #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
+    usual: float = 1e-3
     #: how far the solver may go for an edge
     far: float = 1e6
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow

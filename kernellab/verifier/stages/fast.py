@@ -261,7 +261,7 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     if bound is None:
         return
     stages.context.findings.sol_ms = bound.ms
-    stages.context.findings.roofs = bound.bandwidth, bound.rate
+    stages.context.findings.roofs = bound.measured
     _refuse_byte_floor(bound, time_ms)
     if time_ms < bound.ms:
         # above the floor all the same: possible, and reported
@@ -302,7 +302,7 @@ def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
     if bound is None:
         return
     stages.context.findings.sol_ms = bound.ms
-    stages.context.findings.roofs = bound.bandwidth, bound.rate
+    stages.context.findings.roofs = bound.measured
     _refuse_byte_floor(bound, time_ms)
 
 
