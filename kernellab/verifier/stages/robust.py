@@ -40,12 +40,12 @@ def robust(stages: Stages) -> str:
     answers = stages.check(second)
     overwritten(stages, first, call, kept)
     stages.check(first, slot=1)
-    _late(stages, first)
+    late(stages, first)
     if stages.task.module().mutates and not stages.task.module().written:
         # a Model that keeps running figures
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
     followed = metamorphic(stages, second, answers)
-    _ring(stages, first, second)
+    ring(stages, first, second)
     if not stages.context.interpreted:
         # an interpreter takes seconds for a call
         followed.append(drawn(stages, stages.ahead.survey()))
@@ -120,7 +120,8 @@ def _same(stages: Stages, case: Case, call: Call, before: Sequence[Tensor], name
             raise stages.refused(case, name, f"{message} (output {i})")
 
 
-def _late(stages: Stages, case: Case) -> None:
+def late(stages: Stages, case: Case) -> None:
+    """Refuses where an output changes after its call has returned."""
     call = stages.sure_call(case)
     before = [stages.worker.read(o) for o in call.outputs]
     stages.worker.resume()
@@ -129,7 +130,7 @@ def _late(stages: Stages, case: Case) -> None:
     _same(stages, case, call, before, "late-write", "the output changes after kernel has returned")
 
 
-def _ring(stages: Stages, first: Case, second: Case) -> None:
+def ring(stages: Stages, first: Case, second: Case) -> None:
     """The outputs of several calls, how many is random, keep their values while all of them are held."""
     if stages.context.request.backend is not Backend.CPU:
         return
