@@ -64,7 +64,10 @@ class Builder:
         few: int = 0,
         halves: bool = False,
         narrow: bool = False,
+        longest: int = 0,
     ) -> None:
+        #: elements of the longest row that one program puts in order; 0: of any
+        self.longest = longest
         #: may factors of a product be stored that nothing else asks to be?
         self.apart = apart
         #: may products of float32 be made of float16 ones?
@@ -339,6 +342,13 @@ class Builder:
             dtype = self.dtype(key) if isinstance(key, Ref) else ""
             serves = not isinstance(key, Ref)
             self.cuts.append(Stored(name, index, value, shape, serves=serves, dtype=dtype, purpose=purpose))
+        return self._stored[key]
+
+    def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...]) -> str:
+        """As :meth:`store`, for readers that may see it in any view."""
+        if key not in self._stored:
+            self._stored[key] = self._tensor_name((key,))
+            self.cuts.append(Stored(self._stored[key], index, value, shape, dtype=value.dtype))
         return self._stored[key]
 
     def _tensor_name(self, key: Any) -> str:

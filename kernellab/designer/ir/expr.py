@@ -389,7 +389,9 @@ class LogSum(Node):
         return (self.of,)
 
     def rebuilt(self, operands: Sequence[Expr]) -> Self:
-        return replace(self, of=operands[0])
+        (of,) = operands
+        assert isinstance(of, Attend)
+        return replace(self, of=of)
 
     @property
     def closes(self) -> Iterable[Axis]:
