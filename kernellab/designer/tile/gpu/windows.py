@@ -26,6 +26,8 @@ _SCALAR_TILE = 64
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
 #: positions of a tile that one of two groups of warps multiplies
 _ROWS = 128
+#: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side
+_CHANNELS, _SIDE_BY_SIDE = 32, 1024
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -63,14 +65,21 @@ def window(ctx: Context, k: Launch) -> Tiling:
         p.order, precision="tf32" if win.parts and not win.scaled else exact, warps=4, stages=3, why=words(win, exact)
     )
     return (
-        _joined(ctx, win, t, p)
+        _joined(ctx, k, t, p)
         if p.channels is None
         else _multiplied(ctx, k, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
     )
 
 
-def _joined(ctx: Context, win: Win, t: Tiling, p: Places) -> Tiling:
+def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     """Taps of a tile of outputs joined one by one."""
+    win, last = k.window, t.order[len(k.par) - 1]
+    if p.spatial and last not in p.spatial and ctx.style.measured and not ctx.scalar_products:
+        # channels lie side by side: 16 bytes a lane of them, at a few neighbours that share what the taps read
+        channels = min(power(ctx.size(last)), _CHANNELS)
+        wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
+        blocks = {last: _block(ctx, "BN", channels, 8, 256), p.spatial[-1]: _block(ctx, "BW", wide, 1, 64)}
+        return replace(t, blocks=blocks, warps=4)
     if not p.spatial:
         return t
     strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
@@ -131,13 +140,14 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     n = max(16, min(power(facts.out), most))
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
     if last and _is_asynchronous(ctx, win, p, facts):
-        high, wide = _positions(p, _ROWS)
+        # few channels: each box of weights serves more positions
+        high, wide = _positions(p, _ROWS * _ROWS // n)
         blocks = {
             co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64),
             p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128),
         }  # fmt: skip
         return replace(
-            t, blocks=blocks, warps=8, stages=5, groups=2, in_turn=True, positions_first=True,
+            t, blocks=blocks, warps=8, stages=5 if n == _ROWS else 4, groups=2, in_turn=True, positions_first=True,
             why=words(win, t.precision),
         )  # fmt: skip
     first = last or _positions_first(ctx, facts)
