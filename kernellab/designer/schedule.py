@@ -225,7 +225,10 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             units.append([])
     units[-1].append(outputs)
     if ctx.gpu and style.split:
-        units = [[split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit] for unit in units]
+        units = [
+            [split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit]
+            for unit in units
+        ]
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)

@@ -21,6 +21,7 @@ from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task, load_task
+from kernellab.verifier.cases.answers import lost_form
 from kernellab.verifier.protocol.memory import lay_out
 from tests.lowering.test_triton import call
 
@@ -53,7 +54,7 @@ def text_of(name: str) -> str:
 
 
 def _writes(sketch: str, task: Task, source: Source) -> bool:
-    """Is ``source`` what the lowering writes for ``sketch``? One of the readings is not always a sketch that is whole."""
+    """Is ``source`` what the lowering writes for ``sketch``? Not every reading is a whole sketch."""
     try:
         program = load_program(sketch)
     except SketchError:
@@ -103,3 +104,14 @@ def test_the_verifier_hands_arguments_over_in_their_format() -> None:
     x = torch.randn(2, 8, 3, 5).to(memory_format=torch.channels_last)
     assert lay_out([x]).places[0].strides == x.stride()
     assert lay_out([x.contiguous()]).places[0].strides == x.contiguous().stride()
+
+
+def test_a_result_in_another_format_than_the_references_is_a_condition() -> None:
+    last = torch.empty(2, 8, 3, 5).to(memory_format=torch.channels_last)
+    plain = torch.empty(2, 8, 3, 5)
+    lost = lost_form(1, last.shape, last.stride(), plain.stride())
+    assert lost is not None and lost.label == "output 1 not channels_last"
+    assert lost_form(1, last.shape, last.stride(), last.stride()) is None
+    other = lost_form(0, last.shape, plain.stride(), last.stride())
+    assert other is not None and other.label == "output 0 not contiguous"
+    assert lost_form(0, last.shape, plain.stride(), plain.stride()) is None

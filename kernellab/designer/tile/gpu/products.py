@@ -66,7 +66,11 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
         return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
     rate = _rate(ctx, exact, parts_of(dot))
     # few rows wait for the other factor's bytes: longer steps have more of them in flight
-    step = 128 if asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 64 and summed >= 2048 else 0
+    step = (
+        128
+        if asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
+        else 0
+    )
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
     return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else step)

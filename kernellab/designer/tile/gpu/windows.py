@@ -24,10 +24,10 @@ from kernellab.designer.tile.windows import Places, places, splits, window_preci
 _SCALAR_TILE = 64
 #: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
-#: positions of a tile that one of two groups of warps multiplies
-_ROWS = 128
+#: positions of a tile that one of two groups of warps multiplies, and of a row of it: square tiles share what they read
+_ROWS, _WIDEST = 128, 32
 #: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side
-_CHANNELS, _SIDE_BY_SIDE = 32, 1024
+_CHANNELS, _SIDE_BY_SIDE = 32, 2048
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -141,7 +141,7 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
     if last and _is_asynchronous(ctx, win, p, facts):
         # few channels: each box of weights serves more positions
-        high, wide = _positions(p, _ROWS * _ROWS // n)
+        high, wide = _positions(p, _ROWS * _ROWS // n, _WIDEST)
         blocks = {
             co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64),
             p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128),
@@ -249,13 +249,13 @@ def _tile_row(ctx: Context, facts: _Facts, **more: Quantity) -> Mapping[str, Val
     return ctx.row("window_tile", inside=facts.inside, item=facts.item, parts=facts.parts, **more)
 
 
-def _positions(p: Places, m: int) -> tuple[int, int]:
-    """Rows and columns of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
+def _positions(p: Places, m: int, most: int = 0) -> tuple[int, int]:
+    """Rows and columns (``most`` of these) of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
     if len(p.spatial) == 1:
         return 1, m
     rows, columns = p.sizes[p.spatial[0]], p.sizes[p.spatial[-1]]
     best, found = math.inf, (1, m)
-    wide = m
+    wide = min(m, most or m)
     while wide >= 8:
         high = m // wide
         waste = (-(-rows // high) * high) * (-(-columns // wide) * wide)
