@@ -20,7 +20,7 @@ from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
-from kernellab.designer.ir.expr import Axis, Red
+from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
@@ -278,12 +278,14 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
     return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial).plan(), trial
 
 
-def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red) -> Axis:
+def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Attend) -> Axis:
     """The axis of the pieces of a reduction; all reductions of one axis share theirs."""
     first, parts = found
     if first not in known:
-        chunk = chunk_size(ctx, first, parts, len(red.axes) == 1, not runs_along(red))
-        name = ctx.consts.add("CHUNK", chunk, (chunk, 2 * chunk, 4 * chunk))
+        single = isinstance(red, Red) and len(red.axes) == 1
+        chunk = chunk_size(ctx, first, parts, single, isinstance(red, Red) and not runs_along(red))
+        choices = (chunk, 2 * chunk, 4 * chunk) if isinstance(red, Red) else (chunk // 2, chunk, 2 * chunk)
+        name = ctx.consts.add("CHUNK", chunk, choices)
         assert not isinstance(first.extent, Chunks)
         known[first] = Axis(Chunks(first.extent, name))
     return known[first]

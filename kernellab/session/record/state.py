@@ -33,6 +33,7 @@ from kernellab.session.record.records import (
     HeadMoved,
     NoteAdded,
     NoteRemoved,
+    Paired,
     Question,
     QuestionKind,
     RoleSet,
@@ -44,6 +45,7 @@ from kernellab.session.record.records import (
     TurnStarted,
     TurnState,
 )
+from kernellab.target import Chip, Target
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class State:
     unattended: int = 0
     #: what models were asked and answered, by turn
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+    #: kernels that were timed in one run, oldest first
+    paired: tuple[Paired, ...] = ()
     #: what its verdicts tell of the task's bound, by chip
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
@@ -75,6 +79,17 @@ class State:
         """The task's speed-of-light bound where it was verified last, of every verdict there alike."""
         verdicts = (turn.verdict for turn in reversed(list(self.turns.values())) if turn.verdict)
         return next((verdict.sol_ms for verdict in verdicts if verdict.sol_ms), None)
+
+    def at_rates(self, target: Target) -> Target:
+        """``target`` with the rates that this session's verdicts on its chip tell; as it is before there is one."""
+        verdict = self.rated(target.chip)
+        return target if verdict is None else target.at_rates(**verdict.environment.rates)
+
+    def rated(self, chip: Chip | None) -> Verdict | None:
+        """The newest verdict that tells the rates of ``chip``: those that its bound was reckoned by."""
+        turns = sorted(self.turns.values(), key=lambda turn: turn.number, reverse=True)
+        found = (turn.verdict for turn in turns if turn.verdict is not None and turn.verdict.environment.bandwidth)
+        return next((verdict for verdict in found if chip and verdict.environment.chip == chip.name), None)
 
     @property
     def head_turn(self) -> Turn | None:
@@ -240,6 +255,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return _judged(state, turn)
         case Compared():
             return _judged(state, _compared(state.turns[event.turn], event), again=True)
+        case Paired():
+            return replace(state, paired=(*state.paired, event))
         case Exchanged(turn=asked, exchange=exchange):
             return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
         case HeadMoved(to=to):
@@ -282,18 +299,21 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
 def _compared(turn: Turn, event: Compared) -> Turn:
     if turn.verdict is None:
         return turn
-    time, comparisons = pooled(turn.verdict, event.timing, event.comparisons)
+    verdict = turn.verdict
+    held = {c.baseline for c in verdict.comparisons}
     figures = {
-        "time": time,
-        "comparisons": list(comparisons),
-        "conditions": joined(turn.verdict.conditions, event.conditions),
+        # the first figure stays what it was when the session told it
+        "time": verdict.time or event.timing,
+        "comparisons": [*verdict.comparisons, *(c for c in event.comparisons if c.baseline not in held)],
+        "timed_again": pooled(verdict.timed_again, [c for c in event.comparisons if c.baseline in held]),
+        "conditions": joined(verdict.conditions, event.conditions),
     }
-    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+    return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
 
 
 def breaches(gate: GateResult) -> list[Diagnostic]:
     """The pins and constraints that a refused sketch broke, each with its line."""
-    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "require-author")]
+    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "pin-mark", "require-author")]
 
 
 def gate_refuses(turn: Turn) -> bool:

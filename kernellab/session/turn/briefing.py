@@ -18,7 +18,6 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     designed = state.sketch_turn(parent) if parent else None
     return DesignBrief(
         task=bench.task(),
-        target=bench.target(),
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
         previous=designed.sketch if designed else None,
@@ -40,7 +39,6 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
     earlier = state.candidate(parent) if parent else None
     return CodeBrief(
         task=bench.task(),
-        target=bench.target(),
         sketch=designed.sketch or "" if designed else "",
         constexpr={**(designed.constexpr if designed else {}), **bench.created.constexpr},
         design=designed.rationale if designed else "",
@@ -62,7 +60,6 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
     best = state.best()
     return RouteBrief(
         task=bench.task(),
-        target=bench.target(),
         sketch=designed.sketch if designed else None,
         gate=designed.gate if designed else None,
         candidate=state.candidate(parent) if coded else None,
@@ -95,7 +92,6 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
     best = state.best()
     return AnalyseBrief(
         task=bench.task(),
-        target=bench.target(),
         history=state.attempts(parent) if parent else (),
         best=best.verdict if best else None,
         best_turn=best.turn.number if best else None,
@@ -154,6 +150,8 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     designed = state.sketch_turn(parent) if parent else None
     pins = pinned_lines(designed.sketch) if designed and designed.sketch else []
     return {
+        # by the rates that the verdicts' bound is reckoned by
+        "target": state.at_rates(bench.target()),
         "headroom": headroom(best.verdict) if best else None,
         "bound_ms": state.bound_ms,
         "budget_left": budget_left(bench),

@@ -71,7 +71,7 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
     parts: list[Part] = []
     given = {k: v for a in brief.history[-1:] if a.candidate for k, v in a.candidate.constexpr.items()}
     if brief.previous:
-        cost = "\n".join(cost_lines(brief.previous, brief.task, brief.target, given))
+        cost = "\n".join(cost_lines(brief, brief.previous, given))
         text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost)
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
     if changed := fastest_by_hand(brief):

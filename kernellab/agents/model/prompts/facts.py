@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import prod
 
 from kernellab.agents.briefs import Attempt, Brief
+from kernellab.agents.rules.performance import cost_at, more_work, work_of
 from kernellab.errors import KernellabError
 from kernellab.records import Evidence, GateResult, Route, Verdict
-from kernellab.target import Chip, Target
+from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
-from kernellab.verifier.audit.trace import Cost, trace
 
-#: two bounds that differ by less are one
-_SAME = 0.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -40,12 +37,6 @@ def compulsory_bytes(task: Task) -> dict[str, int]:
             output.extents(sizes)
         )
     return found
-
-
-@lru_cache(maxsize=64)
-def work_of(task: Task) -> Cost:
-    """What one run of the reference takes at the task's own sizes."""
-    return trace(task)
 
 
 def roofline_of(task: Task, chip: Chip) -> Roofline | None:
@@ -75,10 +66,15 @@ def bound_lines(brief: Brief) -> list[str]:
     bound = brief.bound_ms or (found.ms if found else None)
     if found is not None and bound is not None:
         decides = "arithmetic" if found.flops_ms > found.bytes_ms else "memory traffic"
-        moved = brief.bound_ms is not None and abs(found.ms / bound - 1) > _SAME
-        by = f" (as the Verifier measured it; by the chip's facts alone {found.ms:.3g} ms)" if moved else ""
-        lines.append(f"The bound is {bound:.3g} ms on this machine{by}; {decides} decides it.")
+        lines.append(f"The bound is {rough(brief)}{bound:.3g} ms on this machine; {decides} decides it.")
+        if rough(brief):
+            lines.append("It is rough: the Verifier has not measured this machine's rates yet.")
     return lines
+
+
+def rough(brief: Brief) -> str:
+    """What stands before a time that rests on rates which no judge has measured on this machine."""
+    return "" if brief.target.chip.judged or brief.bound_ms is not None else "roughly "
 
 
 def limit_lines(brief: Brief) -> list[str]:
@@ -132,12 +128,11 @@ def chip_lines(chip: Chip) -> list[str]:
     return lines
 
 
-def cost_lines(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> list[str]:
+def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) -> list[str]:
     """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed."""
-    from kernellab.agents.rules.performance import cost_at
-
+    task = brief.task
     try:
-        found = cost_at(sketch, task, target, constexpr)
+        found = cost_at(sketch, task, brief.target, constexpr)
     except KernellabError:
         return []
     ideal = sum(compulsory_bytes(task).values())
@@ -147,7 +142,15 @@ def cost_lines(sketch: str, task: Task, target: Target, constexpr: Mapping[str, 
         f"{found.parallelism:.0f} iterations can run at once."
     ]
     if found.time_ms is not None:
-        lines.append(f"Its roofline time is {found.time_ms:.3g} ms; {found.bound} bounds it.")
+        # what the model counts of a sketch may be less than what the task compels
+        least = max(found.time_ms, brief.bound_ms or 0.0)
+        lines.append(f"Its roofline time is {rough(brief)}{least:.3g} ms; {found.bound} bounds it.")
+    if (ratio := more_work(task, found)) is not None:
+        most = found.operations[0]
+        lines.append(
+            f"It does {ratio:.1f} times the arithmetic of the reference ({sum(found.flops.values()) / 1e9:.3g} GFLOP); "
+            f"most of it, {most.share:.0%}, is {most.operation} in line {most.line}."
+        )
     for tensor in sorted(found.tensors, key=lambda t: -t.slow):
         again = (
             f", {tensor.slow / tensor.unique:.1f} times each"

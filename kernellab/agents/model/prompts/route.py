@@ -92,5 +92,5 @@ def performance_lines(brief: RouteBrief) -> list[str]:
     lines += bound_lines(brief)
     if brief.sketch:
         given = brief.candidate.constexpr if brief.candidate else {}
-        lines += [line.removeprefix("- ") for line in cost_lines(brief.sketch, brief.task, brief.target, given)]
+        lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given)]
     return lines
