@@ -269,14 +269,15 @@ class DrawnInPart(_Condition):
 
 
 class OutputStrides(_Condition):
-    """An output is not contiguous where the reference's is."""
+    """An output does not lie in memory as the reference's does: ``form`` is contiguous or channels_last."""
 
     kind: Literal["output-strides"] = "output-strides"
     output: int
+    form: str = "contiguous"
 
     @property
     def label(self) -> str:
-        return f"output {self.output} not contiguous"
+        return f"output {self.output} not {self.form}"
 
 
 # -- whose work it is --------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from kernellab.designer.passes.split.window_halves import windows_in_halves
 from kernellab.designer.passes.split.windows import split_windows
 from kernellab.designer.passes.views import join
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import of_float32
+from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
 from kernellab.designer.tile.gpu.rows import Rows
 from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import step_tiles
@@ -228,7 +228,10 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             units.append([])
     units[-1].append(outputs)
     if ctx.gpu and style.split:
-        units = [[split_products(group, ctx.size, ctx.chip.cores) for group in unit] for unit in units]
+        units = [
+            [split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit]
+            for unit in units
+        ]
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)
