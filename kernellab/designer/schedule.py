@@ -187,6 +187,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
+        sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:
