@@ -196,15 +196,16 @@ def _searchsorted(row: int, values: int) -> Handler:
             bound = b.bound(shape, [len(shape) - 1], (*outer, Ix()), index)
             each = Op("cast", (below(bound),), "int64", node.line)
             return settle(b.reduce("sum", each, bound, [len(shape) - 1], "int64", node.line), node.dtype)
-        length, found = number(shape[-1]), Num(0, "int64")
+        length = number(shape[-1])
+        place: Expr = Num(0, "int64")
         last = Op("sub", (length, Num(1, "int64")), "int64")
         for bit in reversed(range(b.largest(shape[-1]).bit_length())):
-            ahead = Op("add", (found, Num(1 << bit, "int64")), "int64", node.line)
+            ahead = Op("add", (place, Num(1 << bit, "int64")), "int64", node.line)
             at = Op("min", (Op("sub", (ahead, Num(1, "int64")), "int64"), last), "int64")
             inside = Op("le", (ahead, length), "bool")
             takes = Op("logical_and", (inside, below((*outer, chosen(at)))), "bool")
-            found = Op("where", (takes, ahead, found), "int64", node.line)
-        return settle(found, node.dtype)
+            place = Op("where", (takes, ahead, place), "int64", node.line)
+        return settle(place, node.dtype)
 
     return handle
 
@@ -313,6 +314,7 @@ def _empty(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 PICKS: dict[str, Handler] = {
     "embedding": _embedding, "index_select": _index_select, "gather": _gather, "index": _index, "fmod": _fmod,
-    "searchsorted": _searchsorted(0, 1), "bucketize": _searchsorted(1, 0), "repeat": _repeat, "diagonal": _diagonal, "unfold": _unfold, "slice_scatter": _slice_scatter, "copy": _copy,
+    "searchsorted": _searchsorted(0, 1), "bucketize": _searchsorted(1, 0),
+    "repeat": _repeat, "diagonal": _diagonal, "unfold": _unfold, "slice_scatter": _slice_scatter, "copy": _copy,
     **dict.fromkeys(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"), _empty),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from kernellab.operations.aten import Role, named
 
 #: rows or columns of the other factor, and summed elements, from which on it pays to store one
 _REUSED, _LEAST = 64, 16
-#: the same on a CPU, and operations on each element from which on a factor is worth storing there: a tile of 256 columns
+#: the same on a CPU, and operations on each element from which on it pays to store a factor: a tile of 256 columns
 #: makes it again, at a sixteenth of the product's time for each
 _REUSED_CPU, _COSTLY = 16, 8
 #: what an operation costs that is more than a multiplication

@@ -36,7 +36,9 @@ _PLACES, _AGAIN, _PICKED = 16, 32, 4
 _GATHERS = named(Role.GATHER)
 #: they read a value at other places than they are asked at; of the writing ones that holds for what is written
 _WRITES = frozenset(("slice_scatter", "select_scatter"))
-_MOVES = named(Role.PART, Role.MOVE, Role.GATHER) | frozenset(("roll", "cat", "constant_pad_nd", "flip", "unfold")) - _WRITES
+_MOVES = (
+    named(Role.PART, Role.MOVE, Role.GATHER) | frozenset(("roll", "cat", "constant_pad_nd", "flip", "unfold")) - _WRITES
+)
 
 
 def cut_nodes(graph: Graph) -> frozenset[str]:
@@ -139,7 +141,7 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
 
 
 def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
-    """Operations that each value takes from what is stored, no more than _AGAIN; what other launches make takes none."""
+    """Operations that each value takes from what is stored, at most _AGAIN; what other launches make takes none."""
     costs: dict[str, int] = {}
     for node in graph.nodes:
         made = node.aten in OPERATIONS

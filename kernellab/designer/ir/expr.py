@@ -440,8 +440,8 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
 
 
 def run(value: Expr, axes: tuple[Axis, ...]) -> float:
-    """How many neighbouring elements along ``axes`` every load of ``value`` that varies along the last of them runs over
-    without a jump; one that does not is the same for a whole run."""
+    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump; a load that does
+    not vary along the last of them is the same for a whole run."""
     found = math.inf
     for e in walk(value, inside=False):
         order = [leaf for ix in e.index for leaf in ix.leaves()] if isinstance(e, Leaf) else []
