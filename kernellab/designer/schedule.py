@@ -191,6 +191,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
         narrow=ctx.gpu and not ctx.scalar_products,
         longest=LONGEST if ctx.gpu else 0,
+        sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:

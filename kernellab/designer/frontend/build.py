@@ -65,9 +65,14 @@ class Builder:
         halves: bool = False,
         narrow: bool = False,
         longest: int = 0,
+        sizes: Mapping[str, int] | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> None:
         #: elements of the longest row that one program puts in order; 0: of any
         self.longest = longest
+        self._most = most or {}
+        #: the expected Dims, by which a CPU's products are weighed; on a GPU only extents that are fixed are
+        self.sizes = sizes
         #: may factors of a product be stored that nothing else asks to be?
         self.apart = apart
         #: may products of float32 be made of float16 ones?
@@ -368,6 +373,17 @@ class Builder:
         if ref.name in self.inputs:
             return not self.inputs[ref.name].last
         return ref.name in self.library or (ref.name in self.stops and not ref.item)
+
+    def expected(self, extent: Extent) -> int | None:
+        """The extent as a number: a fixed one, or with the expected sizes; None where it is not weighed."""
+        if isinstance(extent, int) or self.sizes is None:
+            return extent if isinstance(extent, int) else None
+        return extents.value(extent, self.sizes)
+
+    def largest(self, extent: Extent) -> int:
+        """No instance of the extent is larger; a difference of sizes is taken for any that memory holds."""
+        falls = not isinstance(extent, int) and any(op in str(extent) for op in "-/%")
+        return 1 << 31 if falls else extents.value(extent, self._most)
 
     def tensor(self, ref: Ref) -> str:
         """The tensor of what :meth:`is_stored`."""
