@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, DesignBrief
+from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
 from kernellab.agents.model import ModelDesigner, Options
 from kernellab.errors import DesignError, ModelError, ModelFault
 from kernellab.records import Finish, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
@@ -91,6 +91,17 @@ def test_the_same_sketch_again_for_a_route_back_is_sent_back() -> None:
         assert "256" in ModelDesigner(to.talk).design(brief).sketch
     assert "moves fewer bytes" in to.asked[0][-1]["content"] and "Use larger tiles." in to.asked[0][-1]["content"]
     assert "same as before" in to.asked[1][-1]["content"]
+
+
+def test_another_value_of_a_tunable_is_another_design() -> None:
+    route = Route(to=RouteKind.DESIGNER, error_class="performance", reason="It is slow.")
+    brief = replace(BRIEF, previous=SKETCH, previous_constexpr={"BLOCK": 64}, route=route, history=(PASSED,))
+    values = '```json\n{"constexpr": {"BLOCK": 128}}\n```'
+    with line(Role.DESIGNER, f"{fenced(SKETCH)}{values}") as to:
+        reply = ModelDesigner(to.talk).design(brief)
+    assert isinstance(reply, DesignReply) and reply.constexpr == {"BLOCK": 128} and len(to.exchanges) == 1
+    with line(Role.DESIGNER, f"{fenced(SKETCH)}{values.replace('128', '64')}") as to:
+        assert isinstance(ModelDesigner(to.talk).design(brief), Route), "the same value is the same design"
 
 
 PASSED = Attempt(sketch=SKETCH, verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.agents.briefs import DesignBrief, DesignReply, design_of
 from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
@@ -129,10 +129,11 @@ def judge_sketch(text: str, brief: DesignBrief, gated: bool = True) -> Judged:
         return Judged(answer, None, "The sketch changes lines that must stay.", breaches, breaches[0])
     if not gated:
         return Judged(answer, None)
-    if brief.previous is not None and brief.route is not None and _plain(answer.sketch) == _plain(brief.previous):
+    if brief.route is not None and _same_design(answer, brief):
         return Judged(
-            answer, None, "The sketch is the same as before, which was sent back.", ("Nothing has changed in it.",)
-        )
+            answer, None, "The sketch and its values are the same as before, which was sent back.",
+            ("Nothing has changed in it.",),
+        )  # fmt: skip
     result = gate_sketch(answer.sketch, brief.task, brief.target, answer.constexpr or {})
     found = tuple(f"line {d.line}: {d.code} {d.message} {d.remedy}".strip() for d in result.diagnostics
                   if d.severity == "error")  # fmt: skip
@@ -173,12 +174,16 @@ def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
 
 
 def _unchanged(text: str, brief: DesignBrief) -> bool:
-    """Is the reply the sketch that the work was sent back with?"""
+    """Is the reply the design that the work was sent back with?"""
     try:
-        return brief.previous is not None and _plain(parse_sketch(text).sketch) == _plain(brief.previous)
+        return _same_design(parse_sketch(text), brief)
     except AnswerError:
         return False
 
 
-def _plain(text: str) -> str:
-    return " ".join(line.partition("#")[0].strip() for line in text.split("\n")).strip()
+def _same_design(answer: SketchAnswer, brief: DesignBrief) -> bool:
+    """The same sketch with the same values of its tunables; another value is another design."""
+    if brief.previous is None:
+        return False
+    before = brief.previous_constexpr
+    return design_of(answer.sketch, {**before, **(answer.constexpr or {})}) == design_of(brief.previous, before)

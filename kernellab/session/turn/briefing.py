@@ -7,6 +7,7 @@ from typing import Any
 from kernellab.agents.briefs import AnalyseBrief, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
+from kernellab.models.ledger import tokens
 from kernellab.records import Author, Role, Route, Verdict
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
@@ -21,9 +22,19 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
         previous=designed.sketch if designed else None,
+        previous_constexpr=_values(state, parent, designed),
         notes=state.notes.get(Role.DESIGNER, ()),
         **_common(bench, state, parent),
     )
+
+
+def _values(state: State, parent: str | None, designed: Turn | None) -> dict[str, int | float]:
+    """The tunables' values of the last candidate of a sketch; those that its Designer chose, before there is one."""
+    earlier = state.candidate(parent) if parent else None
+    if designed is None:
+        return {}
+    made = earlier is not None and earlier.sketch == designed.sketch
+    return {**designed.constexpr, **(earlier.constexpr if earlier is not None and made else {})}
 
 
 def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
@@ -70,11 +81,17 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
         notes=state.notes.get(Role.CONDUCTOR, ()),
         improve=improves(state),
-        improvers=_improvers(state),
+        improvers=improvers(state),
         best=best.verdict if best else None,
+        request_tokens=_request_tokens(state),
         measures=_measures(bench, state, designed),
         **_common(bench, state, parent),
     )
+
+
+def _request_tokens(state: State) -> float | None:
+    asked = state.exchanges()
+    return sum(tokens(exchange.usage) for exchange in asked) / len(asked) if asked else None
 
 
 def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
@@ -108,7 +125,8 @@ def improves(state: State) -> bool:
     return any(is_model(state.roles.get(role, "rules")) for role in (Role.DESIGNER, Role.CODER))
 
 
-def _improvers(state: State) -> frozenset[Role]:
+def improvers(state: State) -> frozenset[Role]:
+    """The roles that may find something faster than a kernel that passed."""
     both = frozenset((Role.DESIGNER, Role.CODER))
     # the rules Coder lowers a sketch the same way each time
     return frozenset(role for role in both if state.roles.get(role, "rules") != "rules") or frozenset((Role.DESIGNER,))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernellab.agents.model.prompts.facts import chip_lines
 from kernellab.agents.model.prompts.templates import render
 from kernellab.capture.family import family_of
-from kernellab.errors import CaptureError, KernellabError
+from kernellab.errors import KernellabError
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.library import LIBRARY, PREFIX
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
@@ -134,7 +134,7 @@ class Library:
 
         try:
             return family_of(capture(task)).value
-        except CaptureError:
+        except Exception:  # a prompt does without what only helps
             return ""
 
 
