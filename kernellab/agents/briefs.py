@@ -25,6 +25,9 @@ class Attempt:
     gate: GateResult | None = None
     verdict: Verdict | None = None
     route: Route | None = None
+    #: who made its sketch, or the code where the sketch is an earlier one; and what for, in its author's words
+    author: Author | None = None
+    rationale: str = ""
 
 
 def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, dict[str, int | float]]:

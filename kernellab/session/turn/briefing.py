@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.model.prompts.history import best_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens
@@ -17,15 +18,28 @@ from kernellab.target import Backend
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     designed = state.sketch_turn(parent) if parent else None
+    best = _better(state, parent)
+    kept = best is None or "#: pin" in ((designed.sketch or "") if designed else "")
+    start = (designed.sketch, _values(state, parent, designed)) if designed else (None, {})
+    if best is not None and best.candidate is not None and not kept:
+        start = (best.sketch, dict(best.candidate.constexpr))
     return DesignBrief(
         task=bench.task(),
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
-        previous=designed.sketch if designed else None,
-        previous_constexpr=_values(state, parent, designed),
+        previous=start[0],
+        previous_constexpr=start[1],
         notes=state.notes.get(Role.DESIGNER, ()),
         **_common(bench, state, parent),
     )
+
+
+def _better(state: State, parent: str | None) -> Attempt | None:
+    """The best round of the line of turns where the last one passed and is slower: what the next turn starts from."""
+    rounds = state.attempts(parent) if parent else ()
+    best, last = best_of(rounds), rounds[-1] if rounds else None
+    passed = last is not None and last.verdict is not None and last.verdict.passed
+    return best if passed and best is not last else None
 
 
 def _values(state: State, parent: str | None, designed: Turn | None) -> dict[str, int | float]:
@@ -48,6 +62,9 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
         )
     earlier = state.candidate(parent) if parent else None
+    best = _better(state, parent)
+    if best is not None and best.candidate is not None and designed and best.candidate.sketch == designed.sketch:
+        earlier = best.candidate
     return CodeBrief(
         task=bench.task(),
         sketch=designed.sketch or "" if designed else "",

@@ -93,6 +93,8 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if done.role is Role.VERIFIER and done.verdict is not None:
         learn(bench, state, done)
     seconds = time.perf_counter() - began
+    if odd := next((exchange.warning for exchange in heard if exchange.warning), ""):
+        done = done.model_copy(update={"rationale": f"{done.rationale} {odd}".strip()})
     if turn.role is Role.DESIGNER and heard and turn.parent:
         done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
     if done.state is TurnState.RUNNING:
@@ -117,7 +119,7 @@ def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tu
     found: list[str] = []
     for exchange in heard:
         try:
-            revision = parse_sketch(exchange.reply).sketch
+            revision = parse_sketch(exchange.reply, designed.sketch if designed else None).sketch
         except AnswerError:
             continue
         breaches = check_pins(designed.sketch or "", revision, Author.MODEL) if designed else []
