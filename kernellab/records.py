@@ -343,6 +343,8 @@ class Verdict(Record):
     #: which edges of the reference the drawn inputs reached; None where none were drawn
     coverage: Coverage | None = None
     environment: Environment = Field(default_factory=Environment)
+    #: baselines of ``comparisons`` that a later run measured again, pooled over the later runs
+    timed_again: tuple[Comparison, ...] = ()
 
     def against(self, baseline: str) -> Comparison | None:
         return next((c for c in self.comparisons if c.baseline == baseline), None)

@@ -12,7 +12,7 @@ from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
 from kernellab.designer.emit.sketch import File, sketch, titles
-from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.build import Builder, channels_at_end
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
@@ -20,7 +20,7 @@ from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
-from kernellab.designer.ir.expr import Axis, Red
+from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
@@ -49,7 +49,7 @@ from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import Sketch, SketchFile
 from kernellab.sketch.syntax.words import RESERVED
 from kernellab.target import Target
-from kernellab.task import Task
+from kernellab.task import OutputSpec, Task
 
 #: every node is designed by a rule
 NONE = Fallback()
@@ -187,25 +187,31 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
+        narrow=ctx.gpu and not ctx.scalar_products,
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:
             raise DesignError("The graph is too deep to be fused into one launch.", _APART)
         builder.store_in_order()
-    shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in graph.inputs}
+    shapes: dict[str, tuple[Extent, ...]] = {
+        i.name: OutputSpec(i.shape, i.dtype, i.last).held.shape for i in graph.inputs
+    }
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []
     names = [taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
-    for name, ref in zip(names, graph.outputs, strict=True):
-        if ref.name in fallback.calls:
+    for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
+        if ref.name in fallback.calls and not spec.last:
             builder.named.setdefault(ref, name)
-    for name, ref in zip(names, graph.outputs, strict=True):
+    for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)
         if builder.named.get(ref) == name:
             builder.stored(ref)
             continue
         index = builder.axes_for(shape)
-        outputs.append(Output(name, index, builder.value(ref, index), dtype, purpose=Purpose.RESULT))
+        value = builder.value(ref, index)
+        if spec.last:
+            index, shape = channels_at_end(index), (shape[0], *shape[2:], shape[1])
+        outputs.append(Output(name, index, value, dtype, purpose=Purpose.RESULT))
         shapes[name] = shape
     outputs = written_in_place(builder, outputs)
     if style.fused:
@@ -269,12 +275,14 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
     return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial).plan(), trial
 
 
-def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red) -> Axis:
+def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Attend) -> Axis:
     """The axis of the pieces of a reduction; all reductions of one axis share theirs."""
     first, parts = found
     if first not in known:
-        chunk = chunk_size(ctx, first, parts, len(red.axes) == 1, not runs_along(red))
-        name = ctx.consts.add("CHUNK", chunk, (chunk, 2 * chunk, 4 * chunk))
+        single = isinstance(red, Red) and len(red.axes) == 1
+        chunk = chunk_size(ctx, first, parts, single, isinstance(red, Red) and not runs_along(red))
+        choices = (chunk, 2 * chunk, 4 * chunk) if isinstance(red, Red) else (chunk // 2, chunk, 2 * chunk)
+        name = ctx.consts.add("CHUNK", chunk, choices)
         assert not isinstance(first.extent, Chunks)
         known[first] = Axis(Chunks(first.extent, name))
     return known[first]

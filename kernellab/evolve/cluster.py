@@ -89,6 +89,9 @@ class DaskWorkers:
     def verify(self, job: Job) -> Future[Verdict]:
         return self._done(lambda: self._submit(_verify, job))
 
+    def compare(self, job: Job, other: Job) -> Future[Verdict]:
+        return self._done(lambda: self._submit(_compare, (job, other)))
+
     def close(self) -> None:
         self._ended.set()
         with suppress(Exception):  # a scheduler that is gone answers nothing
@@ -250,6 +253,10 @@ def _rank(job: Job) -> Ranked:
 
 def _verify(job: Job) -> Verdict:
     return jobs.verify(job, _own_judge())
+
+
+def _compare(pair: tuple[Job, Job]) -> Verdict:
+    return jobs.compare(pair, _own_judge())
 
 
 def _fatal(job: Job) -> Evaluation:

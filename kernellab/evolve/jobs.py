@@ -17,8 +17,9 @@ from typing import Any, Protocol
 from kernellab.conditions import other_clock
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TargetError, TaskError
-from kernellab.evolve.records import Begun, Evaluation, Place, Score, Spent, Step
+from kernellab.evolve.records import Begun, Evaluation, Place, Proposal, Score, Spent, Step
 from kernellab.lowering import lower
+from kernellab.lowering.embedded_sketch import code_digest
 from kernellab.records import GateState, Ranking, Source, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
@@ -28,10 +29,13 @@ from kernellab.sketch.rewrite.axes import axes
 from kernellab.sketch.rewrite.features import features
 from kernellab.target import Target
 from kernellab.task import Task, load_task
+from kernellab.verifier import VerifyOptions
 from kernellab.verifier.judge import turns
 
 log = logging.getLogger("kernellab.evolve")
 
+#: what the first design is called where another candidate is timed in turn with it
+FIRST = "first design"
 _BROKE = "A fault of kernellab, which its log has"
 #: how features begin that count statements, which are the computation's and not the schedule's
 _STATEMENT = "line "
@@ -50,6 +54,8 @@ class Job:
     sketch: str = ""
     source: Source | None = None
     allow_library: bool = False
+    #: as :attr:`kernellab.verifier.protocol.options.VerifyOptions.rewritten`
+    rewritten: bool = False
     #: how near float32 results must come, as :attr:`kernellab.task.Task.fidelity`
     precision: str = ""
     #: as :attr:`kernellab.task.Task.rounded`
@@ -77,7 +83,7 @@ class Judge(Protocol):
 
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked: ...
 
-    def verify(self, task: Task, source: Source, target: Target, allow_library: bool) -> Verdict: ...
+    def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict: ...
 
 
 class Refused(Exception):
@@ -168,7 +174,7 @@ def _prepared(job: Job) -> Prepared:
             _gate_and_cost(cascade, task, target)
         with cascade.at(Step.BUILD):
             made.append(source_of(job, task, target))
-        cascade.known["source"] = made[0].hash
+        cascade.known["source"] = code_digest(made[0])
 
     evaluation = cascade.run(steps)
     return Prepared(job, evaluation, made[0] if evaluation.passed and job.measured else None)
@@ -203,7 +209,19 @@ def rank(job: Job, judge: Judge) -> Ranked:
 def verify(job: Job, judge: Judge) -> Verdict:
     """The full verdict on a candidate that was evaluated. Raises KernellabError."""
     task, target = load(job), found(job.dsl, job.chip)
-    return judge.verify(task, source_of(job, task, target), target, job.allow_library)
+    return judge.verify(task, source_of(job, task, target), target, _options(job))
+
+
+def compare(pair: tuple[Job, Job], judge: Judge) -> Verdict:
+    """The verdict of the first, timed in turn with the second, by the name :data:`FIRST`. Raises KernellabError."""
+    job, other = pair
+    task, target = load(job), found(job.dsl, job.chip)
+    options = _options(job).model_copy(update={"rivals": {FIRST: source_of(other, task, target)}})
+    return judge.verify(task, source_of(job, task, target), target, options)
+
+
+def _options(job: Job) -> VerifyOptions:
+    return VerifyOptions(allow_library=job.allow_library, rewritten=job.rewritten, precision=load(job).fidelity)  # type: ignore[arg-type]
 
 
 def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
@@ -247,6 +265,15 @@ def place_of(sketch: str, task: Task, target: Target) -> Place:
     return Place(
         technique=found.technique.value, footprint=found.on_chip_bytes, stages=found.stages,
         intensity=found.intensity, features=schedule,
+    )  # fmt: skip
+
+
+def job_of(begun: Begun, proposal: Proposal, **more: Any) -> Job:
+    """A run's proposal as a job; the rules may call the library where no rule designs an operation."""
+    return Job(
+        number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
+        sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library or proposal.library,
+        rewritten=proposal.rewritten, precision=begun.precision, rounded=begun.rounded, **more,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from kernellab.errors import EvolveError, KernellabError, WorkersLost
 from kernellab.evolve import steer, stop
 from kernellab.evolve.analyst import plan, suggestion
-from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.jobs import Job, Ranked, job_of
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
 from kernellab.evolve.promote import Promotion
@@ -68,6 +68,8 @@ class Workers(Protocol):
     def rank(self, job: Job) -> Future[Ranked]: ...
 
     def verify(self, job: Job) -> Future[Verdict]: ...
+
+    def compare(self, job: Job, other: Job) -> Future[Verdict]: ...
 
     def close(self) -> None: ...
 
@@ -187,8 +189,7 @@ class Scheduler:
             EvolveError: no candidate runs, so that there is nothing to search from.
         """
         if not self.state.population() and not self.state.frozen:
-            last = next((e.reason for e in reversed(self.state.evaluations.values()) if e.reason), "")
-            raise EvolveError(f"No candidate passes, so nothing can be varied. {last}".strip(), _BEGIN)
+            raise EvolveError(f"No candidate passes, so nothing can be varied. {self.state.why_none()}".strip(), _BEGIN)
         self._end_round()
 
     def _open_round(self) -> bool:
@@ -258,12 +259,9 @@ class Scheduler:
         begun, knobs = self.state.begun, self.state.knobs
         best = self.state.best()
         modelled = self.state.evaluations[best].modelled_ms if best is not None else None
-        return Job(
-            number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl,
-            chip=begun.chip, sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
-            precision=begun.precision, rounded=begun.rounded, measured=knobs.score == "rank",
-            hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent,
-        )  # fmt: skip
+        return job_of(
+            begun, proposal, measured=knobs.score == "rank", hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent
+        )
 
     def _collect(self) -> None:
         """Wait a moment for evaluations and for replies; write those that came."""
@@ -317,9 +315,12 @@ class Scheduler:
 
     def _judge_leader(self) -> None:
         """Where the time is up in the middle of a round, its leader has its verdict all the same; the others wait for a
-        run that continues."""
+        run that continues. Then it is timed in turn with the first design."""
         if self.state.knobs.score == "rank":
-            for event in self._promotion().leader():
+            promotion = self._promotion()
+            for event in promotion.leader():
+                self._write(event)
+            for event in promotion.paired():
                 self._write(event)
 
     def _settled(self) -> list[Move]:

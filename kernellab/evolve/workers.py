@@ -32,6 +32,9 @@ class LocalWorkers:
     def verify(self, job: Job) -> Future[Verdict]:
         return self._measuring.submit(jobs.verify, job, self._judge)
 
+    def compare(self, job: Job, other: Job) -> Future[Verdict]:
+        return self._measuring.submit(jobs.compare, (job, other), self._judge)
+
     def close(self) -> None:
         for pool in (self._preparing, self._measuring):
             pool.shutdown(wait=False, cancel_futures=True)

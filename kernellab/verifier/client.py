@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +19,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from kernellab import errors
+from kernellab.content import module_command
 from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Ranking, Source, StageResult, Trust, Verdict
 from kernellab.target import Backend, Target
@@ -261,7 +261,7 @@ class Verifier:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "kernellab.verifier.judge.main", str(theirs.fileno()), self._root],
+                    module_command("kernellab.verifier.judge.main", str(theirs.fileno()), self._root),
                     env=clean_environment(
                         {
                             **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",

@@ -63,11 +63,14 @@ class Builder:
         apart: bool = False,
         few: int = 0,
         halves: bool = False,
+        narrow: bool = False,
     ) -> None:
         #: may factors of a product be stored that nothing else asks to be?
         self.apart = apart
         #: may products of float32 be made of float16 ones?
         self.halves = halves
+        #: do tensor cores multiply narrow floats as they are?
+        self.narrow = narrow
         #: a convolution of at most this many pairs of a channel read and one written is summed directly
         self.few = few
         #: may a scatter name a place several times?
@@ -196,7 +199,8 @@ class Builder:
         if ref.name in self.inputs:
             constant = self.graph.constants.get(ref.name)
             if constant is None:
-                return Leaf(ref.name, index, self.inputs[ref.name].dtype)
+                at = channels_at_end(index) if self.inputs[ref.name].last else index
+                return Leaf(ref.name, at, self.inputs[ref.name].dtype)
             if constant.dim() == 0 or constant.numel() == 1:
                 return Num(constant.item(), self.inputs[ref.name].dtype)
             return self._table(constant, index, self.inputs[ref.name].dtype)
@@ -351,11 +355,13 @@ class Builder:
         """Is it an input, or a value that lies in a tensor by itself?"""
         if ref.name in self.stacks:
             return False
-        return ref.name in self.inputs or ref.name in self.library or (ref.name in self.stops and not ref.item)
+        if ref.name in self.inputs:
+            return not self.inputs[ref.name].last
+        return ref.name in self.library or (ref.name in self.stops and not ref.item)
 
     def tensor(self, ref: Ref) -> str:
         """The tensor of what :meth:`is_stored`."""
-        return ref.name if ref.name in self.inputs else self.stored(ref)
+        return ref.name if ref.name in self.inputs and self.is_stored(ref) else self.stored(ref)
 
     # -- shapes
 
@@ -463,6 +469,11 @@ class Builder:
             wide = dtype if dtype == "float64" else "float32"
             return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
+
+
+def channels_at_end(index: Index) -> Index:
+    """An index of a tensor whose second dimension lies side by side in memory, as the sketch's tensor has it."""
+    return (index[0], *index[2:], index[1])
 
 
 def _whole(ix: Ix, extent: Extent) -> bool:

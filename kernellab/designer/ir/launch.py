@@ -47,7 +47,8 @@ class Launch:
     @property
     def chunk(self) -> Axis | None:
         """The axis of the pieces, where programs reduce or scan one piece each."""
-        shared: list[Red | Scan] = [*self.reds, *self.scans]
+        shared: list[Red | Scan | Attend] = [*self.reds, *self.scans]
+        shared += [self.dot] if isinstance(self.dot, Attend) else []
         return next((e.chunk for e in shared if e.chunk is not None), None)
 
     @property

@@ -33,6 +33,7 @@ from kernellab.session.record.records import (
     HeadMoved,
     NoteAdded,
     NoteRemoved,
+    Paired,
     Question,
     QuestionKind,
     RoleSet,
@@ -68,6 +69,8 @@ class State:
     unattended: int = 0
     #: what models were asked and answered, by turn
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+    #: kernels that were timed in one run, oldest first
+    paired: tuple[Paired, ...] = ()
     #: what its verdicts tell of the task's bound, by chip
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
@@ -253,6 +256,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return _judged(state, turn)
         case Compared():
             return _judged(state, _compared(state.turns[event.turn], event), again=True)
+        case Paired():
+            return replace(state, paired=(*state.paired, event))
         case Exchanged(turn=asked, exchange=exchange):
             return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
         case HeadMoved(to=to):
@@ -295,13 +300,16 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
 def _compared(turn: Turn, event: Compared) -> Turn:
     if turn.verdict is None:
         return turn
-    time, comparisons = pooled(turn.verdict, event.timing, event.comparisons)
+    verdict = turn.verdict
+    held = {c.baseline for c in verdict.comparisons}
     figures = {
-        "time": time,
-        "comparisons": list(comparisons),
-        "conditions": joined(turn.verdict.conditions, event.conditions),
+        # the first figure stays what it was when the session told it
+        "time": verdict.time or event.timing,
+        "comparisons": [*verdict.comparisons, *(c for c in event.comparisons if c.baseline not in held)],
+        "timed_again": pooled(verdict.timed_again, [c for c in event.comparisons if c.baseline in held]),
+        "conditions": joined(verdict.conditions, event.conditions),
     }
-    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+    return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
 
 
 def breaches(gate: GateResult) -> list[Diagnostic]:

@@ -305,8 +305,10 @@ def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOption
     return asked.model_copy(update={"rewritten": any(t.rewritten for t in designs), "allow_library": allowed})
 
 
-def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict:
-    """A verdict on a source that has passed, timed against ``baselines`` in one paired run. Blocking.
+def compare(
+    bench: Bench, source: Source, baselines: tuple[str, ...], rivals: Mapping[str, Source] | None = None
+) -> Verdict:
+    """A verdict on a source that has passed, timed against ``baselines`` and other kernels in one paired run. Blocking.
 
     Raises:
         VerifierError, SessionError: it could not be judged, or there is no such baseline.
@@ -316,7 +318,8 @@ def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict
     from kernellab.verifier.protocol.options import VerifyOptions
 
     try:
-        options = VerifyOptions.model_validate({**bench.created.options, "baselines": baselines})
+        asked = {**bench.created.options, "baselines": baselines, "rivals": dict(rivals or {})}
+        options = VerifyOptions.model_validate(asked)
     except ValidationError:
         raise SessionError(f"{', '.join(baselines)} cannot all be compared with.", "Choose eager or compile.") from None
     task, target = bench.task(), bench.target()

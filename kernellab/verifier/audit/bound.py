@@ -18,11 +18,14 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.audit.folder import CACHE
 from kernellab.verifier.audit.trace import Cost
+from kernellab.verifier.protocol.rules import DEVICE
 
 _COPY_BYTES = 64 << 20
 _GEMM = 768
 #: data this small may stay in the caches, where no byte floor holds
 _CACHED_BYTES = 256 << 20
+_SYSTEM = Path("/sys/devices/system/cpu")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,18 @@ def _cpu_lines() -> list[str]:
         return []
 
 
+@lru_cache(maxsize=4)
+def caches(system: Path = _SYSTEM) -> int:
+    """Bytes of the machine's last-level caches together, each shared one once; 0 where the system does not say."""
+    found: dict[tuple[int, str], int] = {}
+    for folder in system.glob("cpu[0-9]*/cache/index[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            level, shared, size = ((folder / n).read_text().strip() for n in ("level", "shared_cpu_list", "size"))
+            found[int(level), shared] = int(size[:-1]) * _UNITS[size[-1]]
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last)
+
+
 def speed_of_light(task: Task, threads: int) -> Bound | None:
     """The bound at the task's own sizes; None when the reference's operators cannot be counted."""
     cost = counted(task)
@@ -146,7 +161,7 @@ def speed_of_light(task: Task, threads: int) -> Bound | None:
     # nothing that computes float64 is faster than its products
     flops = found.double if set(cost.flops) == {"float64"} else found.flops
     rates = Rates(found.copy, flops, flops, shared=True)
-    floor = by_bytes if size > _CACHED_BYTES and reads_everything(task) else None
+    floor = by_bytes if size > max(_CACHED_BYTES, DEVICE.floor_caches * caches()) and reads_everything(task) else None
     line = roofline(cost, rates)
     by_bytes = line.bytes_ms >= line.flops_ms
     return Bound(size, cost.total_flops, line.ms, floor, found.copy, found.flops, found.double, by_bytes, found.day)

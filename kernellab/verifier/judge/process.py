@@ -90,6 +90,8 @@ class WorkerProcess:
         self.building = False
         #: places of the arguments that the task's reference writes into
         self.written: tuple[int, ...] = ()
+        #: does the DSL of what it builds write code at run time?
+        self.makes_code = False
         #: the cores of its threads, while it is timed
         self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()

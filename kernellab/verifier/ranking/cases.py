@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import exp, log
@@ -43,8 +42,7 @@ class RankCases:
         # the others' extents are odd
         powers = _powers(task)
         self.powers = [_case(task, powers, of_all(legal))] if powers else []
-        self.survey = Survey(drawn_base(task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
-        self._steps = self.survey.make()
+        self._begin_survey()
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
     def made(self) -> Iterator[None]:
@@ -57,17 +55,28 @@ class RankCases:
             except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
                 return
             yield
-        with suppress(Exception):  # likewise
+        try:
             yield from self._steps
+        except Exception:  # likewise
+            self._begin_survey()
         # what a call of it may take is what the reference takes
         _ = self.timed.reference_seconds
         yield
 
     def drawn(self) -> Survey:
         """The inputs drawn from what the task declares, of the kinds on which a wrong answer is a failure."""
-        for _ in self._steps:
-            pass
+        try:
+            for _ in self._steps:
+                pass
+        except Exception:
+            # an iterator that has raised ends in silence when the next ranking asks
+            self._begin_survey()
+            raise
         return self.survey
+
+    def _begin_survey(self) -> None:
+        self.survey = Survey(drawn_base(self.task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
+        self._steps = self.survey.make()
 
 
 def _case(task: Task, sizes: Sizes, family: Family) -> Case:

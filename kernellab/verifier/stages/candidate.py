@@ -21,7 +21,7 @@ from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
-from kernellab.verifier.compare.compare import Mismatch, compare, metadata
+from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
@@ -151,6 +151,7 @@ class Stages:
                 self.context.findings.add(Mark(kind="unsandboxed"))
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
             worker.written = self.written
+            worker.makes_code = get_adapter(source.dsl).makes_code
             write_files(worker.scratch / "src", source.files)
             worker.begin_build(self._build_message(source))
             began = time.monotonic()
@@ -318,8 +319,7 @@ class Stages:
             outputs = [self.worker.read(o) for o in call.outputs]
         except (WorkerFailure, Refused):
             return False
-        checks = zip(outputs, case.references, self.limits_for(case, hidden=True), strict=True)
-        return all(compare(got, reference, limits)[0] is None for got, reference, limits in checks)
+        return self.comparison.first_wrong(case, outputs, counted=False) is None
 
     def sure_call(self, case: Case, stage: str = "robust") -> Call:
         """A call of a case that passed before; Refused when it fails now."""
