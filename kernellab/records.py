@@ -561,6 +561,8 @@ class Exchange(Record):
     attempts: int = 1
     #: date (ISO) of the recording that answered; "" for a model's own answer
     recorded_at: str = ""
+    #: what was odd about it although it was answered
+    warning: str = ""
 
     @property
     def answered_by(self) -> str:

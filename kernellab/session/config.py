@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kernellab.agents.roles import is_model, players_of
 from kernellab.errors import ModelError, SessionError
-from kernellab.models import ModelSettings, open_model
+from kernellab.models import Budget, ModelSettings, open_model
+from kernellab.models.budget import no_price
 from kernellab.options import Option, Surface
 from kernellab.options.design import DesignCall
 from kernellab.options.file import FILE, read_table
@@ -68,15 +69,19 @@ def use_models(**given: Any) -> None:
     _GIVEN.update(wanted)
 
 
-def check_model(role: Role, spec: str, workspace: Path | None) -> None:
-    """Can a model play ``role`` as ``spec`` says? Asks no server.
+def check_model(role: Role, spec: str, workspace: Path | None, budget: str = "") -> None:
+    """Can a model play ``role`` as ``spec`` says, within ``budget``? Asks no server.
 
     Raises:
-        SessionError: no endpoint or key is configured, or the file is no recording.
+        SessionError: no endpoint or key is configured, the file is no recording, or dollars are limited and the model's
+            price is not known.
     """
+    dollars = Budget.parse(budget).limits.usd
     try:
         for player in filter(is_model, players_of(spec)):
-            open_model(player, role, None if player.startswith("replay:") else model_settings(workspace))
+            model = open_model(player, role, None if player.startswith("replay:") else model_settings(workspace))
+            if dollars is not None and model.price is None and not model.free:
+                raise no_price(model.name)
     except ModelError as error:
         raise SessionError(error.message, error.remedy) from None
 

@@ -274,7 +274,7 @@ class Session:
         which = parse_role(role)
         if isinstance(spec, str):
             word = check_spec(spec)
-            check_model(which, word, self._journal.workspace)
+            check_model(which, word, self._journal.workspace, self.state.budget)
         else:
             word = f"object:{type(spec).__name__}"
             self._bench.put(which, spec)

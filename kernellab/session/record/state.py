@@ -191,10 +191,11 @@ class State:
                 continue
             last = rounds[-1] if rounds else Attempt()
             if turn.role is Role.DESIGNER and turn.sketch is not None:
-                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate))
+                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate, author=turn.author, rationale=turn.rationale))
             elif turn.candidate is not None:
                 if not rounds or last.candidate is not None or last.route is not None:
-                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate))
+                    said = {"author": turn.author, "rationale": turn.rationale}
+                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate, **said))  # type: ignore[arg-type]
                 rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
             elif turn.verdict is not None and rounds:
                 rounds[-1] = replace(last, verdict=turn.verdict)
