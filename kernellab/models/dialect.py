@@ -18,6 +18,7 @@ _OPTIONAL = (
     ("temperature", "temperature"),
     ("seed", "seed"),
     ("stream_options", "stream_options"),
+    ("tools", "tool"),
 )
 #: "unknown", unlike "too large", which is for a person to fix
 _UNKNOWN = re.compile(
@@ -37,9 +38,11 @@ class Dialect:
         """The request as keyword arguments of ``chat.completions.create``."""
         body: dict[str, Any] = {
             "model": endpoint.model,
-            "messages": [message.model_dump() for message in request.messages],
+            "messages": [*(message.model_dump() for message in request.messages), *request.called],
             "stream": True,
         }
+        if request.functions and "tools" not in self.refused:
+            body["tools"] = [{"type": "function", "function": dict(one)} for one in request.functions]
         if "stream_options" not in self.refused:
             body["stream_options"] = {"include_usage": True}
         temperature = endpoint.temperature if request.temperature is None else request.temperature
