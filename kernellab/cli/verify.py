@@ -14,8 +14,9 @@ from kernellab.cli.parameters import with_requests
 from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError
 from kernellab.options.design import VerifyCall
-from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
+from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
 from kernellab.verifier.protocol.remedies import remedy
+from kernellab.verifier.protocol.stats import one_line_each
 
 if TYPE_CHECKING:
     from kernellab.verifier import VerifyOptions
