@@ -139,14 +139,15 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
         NoAnswer: there is none.
         AnswerError: edits that cannot be made.
     """
-    if shown is not None and (edits := _edits(text, "sketch")) and not _SKETCH.search(_EDIT.sub("", text)):
+    edits, without = _cut(text, "sketch") if shown is not None else ([], text)
+    if shown is not None and edits and not _SKETCH.search(without):
         from kernellab.agents.model.reply.edits import apply_edits
 
         plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
-        beside = _beside(fences(_EDIT.sub("", text)))
+        beside = _beside(fences(without))
         return SketchAnswer(
             sketch=apply_edits({"sketch": shown}, plain)["sketch"],
-            rationale=outside_fences(_EDIT.sub("", text)),
+            rationale=outside_fences(without),
             constexpr=_numbers(beside.get("constexpr")),
             claims=_sentences(beside.get("claims")),
         )
