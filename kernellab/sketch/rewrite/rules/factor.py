@@ -27,17 +27,11 @@ def factor(setting: Setting) -> Iterator[Change]:
         except Unknown:
             continue
         exact = _exact(sketch)
-        for stmt in nodes(sketch.body):
-            if not isinstance(stmt, tree.Assign) or stmt.pinned:
-                continue
-            for call in nodes(stmt.value):
-                made = _factored(call, known, exact) if isinstance(call, tree.Call) else None
-                if made is None:
-                    continue
+        for call in nodes(sketch.body):
+            made = _factored(call, known, exact) if isinstance(call, tree.Call) else None
+            if made is not None:
                 new, names = made
-                value = edit.substitute(stmt.value, lambda node, call=call, new=new: new if node is call else None)
-                changed = replace(stmt, value=value)
-                body = edit.substitute(sketch.body, lambda node, a=stmt, b=changed: b if node is a else None)
+                body = edit.substitute(sketch.body, lambda node, old=call, new=new: new if node is old else None)
                 why = f"took {' and '.join(names)} out of a sum in {sketch.name}"
                 yield edit.with_launch(setting.tree, number, replace(sketch, body=body)), why
 
