@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from kernellab.agents.roles import is_model, players_of
 from kernellab.errors import ModelError, SessionError
 from kernellab.models import Budget, ModelSettings, open_model
 from kernellab.models.budget import no_price
-from kernellab.options import Option, Surface
 from kernellab.options.agents import AgentOptions
 from kernellab.options.design import DesignCall
 from kernellab.options.file import FILE, read_table, read_tables
@@ -22,29 +19,6 @@ from kernellab.records import Role
 _GIVEN: dict[str, Any] = {}
 
 
-class MemoryDefaults(BaseModel):
-    """``[memory]`` of ``kernellab.toml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    OPTION: ClassVar[Option] = Option(on=Surface.FILE)
-
-    use: str = Field(
-        default="",
-        description="the memory of verified kernels: on, off, or a store's place (any URI that LanceDB takes); empty: "
-        "the workspace's, where it has one",
-    )
-    offer: Literal["ask", "always", "never"] = Field(
-        default="ask",
-        description="what becomes of verified kernels at the end of a session or a run: ask a person, always or never "
-        "remember them",
-    )
-    embed: str = Field(
-        default="",
-        description="the embedding model for searches by words: model:NAME at the endpoint of [models], or local:NAME "
-        "by sentence-transformers; empty: none",
-    )
-
-
 def defaults(workspace: Path) -> DesignCall:
     """What ``[session]`` of the workspace's ``kernellab.toml`` says: a call that has only these options set.
 
@@ -52,11 +26,6 @@ def defaults(workspace: Path) -> DesignCall:
         SessionError: the file or a value in it is wrong; the sentence names it.
     """
     return read_table(workspace / FILE, "session", DesignCall, SessionError)
-
-
-def memory_defaults(workspace: Path) -> MemoryDefaults:
-    """What ``[memory]`` of the workspace's ``kernellab.toml`` says. Raises SessionError, as :func:`defaults`."""
-    return read_table(workspace / FILE, "memory", MemoryDefaults, SessionError)
 
 
 def use_models(**given: Any) -> None:

@@ -201,8 +201,8 @@ def _moved(value: Any, seed: int) -> Any:
 
 
 def lost_form(output: int, shape: Sequence[int], wanted: Sequence[int], strides: Sequence[int]) -> OutputStrides | None:
-    """What is to be said of an output of ``strides`` where the reference's are ``wanted``: contiguous, or dense with the
-    second dimension last."""
+    """What is to be said of an output of ``strides`` where the reference's are ``wanted``: contiguous, or dense with
+    the second dimension last."""
     turned = [[of[0], *of[2:], of[1]] for of in (shape, wanted, strides) if len(of) >= 4]
     for form, parts in (("contiguous", [shape, wanted, strides]), ("channels_last", turned)):
         if parts and is_contiguous(parts[0], parts[1]):
