@@ -14,8 +14,9 @@ from kernellab.cli.parameters import with_requests
 from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError
 from kernellab.options.design import VerifyCall
-from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
+from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
 from kernellab.verifier.protocol.remedies import remedy
+from kernellab.verifier.protocol.stats import one_line_each
 
 if TYPE_CHECKING:
     from kernellab.verifier import VerifyOptions
@@ -70,14 +71,14 @@ def verify(
 
 def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: bool) -> int:
     """Exit 0 when its kernel passes here as it did there."""
-    if path.suffix != ".json":
+    from kernellab.export.capsule import again, is_capsule, read_capsule
+    from kernellab.export.capsule import facts as capsule_facts
+
+    if path.exists() and path.suffix != ".json" and not is_capsule(path):
         raise KernellabError(
             f"{path} was given without a source and is not a capsule.",
             "Run kernellab verify TASK SOURCE, or name one capsule.",
         )
-    from kernellab.export.capsule import again, read_capsule
-    from kernellab.export.capsule import facts as capsule_facts
-
     capsule = read_capsule(path)
     with Progress() as told:
         found = again(capsule, options, told, trusted=trusted)

@@ -97,6 +97,17 @@ def capsule_of(kernel: VerifiedKernel) -> Capsule:
     return found.model_copy(update={"hashes": found.parts()})
 
 
+def is_capsule(path: Path) -> bool:
+    """Does the file hold a capsule, whatever its name? A damaged one too, so that :func:`read_capsule` can say so."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return False
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return path.name.endswith((SUFFIX, ".capsule"))
+    return isinstance(value, dict) and {"task", "source", "verdict", "hashes"} <= value.keys()
+
+
 def read_capsule(path: Path) -> Capsule:
     """The capsule in a file, whole.
 

@@ -270,11 +270,11 @@ class Session:
         return self
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
-        """Who plays ``role`` from the next turn on: rules, human, model[:name], replay:FILE, or an object."""
+        """Who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
         which = parse_role(role)
         if isinstance(spec, str):
             word = check_spec(spec)
-            check_model(which, word, self._journal.workspace)
+            check_model(which, word, self._journal.workspace, self.state.budget)
         else:
             word = f"object:{type(spec).__name__}"
             self._bench.put(which, spec)

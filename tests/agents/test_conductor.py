@@ -223,7 +223,7 @@ def story(verdict: Verdict, rounds: int, same: bool = False) -> list[Route]:
     routes = []
     for number in range(rounds):
         code = candidate("code" if same else f"code {number}")
-        sketch = SKETCH if same else f"{SKETCH}# {number}\n"
+        sketch = SKETCH if same else SKETCH.replace("x * s", f"x * s + {number}")
         found = route(verdict, candidate=code, sketch=sketch, history=tuple(history))
         routes.append(found)
         history.append(Attempt(candidate=code, sketch=sketch, gate=RIGHT, verdict=verdict, route=found))

@@ -9,6 +9,7 @@ import pytest
 from kernellab.errors import SketchError
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.parse import parse, parse_with_faults
+from kernellab.sketch.syntax.printer import format
 
 SAMPLES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "samples").glob("*.sketch"))}
 
@@ -181,11 +182,20 @@ def test_windows_line_ends_and_tabs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("short", "long"),
+    [("x -= y * 2.0 + 1.0", "x = x - (y * 2.0 + 1.0)"), ("x **= 2", "x = x ** 2"), ("x //= y", "x = x // y"),
+     ("x |= y", "x = x | y"), ("x <<= 2", "x = x << 2")],
+)  # fmt: skip
+def test_an_augmented_assignment_is_the_assignment(short: str, long: str) -> None:
+    frame = "sketch s {{\n    symbols: N;\n    tensors: X[N]: f32;\n    for n in range(N):\n        {}\n}}\n"
+    assert format(parse(frame.format(short))) == format(parse(frame.format(long)))
+
+
+@pytest.mark.parametrize(
     ("line", "word"),
     [
         ("for i in range(N)", "colon"),
         ("for x in xs:", "range"),
-        ("x += 1", "in-place"),
         ("y = x.T", "transpose"),
         ("y = x @ z", "gemm"),
         ("y = (x > z)[:, None]", "name first"),

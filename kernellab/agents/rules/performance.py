@@ -64,16 +64,34 @@ def why_finish(brief: RouteBrief) -> str:
         return f"The best kernel reaches {100 * brief.headroom:.0f} % of the speed-of-light bound."
     if brief.turns_left <= 0:
         return "The limit of turns is reached."
-    standing = standing_of(brief)
+    standing, left = standing_of(brief), unasked(brief)
     if (
         standing is not None
         and standing.at_roofline
-        and (standing.sketch_at_bound or Role.DESIGNER not in brief.improvers)
+        and (standing.sketch_at_bound or (Role.DESIGNER not in brief.improvers and not left))
     ):
         return f"The kernel is at its sketch's roofline ({standing.sketch_ms:.3g} ms)."
-    if _no_gain(brief):
+    if no_gain(brief) and not left:
         return f"The last {PATIENCE} kernels that passed were not faster than the best before."
     return ""
+
+
+def unasked(brief: RouteBrief) -> list[Role]:
+    """The improvers that were not asked for something faster yet, the Designer first."""
+    routes = [a.route for a in brief.history if a.route is not None and a.verdict is not None and a.verdict.passed]
+    asked = {route.to.value for route in routes}
+    return [role for role in (Role.DESIGNER, Role.CODER) if role in brief.improvers and role.value not in asked]
+
+
+def untried(brief: RouteBrief) -> str:
+    """What a session that ends below its target leaves untried, and what that would cost; empty where nothing is."""
+    if brief.headroom is not None and brief.headroom >= ENOUGH:
+        return ""
+    cost = f" (about {brief.request_tokens:,.0f} tokens a request)" if brief.request_tokens else ""
+    left = [f"the {role.value} was not asked for something faster{cost}" for role in unasked(brief) if brief.improve]
+    if brief.measures and not was_sent_back(brief):
+        left.append("the rules' designs were not measured against each other (--tune 20: about a minute)")
+    return f" Left untried: {'; '.join(left)}." if left else ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,7 @@ def standing_of(brief: RouteBrief) -> Standing | None:
     return Standing(verdict.time.median_ms, max(cost.time_ms, verdict.sol_ms), verdict.sol_ms)
 
 
-def _no_gain(brief: RouteBrief) -> bool:
+def no_gain(brief: RouteBrief) -> bool:
     verdicts = [*(attempt.verdict for attempt in brief.history), brief.verdict]
     speeds = [speed for verdict in verdicts if verdict and verdict.passed and (speed := _speed(verdict))]
     before, last = speeds[:-PATIENCE], speeds[-PATIENCE:]

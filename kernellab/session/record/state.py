@@ -17,6 +17,7 @@ from kernellab.records import (
     GateState,
     Role,
     RouteKind,
+    Step,
     Trust,
     Verdict,
 )
@@ -34,11 +35,13 @@ from kernellab.session.record.records import (
     NoteAdded,
     NoteRemoved,
     Paired,
+    Permitted,
     Question,
     QuestionKind,
     RoleSet,
     SessionStatus,
     StatusChanged,
+    Stepped,
     TargetFound,
     Turn,
     TurnEnded,
@@ -71,6 +74,8 @@ class State:
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
     #: kernels that were timed in one run, oldest first
     paired: tuple[Paired, ...] = ()
+    #: what agents have done since their turn's last exchange, by turn
+    steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     #: what its verdicts tell of the task's bound, by chip
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
@@ -191,10 +196,11 @@ class State:
                 continue
             last = rounds[-1] if rounds else Attempt()
             if turn.role is Role.DESIGNER and turn.sketch is not None:
-                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate))
+                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate, author=turn.author, rationale=turn.rationale))
             elif turn.candidate is not None:
                 if not rounds or last.candidate is not None or last.route is not None:
-                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate))
+                    said = {"author": turn.author, "rationale": turn.rationale}
+                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate, **said))  # type: ignore[arg-type]
                 rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
             elif turn.verdict is not None and rounds:
                 rounds[-1] = replace(last, verdict=turn.verdict)
@@ -258,7 +264,12 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case Paired():
             return replace(state, paired=(*state.paired, event))
         case Exchanged(turn=asked, exchange=exchange):
-            return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
+            said = {**state.said, asked: (*state.said.get(asked, ()), exchange)}
+            return replace(state, said=said, steps={**state.steps, asked: ()})
+        case Stepped(turn=at, step=step):
+            return replace(state, steps={**state.steps, at: (*state.steps.get(at, ()), step)})
+        case Permitted():
+            return state
         case HeadMoved(to=to):
             return replace(state, head=to)
         case Approved(turn=approved):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 
-from kernellab.agents.briefs import Attempt, Brief
+from kernellab.agents.briefs import Brief
 from kernellab.agents.rules.performance import cost_at, more_work, work_of
 from kernellab.errors import KernellabError
-from kernellab.records import Evidence, GateResult, Route, Verdict
+from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
@@ -175,40 +175,6 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         if verdict.time is not None and verdict.time.median_ms:
             lines.append(f"share of the bound: {100 * verdict.sol_ms / verdict.time.median_ms:.3g} %")
     return lines
-
-
-def history_text(history: Sequence[Attempt], last: int | None = None, told: Route | None = None) -> str:
-    """The rounds, oldest first, each with its evidence in a few lines; ``last`` keeps the latest few only.
-
-    ``told`` is a route that the prompt states elsewhere.
-    """
-    numbered = list(enumerate(history, start=1))
-    if last is not None:
-        numbered = numbered[-last:]
-    return "\n".join(line for number, attempt in numbered for line in _attempt(number, attempt, told))
-
-
-def _attempt(number: int, attempt: Attempt, told: Route | None) -> list[str]:
-    lines = [f"Round {number}:"]
-    if attempt.gate is not None:
-        lines.append(f"- the sketch is {gate_words(attempt.gate)}")
-    verdict = attempt.verdict
-    if verdict is not None and verdict.passed:
-        lines.append("- the kernel passed; " + "; ".join(verdict_figures(verdict)))
-    elif verdict is not None:
-        lines.append(f"- the kernel failed at {verdict.stage.value}: {verdict.reason}")
-        evidence = verdict.evidence or Evidence()
-        if evidence.signature:
-            lines.append(f"- pattern of the error: {evidence.signature}")
-    route = attempt.route
-    if route is not None and route != told:
-        lines.append(f"- sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
-    return lines
-
-
-def gate_words(gate: GateResult) -> str:
-    """The gate's answer in one sentence."""
-    return f"{gate.state.value}: {gate.reason}"
 
 
 def numbered(text: str) -> str:

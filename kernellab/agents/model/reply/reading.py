@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,6 +27,10 @@ class AnswerError(KernellabError):
     @property
     def details(self) -> tuple[str, ...]:
         return tuple(f for f in self.findings if f != str(self))
+
+
+class NoAnswer(AnswerError):
+    """A reply of prose alone: neither a sketch nor code."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class CodeAnswer:
 
 
 _OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^\n`]*)$")
+#: how a prompt numbers the lines of a sketch
+_NUMBER = re.compile(r"^[ \t]*\d+ \|(?: |$)", re.MULTILINE)
 _SKETCH = re.compile(r"^[ \t]*sketch[ \t]+\w+[ \t]*\{", re.MULTILINE)
 
 
@@ -117,26 +123,48 @@ def outside_fences(text: str) -> str:
 # -- sketches ----------------------------------------------------------------------------------------------------------
 
 
-def parse_sketch(text: str) -> SketchAnswer:
-    """The sketch of a reply: a fenced block, the whole reply, or JSON with the key ``sketch``.
+def unnumbered(text: str) -> str:
+    """``text`` without the numbers that a prompt puts before a sketch's lines, where its lines have them."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    numbered = sum(_NUMBER.match(line) is not None for line in lines)
+    return _NUMBER.sub("", text) if lines and 2 * numbered > len(lines) else text
+
+
+def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
+    """The sketch of a reply: a fenced block, the whole reply, JSON with the key ``sketch``, or edits of ``shown``.
+
+    Numbers that a prompt puts before the lines of a sketch are taken off.
 
     Raises:
-        AnswerError: there is none, or there are several and none is marked.
+        NoAnswer: there is none.
+        AnswerError: edits that cannot be made.
     """
+    edits, without = _cut(text, "sketch") if shown is not None else ([], text)
+    if shown is not None and edits and not _SKETCH.search(without):
+        from kernellab.agents.model.reply.edits import apply_edits
+
+        plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
+        beside = _beside(fences(without))
+        return SketchAnswer(
+            sketch=apply_edits({"sketch": shown}, plain)["sketch"],
+            rationale=outside_fences(without),
+            constexpr=_numbers(beside.get("constexpr")),
+            claims=_sentences(beside.get("claims")),
+        )
     data = json_object(text)
     if data is not None and isinstance(data.get("sketch"), str):
         return _from_json(data)
-    blocks = fences(text)
+    blocks = [replace(f, text=unnumbered(f.text)) for f in fences(text)]
     having = [f for f in blocks if _SKETCH.search(f.text)]
     marked = [f for f in having if f.language == "sketch"]
     rationale = outside_fences(text)
     if having:
         # a reply that thinks aloud ends with what it means
         sketch = (marked or having)[-1].text
-    elif _SKETCH.search(text):
-        sketch, rationale = _bare(text)
+    elif _SKETCH.search(bare := _NUMBER.sub("", text)):
+        sketch, rationale = _bare(bare)
     else:
-        raise AnswerError("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
+        raise NoAnswer("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
     beside = _beside(blocks)
     return SketchAnswer(
         sketch=sketch.strip("\n") + "\n",
@@ -231,7 +259,7 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
     if not files and not edits:
         if re.fullmatch(r"\W*KEEP\W*", _last_line(prose)) or re.fullmatch(r"\W*KEEP\W*", prose.split("\n")[0]):
             return CodeAnswer({}, rationale=prose, critique=critique, keep=True)
-        raise AnswerError(
+        raise NoAnswer(
             "The reply has no code.", f"Write FILE: {main_file} and the file in a block, EDIT parts, or KEEP."
         )
     both = set(files) & {e.file for e in edits}
