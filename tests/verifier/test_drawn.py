@@ -60,6 +60,7 @@ OFFSETS = task_of(
     "x * (torch.bucketize(torch.arange(24), o, right=True)[:, None] % 2)", "x, o",
     "torch.randn(24, 40), torch.tensor([0, 6, 12, 18, 24])",
 )  # fmt: skip
+ENTROPY = task_of("-(p * torch.log(p + 1e-9)).sum(-1)", "p", "torch.softmax(3 * torch.randn(24, 40), -1)")
 FLOOR = task_of("x // 7", "x", SIGNED)
 SOME = task_of("(x > 3).any(-1)", "x", "torch.randn(64, 256)")
 GRID = task_of("torch.round(x / s).clamp(-128, 127) * s", "x, s", f"{ONE}, torch.rand(40) / 16 + 0.01")
@@ -79,6 +80,7 @@ REFUSED = {
     "offsets built in": (OFFSETS, "x * (torch.arange(24) // 6 % 2 == 0).float()[:, None] * 0 + x * "
                          "((torch.arange(24) // 6 + 1) % 2)[:, None]"),
     "a comparison that only one row shows": (SOME, "(x >= 3).any(-1)"),
+    "a probability of zero": (ENTROPY, "-(p * torch.log(p)).sum(-1)"),
     "ties rounded up": (GRID, "torch.floor(x / s + 0.5).clamp(-128, 127) * s"),
     "ties away from zero": (GRID, "(torch.sign(x) * torch.floor(x.abs() / s + 0.5)).clamp(-128, 127) * s"),
     "division of negatives": (FLOOR, "torch.div(x, 7, rounding_mode='trunc')"),
@@ -114,6 +116,7 @@ HONEST = {
     "lengths": (LENGTHS, "torch.where(torch.arange(40) < n[:, None], x, 0.0).sum(-1)"),
     "far": (FAR, "torch.where(x > 998, x * 3, x)"),
     "offsets": (OFFSETS, "x * ((o[None] <= torch.arange(24)[:, None]).sum(-1) % 2)[:, None]"),
+    "entropy": (ENTROPY, "-torch.where(p > 0, p * torch.log(p), 0.0).sum(-1)"),
     "a reciprocal before it rounds": (GRID, "torch.round(x * (1 / s)).clamp(-128, 127) * s"),
     "rows on a grid by a reciprocal": (
         ROWS, "torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)"
