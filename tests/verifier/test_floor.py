@@ -153,11 +153,11 @@ def test_a_time_under_the_bound_is_never_just_printed(monkeypatch: pytest.Monkey
 
 def test_roofs_measured_again_are_the_best_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
-    coming = [bound.Roofs(1e10, 8e9, 2e11, 1e11), bound.Roofs(2e10, 7e9, 3e11, 9e10)]
+    coming = [bound.Roofs(1e10, 8e9, 2e11, 1e11, "2026-01-02"), bound.Roofs(2e10, 7e9, 3e11, 9e10, "2026-01-03")]
     monkeypatch.setattr(bound, "_measured", lambda threads: coming.pop(0))
     bound.roofs.cache_clear()
     try:
         assert bound.roofs(97).copy == 1e10
-        assert bound.roofs_again(97) == bound.Roofs(2e10, 8e9, 3e11, 1e11) == bound.roofs(97)
+        assert bound.roofs_again(97) == bound.Roofs(2e10, 8e9, 3e11, 1e11, "2026-01-03") == bound.roofs(97)
     finally:
         bound.roofs.cache_clear()

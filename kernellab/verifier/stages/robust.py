@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark, OutputStrides
+from kernellab.conditions import Mark
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
@@ -15,7 +15,7 @@ from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
-from kernellab.verifier.protocol.control import Written, is_contiguous, overlaps
+from kernellab.verifier.protocol.control import Written, overlaps
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
@@ -72,15 +72,16 @@ def untouched(stages: Stages, case: Case) -> None:
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
-    ranges = stages.worker.input_ranges()
+    ranges, doubled = stages.worker.input_ranges(), stages.worker.doubled(call.outputs)
     forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
-        if output.overlaps and not overlaps(*forms[i]):
+        if i in doubled or (output.overlaps and not overlaps(*forms[i])):
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
         if isinstance(output, Written):
             continue
-        if is_contiguous(*forms[i]) and not is_contiguous(output.shape, output.strides):
-            stages.context.findings.add(OutputStrides(output=i))
+        lost = answers.lost_form(i, *forms[i], output.strides)
+        if lost is not None:
+            stages.context.findings.add(lost)
         inside = output.lies_in(ranges)
         if inside and not stages.written and not _reference_aliases(stages, case, i):
             raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
