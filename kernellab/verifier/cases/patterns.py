@@ -7,7 +7,7 @@ A pattern changes one argument of a drawn case. It is data (name, seed, two numb
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, isfinite, log2, nan
+from math import frexp, inf, isfinite, ldexp, log2, nan, trunc
 from typing import TYPE_CHECKING
 
 from kernellab.task.dtypes import computable
@@ -177,7 +177,7 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
     if kind == 0:
         row = row * 30
     elif kind == 1:
-        row = torch.full_like(row, float(row[0]))
+        row = torch.full_like(row, _few_bits(float(row[0])))
     elif kind == 2:
         row = torch.zeros_like(row)
         row[int(torch.randint(row.numel(), (1,), generator=seen))] = 10.0
@@ -189,8 +189,14 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
 def _constant_rows(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """One row throughout as large as may be, another as small."""
     at = _row(rows, seen)
-    rows[at] = high
-    rows[at - 1 if rows.shape[0] > 1 else 0] = low
+    rows[at] = _few_bits(high)
+    rows[at - 1 if rows.shape[0] > 1 else 0] = _few_bits(low)
+
+
+def _few_bits(number: float) -> float:
+    """The three leading bits of a number: sums of many equal ones are exact then, in any order."""
+    mantissa, exponent = frexp(number)
+    return ldexp(trunc(mantissa * 8) / 8, exponent)
 
 
 def _largest_at(place: int) -> Pattern:
