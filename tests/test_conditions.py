@@ -247,10 +247,13 @@ def test_a_scalar_comes_back_as_it_was(value: Any) -> None:
 #: conditions whose texts of format 1 do not say them completely
 ROUNDED = (Stated, StaticFinding, LaunchesWhenTraced)
 #: those that came after format 1
+NEW_MARKS = (
+    "tensor-given-twice", "below-cached-bytes", "below-arithmetic", "one-configuration", "agent-shared-machine",
+)  # fmt: skip
 LATER: list[Condition] = [
     c for c in (*LIMITS, *NOTICED)
     if isinstance(c, (DrawnLimit, FixedSizes, DrawnInPart))
-    or (isinstance(c, Mark) and c.kind in ("tensor-given-twice", "below-cached-bytes", "below-arithmetic"))
+    or (isinstance(c, Mark) and c.kind in NEW_MARKS)
 ]  # fmt: skip
 
 

@@ -438,7 +438,7 @@ class DrawnRule:
     #: of large inputs as many cases as about so many seconds allow, and at least so many: each takes about ``runs``
     #: times what the reference takes, and passes over its data at ``bytes_a_second``
     call_seconds: float = 1.2
-    least: int = 4
+    least: int = 8
     runs: float = 6.0
     bytes_a_second: float = 4e8
     #: Dims that are tried at their ends, and bytes of inputs there; numbers of a source that are tried as sizes, and

@@ -211,6 +211,8 @@ class Verification:
         if self.context.interpreted:
             steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing about speed")
             findings.add(Mark(kind="interpreted"))
+            if any("triton.autotune" in text for text in self.context.source.files.values()):
+                findings.add(Mark(kind="one-configuration"))
             if self._goes_on(Trust.T2):
                 findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
             return
