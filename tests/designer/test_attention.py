@@ -85,10 +85,10 @@ def test_scores_that_sum_two_products_are_stored(target: Target) -> None:
 
 
 #: cores enough to cut the keys of a few heads into pieces
-MANY, ONE = (
-    Target("triton", Backend.CUDA, Chip("test", "gpu", n, bandwidth=1e12, peak_flops={"f32": 1e12, "bf16": 1e14}))
-    for n in (64, 1)
-)
+_PEAK = {"f32": 1e12, "bf16": 1e14}
+MANY = Target("triton", Backend.CUDA, Chip("test", "gpu", 64, bandwidth=1e12, peak_flops=_PEAK))
+#: one core, which holds one program
+ONE = Target("triton", Backend.CUDA, Chip("test", "gpu", 1, bandwidth=1e12, shared_bytes=24 << 10, peak_flops=_PEAK))
 
 
 @pytest.mark.parametrize("name", DECODE)

@@ -14,7 +14,7 @@ from kernellab.designer.tile.windows import even
 
 #: columns of the result that one program of a GPU accumulates; width of which one tile holds all
 _COLUMNS, _WIDTH = 256, 256
-#: queries that one tile reads the keys for; the keys of one piece, and the share of the chip that all pieces fill
+#: queries that one tile reads the keys for, keys of one piece at least, and the share of the chip that all pieces fill
 _FEW, _PIECE, _FILLED = 64, 512, 0.9
 #: bytes of shared memory that Triton takes for reductions and barriers
 _SCRATCH = 8 << 10
@@ -72,7 +72,8 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
 
 def few_rows(ctx: Context, k: Launch) -> bool:
     """Are there so few queries for a head's keys that reading these takes the time?"""
-    return ctx.size(attention_roles(k).row) <= _FEW
+    r = attention_roles(k)
+    return ctx.size(r.row) <= _FEW and ctx.size(r.keys) >= _PIECE and not k.attention.parts
 
 
 def pieces(ctx: Context, k: Launch) -> int:
