@@ -13,12 +13,12 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.factors import narrow_factors, scaled
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import FLOAT8
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
 from kernellab.designer.ir.extents import fixed
+from kernellab.designer.ir.narrow import narrow_factors, scaled
 from kernellab.operations.aten import Role, named
 
 #: rows or columns of the other factor, and summed elements, from which on it pays to store one
