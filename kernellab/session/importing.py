@@ -19,7 +19,7 @@ from kernellab.dsls.sources import read_source
 from kernellab.errors import MOST_BYTES, KernellabError, MemoryStoreError, counted
 from kernellab.memory.memory import Memory
 from kernellab.records import Source
-from kernellab.session.memory_export import imported
+from kernellab.session.memory_export import Opinion, imported
 from kernellab.verifier import Verifier
 
 #: of a folder with one kernel: its task
@@ -35,6 +35,7 @@ class Given:
     source: Source
     licence: str
     place: str
+    opinion: Opinion = Opinion()
 
 
 @dataclass
@@ -100,7 +101,8 @@ def _work(memory: Memory, found: Sequence[Given], running: Import, tell: Callabl
             if running._stop.is_set():
                 return
             if one.source.hash not in known:
-                why = imported(memory, verifier, (one.text, one.name), one.source, one.licence, one.place)
+                given = (one.text, one.name)
+                why = imported(memory, verifier, given, one.source, one.licence, one.place, one.opinion)
                 running.kept += not why
                 if why:
                     running.refused.append((one.place, why))
@@ -162,7 +164,9 @@ def _row(row: dict[str, Any], licence: str, place: str) -> Given | None:
     else:
         files, called = row["files"], row.get("name") or "task"
     source = Source(dsl=row["dsl"], files=files)
-    return Given(row["task"], called, source, said if said not in ("", "unspecified") else licence, place)
+    entry = row.get("entry") or {}
+    opinion = Opinion(**{name: entry[name] for name in Opinion.model_fields if name in entry})
+    return Given(row["task"], called, source, said if said not in ("", "unspecified") else licence, place, opinion)
 
 
 def _text(file: Path) -> str:

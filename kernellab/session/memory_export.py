@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from pydantic import Field
+
 from kernellab.capture import Graph, capture
 from kernellab.capture.family import family_of
 from kernellab.dsls.machine import detect_target
@@ -13,9 +15,9 @@ from kernellab.lowering.headers import with_headers, without_headers
 from kernellab.memory.canonical import canonical
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF
-from kernellab.memory.records import Failure, Kernel, Measured, Provenance
+from kernellab.memory.records import Failure, Kernel, Measured, Provenance, Value
 from kernellab.memory.stale import verifier, versions
-from kernellab.records import Source, Trust, Verdict
+from kernellab.records import Record, Source, Trust, Verdict
 from kernellab.session.config import memory_defaults
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
@@ -106,21 +108,36 @@ def at_end(bench: Bench, state: State) -> None:
             offer(recall.memory if recall else Memory.open(bench.workspace), state)
 
 
+class Opinion(Record):
+    """What an export says of a kernel that no verdict measures: its sketch, why it is written so, what people and uses
+    thought of it. Its figures are measured again, since a file's are not believed."""
+
+    sketch: str | None = None
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    rationale: str = ""
+    draft: Value = Value()
+    refine: Value = Value()
+    thumb: int = Field(default=0, ge=-1, le=1)
+    pinned: bool = False
+
+
 def imported(
-    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
-) -> str:
+    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str,
+    opinion: Opinion = Opinion(),
+) -> str:  # fmt: skip
     """Verify somebody's kernel for the task ``given`` (text, name) and keep it; why not, or "" when it was kept."""
     known = memory.judged_before().get(source.hash)
     if known is not None:
         return known or "It was imported before."
-    why = _import(memory, verifier, given, source, licence, place)
+    why = _import(memory, verifier, given, source, licence, place, opinion)
     memory.looked(source.hash, why)
     return why
 
 
 def _import(
-    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
-) -> str:
+    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str,
+    opinion: Opinion,
+) -> str:  # fmt: skip
     try:
         task = load_task(*given)
         graph = capture(task)
@@ -133,6 +150,7 @@ def _import(
     provenance = Provenance(origin="import", place=place, licence=licence)
     where = target.backend.value, target.chip.name
     kernel = kernel_of(task, graph, without_headers(source), where, verdict, provenance)
+    kernel = kernel.model_copy(update={name: getattr(opinion, name) for name in Opinion.model_fields})
     kept = memory.remember(kernel, task.text)
     return "" if kept else "It was forgotten before, or is slower than those that are kept."
 
