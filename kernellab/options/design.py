@@ -78,6 +78,9 @@ class DesignOptions(BaseModel):
     memory: Annotated[str, Option(default="as kernellab.toml says, else the workspace's where there is one")] = Field(
         default="", description="the memory of verified kernels: on, off, or a store's place"
     )
+    tools: Annotated[bool, Option()] = Field(
+        default=False, description="a model may call kernellab's tools before it answers; bounds are under [models]"
+    )
     #: nothing that was remembered of the task's own computation is used: a benchmark's rule
     hold_out: bool = False
 

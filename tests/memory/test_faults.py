@@ -162,19 +162,6 @@ def test_an_import_reads_kernels_trajectories_and_folders_and_names_a_line_that_
     found = read(tmp_path, "Apache-2.0")
     assert [(g.name, g.licence) for g in found] == [("one", "MIT"), ("two", "Apache-2.0"), ("three", "Apache-2.0")]
     assert set(found[2].source.files) == {"kernel.py"}
-    entry = {
-        "sketch": "sketch s { }",
-        "thumb": 1,
-        "pinned": True,
-        "rationale": "why",
-        "draft": {"mean": 0.9, "uses": 3},
-    }
-    (tmp_path / "a.jsonl").write_text(json.dumps({**kernel_row, "entry": {**entry, "measured": {"speedup": 99}}}))
-    opinion = read(tmp_path, "")[0].opinion
-    assert opinion.model_dump(mode="json", include=set(entry)) == entry
-    (tmp_path / "a.jsonl").write_text(json.dumps({**kernel_row, "entry": {"thumb": 7}}))
-    with pytest.raises(MemoryStoreError, match="line 1, is not a kernel"):
-        read(tmp_path / "a.jsonl", "")
     (tmp_path / "a.jsonl").write_text('{"dsl": "cpp"}')
     with pytest.raises(MemoryStoreError, match="line 1, is not a kernel"):
         read(tmp_path / "a.jsonl", "")

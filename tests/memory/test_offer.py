@@ -8,24 +8,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.cli import main, output
 from kernellab.evolve.records import Ended, Evaluated, Evaluation, Proposal, Proposed, Status, Step, Verified
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
-from kernellab.lowering import lower
 from kernellab.memory.memory import Memory
-from kernellab.memory.records import Value
 from kernellab.notebook.monitor.commands import Desk, carry_out
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import head
-from kernellab.session.importing import begin, read
-from kernellab.session.memory_use import export
-from kernellab.sketch.check import load_program
-from kernellab.sketch.program.bind import bind
-from kernellab.task import load_task
-from tests.designer.coverage import CPU
 from tests.evolve.runs import modelled, score, verdict
 
 SKETCH = """sketch soft {
@@ -103,26 +93,3 @@ def test_the_monitor_offers_it_by_a_button_and_nothing_where_the_memory_is_off(e
     (tmp_path / "kernellab.toml").write_text('[memory]\noffer = "never"\n')
     assert not ended.offers()
     assert not head(Follower(tmp_path, modelled(tmp_path).id), False)["can"]["remember"]
-
-
-def test_an_exported_kernel_is_imported_with_its_sketch_its_note_and_what_people_thought_of_it(tmp_path: Path) -> None:
-    text = (
-        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 900), Dim('N', 1, 900)\n\n"
-        "def reference(x, y):\n    return (x * y + 1).amax(-1)\n\n"
-        "def inputs(M=300, N=700):\n    return torch.randn(M, N), torch.randn(M, N)\n"
-    )
-    task = load_task(text, "row_max")
-    sketch = RulesDesigner().design(DesignBrief(task, CPU)).sketch
-    program = load_program(sketch)
-    files = lower(program, bind(program, task, {}, CPU), CPU).files
-    entry = {"sketch": sketch, "rationale": "rows fit L2", "thumb": 1, "draft": {"mean": 0.9, "uses": 4}}
-    row = {"task": text, "name": "row_max", "dsl": "cpp", "files": dict(files), "entry": entry}
-    (tmp_path / "one.jsonl").write_text(json.dumps(row))
-    first = Memory.open(tmp_path / "first")
-    assert begin(first, read(tmp_path / "one.jsonl", "MIT")).kept == 1
-    assert export(first, tmp_path / "two.jsonl") == 1
-    (again,) = read(tmp_path / "two.jsonl", "")
-    assert (again.opinion.sketch, again.opinion.rationale, again.opinion.thumb) == (sketch, "rows fit L2", 1)
-    assert again.opinion.draft == Value(mean=0.9, uses=4)
-    (kept,) = first.store.kernels()
-    assert kept.kernel.sketch == sketch and kept.kernel.measured.speedup is not None

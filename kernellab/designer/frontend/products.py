@@ -11,6 +11,7 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.factors import narrow_factors, scaled
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
@@ -46,6 +47,10 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
     if not over.axes:
         return Op("mul", (a, c), dtype, node.line)
+    narrow = narrow_factors(a, c, over.axes[0]) if b.narrow and dtype == "float32" else None
+    if narrow is not None:
+        a, c, scales = narrow
+        return scaled(b.dot(a, c, over.axes[0], rows, cols, dtype, node.line), scales, node.line)
     return b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
 
 
