@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import typer
 
 from kernellab.cli.bench import bench
-from kernellab.cli.check import check
 from kernellab.cli.design import design
 from kernellab.cli.docs import docs_app
 from kernellab.cli.evolve import evolve, run_app
@@ -33,7 +32,7 @@ from kernellab.cli.model.profile import profile
 from kernellab.cli.output import emit, say
 from kernellab.cli.throughput import throughput
 from kernellab.cli.tools import doctor, lab
-from kernellab.cli.verify import rank, verify
+from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
 
 #: typer carries a click of its own in some versions and takes the installed one in others
