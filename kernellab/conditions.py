@@ -46,6 +46,7 @@ MarkKind = Literal[
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
+    "agent-shared-machine",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -81,6 +82,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "interpreted": ("interpreted", ""),
     "sealed": ("sealed", ""),
     "native": ("native", ""),
+    "agent-shared-machine": ("agent shared the machine", ""),
 }
 
 #: those that do not speak of the kernel
@@ -93,6 +95,7 @@ _CONCERNS: dict[MarkKind, Concern] = {
     "contents-repeated": "measurement",
     "interpreted": "measurement",
     "unsandboxed": "measurement",
+    "agent-shared-machine": "measurement",
 }
 
 
@@ -269,14 +272,15 @@ class DrawnInPart(_Condition):
 
 
 class OutputStrides(_Condition):
-    """An output is not contiguous where the reference's is."""
+    """An output does not lie in memory as the reference's does: ``form`` is contiguous or channels_last."""
 
     kind: Literal["output-strides"] = "output-strides"
     output: int
+    form: str = "contiguous"
 
     @property
     def label(self) -> str:
-        return f"output {self.output} not contiguous"
+        return f"output {self.output} not {self.form}"
 
 
 # -- whose work it is --------------------------------------------------------------------------------------------------

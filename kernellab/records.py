@@ -7,7 +7,6 @@ milliseconds unless a name says otherwise; a speedup is baseline time over candi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from enum import Enum
 from math import inf
 from pathlib import PureWindowsPath
@@ -123,28 +122,6 @@ class StageResult(Record):
     @property
     def passed(self) -> bool:
         return self.state is StageState.PASSED
-
-
-def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:
-    """One result a stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
-
-    A stage fails when a part does, and is skipped only when all of it was. What was told of a stage under way counts
-    until its next part comes.
-    """
-    joined: dict[Stage, StageResult] = {}
-    for part in stages:
-        seen = joined.get(part.name)
-        if seen is None or seen.state is StageState.RUNNING:
-            joined[part.name] = part
-            continue
-        if part.state is StageState.RUNNING:
-            joined[part.name] = part.model_copy(update={"seconds": seen.seconds + part.seconds})
-            continue
-        states = {seen.state, part.state} - {StageState.SKIPPED}
-        state = StageState.FAILED if StageState.FAILED in states else next(iter(states), StageState.SKIPPED)
-        notes = "; ".join(filter(None, [seen.note, part.note]))
-        joined[part.name] = StageResult(name=part.name, state=state, seconds=seen.seconds + part.seconds, note=notes)
-    return list(joined.values())
 
 
 class CompilerLine(Record):
@@ -510,6 +487,8 @@ class Usage(Record):
     seconds: float = 0.0
     #: the server reported no tokens; these were counted from the text's length
     estimated: bool = False
+    #: calls of tools
+    tool_calls: int = 0
 
 
 class ChatMessage(Record):
@@ -537,6 +516,27 @@ class Finish(str, Enum):
     ERROR = "error"
 
 
+#: of a tool ``text`` holds the arguments as JSON, of an edit the difference; ``result`` is what came of either, and the
+#: answer to a permission
+StepKind = Literal["plan", "message", "thought", "tool", "edit", "permission", "note"]
+
+
+class Step(Record):
+    """What an agent, or a model with tools, did on the way to its reply. ``started`` is in seconds since the epoch."""
+
+    kind: StepKind
+    title: str = ""
+    text: str = ""
+    result: str = ""
+    failed: bool = False
+    started: float = 0.0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        head = f"[{self.kind}{' failed' if self.failed else ''}] {self.title}".rstrip()
+        return "\n".join(filter(None, (head, self.text, self.result and f"-> {self.result}")))
+
+
 class Exchange(Record):
     """One request to a chat model and its reply, as the journal and the replay files keep it. No key is in it.
 
@@ -553,6 +553,10 @@ class Exchange(Record):
     sections: tuple[Section, ...] = ()
     reply: str = ""
     reasoning: str = ""
+    #: what was done before the reply, oldest first
+    steps: tuple[Step, ...] = ()
+    #: an agent's program could reach the judge's memory and files
+    shared_machine: bool = False
     finish: Finish = Finish.STOP
     #: the failure's kind and sentence when there is no reply
     error: str = ""

@@ -27,6 +27,7 @@ from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.channels_last import channels_last
 from kernellab.designer.passes.join_rows import join_rows
+from kernellab.designer.passes.one_of_row import one_of_row
 from kernellab.designer.passes.plan import Planner, runs_along
 from kernellab.designer.passes.round_tf32 import round_factors
 from kernellab.designer.passes.split.k import split_products
@@ -36,10 +37,11 @@ from kernellab.designer.passes.split.window_halves import windows_in_halves
 from kernellab.designer.passes.split.windows import split_windows
 from kernellab.designer.passes.views import join
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import of_float32
+from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
 from kernellab.designer.tile.gpu.rows import Rows
 from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import step_tiles
+from kernellab.designer.tile.sorting import LONGEST
 from kernellab.designer.tile.splits import Split, chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
@@ -188,6 +190,8 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
         narrow=ctx.gpu and not ctx.scalar_products,
+        longest=LONGEST if ctx.gpu else 0,
+        sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:
@@ -225,7 +229,10 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             units.append([])
     units[-1].append(outputs)
     if ctx.gpu and style.split:
-        units = [[split_products(group, ctx.size, ctx.chip.cores) for group in unit] for unit in units]
+        units = [
+            [split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit]
+            for unit in units
+        ]
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)
@@ -260,6 +267,8 @@ def _planned_units(ctx: Context, read: _Read) -> Plan:
 
 def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[Launch], Layout]:
     """Launches; reductions with too few programs are split into partial results first."""
+    if ctx.gpu:
+        outputs = one_of_row(outputs, lambda axis: isinstance(axis.extent, int) and axis.extent > ctx.style.whole_row)
     trial = layout.copied()
     planner = Planner(outputs, trial)
     launches = planner.plan()

@@ -26,6 +26,7 @@ from kernellab.errors import TargetError
 from kernellab.records import Environment
 from kernellab.target import JUDGED, Backend, Chip, Target
 from kernellab.target.chips import find_chip, known_chips
+from kernellab.target.target import VECTORS
 
 _ISA = (
     "sse4_2",
@@ -54,11 +55,11 @@ _ISA = (
 INTERPRETED_FOR = "a100"
 
 
-def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
+def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool = True) -> Target:
     """The Target for ``dsl`` on this machine; without a DSL triton where there is a GPU, else cpp.
 
     ``chip`` designs for a chip of ``knowledge/hardware`` instead of the one found, named by its file or product;
-    Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR.
+    Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR. Without ``rates`` a CPU's are not measured.
 
     Raises:
         TargetError: an unknown DSL or chip, a chip that the DSL does not run on, a missing compiler, or a DSL without
@@ -84,7 +85,7 @@ def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
         # the interpreter proves a kernel right on the way to a GPU; one made for this CPU would be of no use there
         return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
     if backend is not Backend.CUDA:
-        return Target(adapter.name, backend, cpu_chip())
+        return Target(adapter.name, backend, cpu_chip() if rates else cpu_facts())
     found = gpu_chip()
     if found is None:
         raise TargetError(
@@ -215,7 +216,7 @@ def _short_product(product: str) -> str:
 
 
 def _simd_word(isa: tuple[str, ...]) -> str:
-    word = "AVX-512" if "avx512f" in isa else "AVX2" if "avx2" in isa else "NEON" if "asimd" in isa else ""
+    word = next((word for flag, word in VECTORS if flag in isa), "")
     return f", {word}" if word else ""
 
 

@@ -23,6 +23,7 @@ from kernellab.lowering.embedded_sketch import code_digest
 from kernellab.records import GateState, Ranking, Source, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
+from kernellab.sketch.cost.estimate import Cost
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.rewrite.axes import axes
@@ -231,8 +232,11 @@ def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
         if looked.state is GateState.WRONG:
             raise Refused(looked.reason)
     with cascade.at(Step.COST):
-        cascade.known["modelled_ms"] = modelled = modelled_ms(job.sketch, task, target)
-        cascade.known["place"] = place_of(job.sketch, task, target)
+        counted = cost_of(job.sketch, task, target)
+        cascade.known["modelled_ms"] = modelled = counted.time_ms
+        cascade.known["place"] = place_of(job.sketch, task, target).model_copy(update={
+            "bound": counted.bound, "launches": len(counted.launches), "programs": counted.parallelism,
+        })  # fmt: skip
         if modelled and job.hopeless_ms and modelled > job.hopeless_ms:
             raise Refused(f"The cost model gives it {modelled:.3g} ms; above {job.hopeless_ms:.3g} none is built.")
 
@@ -245,8 +249,8 @@ def source_of(job: Job, task: Task, target: Target) -> Source:
     return lower(program, bind(program, task, {}, target), target)
 
 
-def modelled_ms(sketch: str, task: Task, target: Target) -> float | None:
-    """The cost model's time at the task's sizes. Raises SketchError where the sketch does not fit the chip."""
+def cost_of(sketch: str, task: Task, target: Target) -> Cost:
+    """What the cost model says at the task's sizes. Raises SketchError where the sketch does not fit the chip."""
     program = load_program(sketch)
     binding = bind(program, task, {}, target)
     sizes = dict(task.module().default_sizes())
@@ -255,7 +259,7 @@ def modelled_ms(sketch: str, task: Task, target: Target) -> float | None:
     limit = target.chip.on_chip_bytes
     if limit and found.footprint > limit:
         raise Refused(f"It keeps {found.footprint:,} bytes on the chip, which has {limit:,}.")
-    return found.time_ms
+    return found
 
 
 def place_of(sketch: str, task: Task, target: Target) -> Place:

@@ -44,11 +44,14 @@ class Measures(Protocol):
 
 @dataclass(frozen=True)
 class Promotion:
-    """The end of a round. ``job`` makes a candidate's job; ``workers`` does it."""
+    """The end of a round. ``job`` makes a candidate's job; ``workers`` does it. With ``meanwhile`` candidates are made
+    and evaluated during it, so that no device waits for a verdict of another."""
 
     state: RunState
     job: Callable[[int], Job]
     workers: Measures
+    #: called again and again while a measurement is waited for
+    meanwhile: Callable[[], None] | None = None
 
     def events(self, go_on: Callable[[], bool]) -> Iterator[Event]:
         """Events one by one: the caller takes each into the state before it asks for the next. Stops where ``go_on``
@@ -164,6 +167,8 @@ class Promotion:
             began = time.perf_counter()
             under = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
             for number, future in under:
+                while self.meanwhile is not None and not future.done():
+                    self.meanwhile()
                 yield number, future.result(), time.perf_counter() - began
 
 

@@ -117,6 +117,11 @@ class Place(Record):
     stages: int = 1
     #: FLOPs a byte
     intensity: float = 0.0
+    #: what the cost model bounds its time by: memory or compute; "" not known
+    bound: str = ""
+    launches: int = 1
+    #: programs that can run at once, of the launch that has the fewest; 0: not known
+    programs: float = 0.0
     #: the schedule's features, by name: tile sizes as log2, hints as 1
     features: dict[str, float] = Field(default_factory=dict)
 

@@ -37,6 +37,7 @@ from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator, Models
 from kernellab.evolve.workers import LocalWorkers
+from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, place_named
 from kernellab.models import Budget
@@ -44,7 +45,7 @@ from kernellab.options import build, signature_of
 from kernellab.options.file import FILE, choose, read_table
 from kernellab.options.search import CHANGEABLE, Knobs
 from kernellab.records import Author, Candidate, Role, Source, Verdict
-from kernellab.session.config import check_model, memory_defaults, model_settings
+from kernellab.session.config import check_model, model_settings
 from kernellab.session.start import design, task_text
 from kernellab.task import load_task
 from kernellab.verifier.protocol.option_words import fidelity

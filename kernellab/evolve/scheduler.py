@@ -63,6 +63,8 @@ class Workers(Protocol):
     room: int
     judges: int
 
+    def warm(self, job: Job) -> None: ...
+
     def evaluate(self, job: Job) -> Future[Evaluation]: ...
 
     def rank(self, job: Job) -> Future[Ranked]: ...
@@ -155,7 +157,11 @@ class Scheduler:
 
     def _begin(self) -> None:
         if not self.state.proposals:
-            self._take(self.vary.seeds(self.state))
+            made = self.vary.seeds(self.state)
+            if made.proposals and self.state.knobs.score == "rank":
+                # before the seeds, which would warm one judge after another
+                self.workers.warm(self._job(made.proposals[0]))
+            self._take(made)
             return
         # this run was cut off: what was proposed and has no evaluation
         for proposal in self.state.waiting:
@@ -166,10 +172,17 @@ class Scheduler:
         if self.state.status is Status.PAUSED:
             self._collect()
             return
-        if POLICIES[self.state.knobs.select].waits or not self.state.rounds:
+        if self._waits or not self.state.rounds:
             self._round()
         else:
             self._flow()
+
+    @property
+    def _waits(self) -> bool:
+        """Is a round evaluated whole before the next? Where several devices measure they would wait for the slowest
+        candidate of each, and measured runs are no two alike anyway."""
+        several = self.workers.judges > 1 and self.state.knobs.score == "rank"
+        return POLICIES[self.state.knobs.select].waits and not several
 
     def _round(self) -> None:
         """What was proposed is evaluated whole; then the round ends, and the next is proposed."""
@@ -311,7 +324,19 @@ class Scheduler:
             self._write(proposed)
 
     def _promotion(self) -> Promotion:
-        return Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers)
+        flows = not self._waits and not self.state.stopping and bool(self.state.rounds)
+        return Promotion(
+            self.state, lambda n: self._job(self.state.proposals[n]), self.workers, self._fill if flows else None
+        )
+
+    def _fill(self) -> None:
+        """While a verdict is waited for: what has come is written, and where there is room more is made."""
+        self._obey()
+        room = self.workers.room - len(self._running) - len(self.asking.futures)
+        over = self.state.stopping or self.budget.reached(TIME_LIMITS) or self.state.status is Status.PAUSED
+        if room > 0 and not over:
+            self._take(self._made(min(room, self.state.knobs.size)))
+        self._collect()
 
     def _judge_leader(self) -> None:
         """Where the time is up in the middle of a round, its leader has its verdict all the same; the others wait for a

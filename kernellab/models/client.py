@@ -19,7 +19,7 @@ from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models import faults
-from kernellab.models.chat import THINKING, ChatReply, ChatRequest
+from kernellab.models.chat import THINKING, ChatReply, ChatRequest, FunctionCall
 from kernellab.models.dialect import dialect
 from kernellab.models.keys import scrub
 from kernellab.models.ledger import added
@@ -116,7 +116,7 @@ class _Asked:
 
     def __init__(self, endpoint: Endpoint, settings: ModelSettings, request: ChatRequest) -> None:
         self.endpoint, self.settings, self.request = endpoint, settings, request
-        self.partial = Partial()
+        self.partial = Partial(offered=bool(request.functions))
         self.attempts = 0
         self.spent = Usage()
         self.began = time.monotonic()
@@ -145,6 +145,7 @@ class _Asked:
             model=scrub(model),
             seconds=seconds,
             attempts=max(self.attempts, 1),
+            calls=tuple(FunctionCall(id or f"call-{n}", *rest) for n, (id, *rest) in self.partial.calls.items()),
         )
 
     async def run(self) -> ChatReply:
@@ -164,7 +165,8 @@ class _Asked:
                 raise error
             await self._pause(error, pause, tries, line)
             tries += 1
-            self.spent, self.partial = added(self.spent, self.partial.spent(self.request.messages)), Partial()
+            self.spent = added(self.spent, self.partial.spent(self.request.messages))
+            self.partial = Partial(offered=self.partial.offered)
 
     def _again(self, error: ModelError, stalls: int) -> bool:
         """Would the same request, sent once more now, have a chance?"""
@@ -304,8 +306,9 @@ class _Asked:
     def _whole(self) -> ModelError | None:
         """What is wrong with a stream that ended without an error; None when it is a reply."""
         partial = self.partial
-        if partial.tools or partial.finish in ("tool_calls", "function_call"):
-            return faults.tool_call(self.endpoint, ", ".join(partial.tools))
+        names = ", ".join(name for _, name, _ in partial.calls.values())
+        if not partial.offered and (names or partial.finish in ("tool_calls", "function_call")):
+            return faults.tool_call(self.endpoint, names)
         if partial.finish is None:
             return faults.cut(self.endpoint, "the stream ended before the reply did")
         if partial.ending() is Finish.ERROR:

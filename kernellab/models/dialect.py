@@ -21,6 +21,7 @@ _OPTIONAL = (
     ("stream_options", "stream_options"),
     ("top_p", "top_p"),
     ("reasoning_effort", "reasoning_effort"),
+    ("tools", "tool"),
 )
 #: a refusal of the system role; some servers fail with 500 in the model's own template
 _SYSTEM = re.compile(
@@ -44,9 +45,11 @@ class Dialect:
         """The request as keyword arguments of ``chat.completions.create``."""
         body: dict[str, Any] = {
             "model": endpoint.model,
-            "messages": [message.model_dump() for message in self._messages(request.messages)],
+            "messages": [*(message.model_dump() for message in self._messages(request.messages)), *request.called],
             "stream": True,
         }
+        if request.functions and "tools" not in self.refused:
+            body["tools"] = [{"type": "function", "function": dict(one)} for one in request.functions]
         if "stream_options" not in self.refused:
             body["stream_options"] = {"include_usage": True}
         temperature = endpoint.temperature if request.temperature is None else request.temperature

@@ -122,6 +122,11 @@ class ModelSettings(RoleSettings):
         default=1_000_000, ge=1, description="a longer reply is stopped: a model that repeats itself never ends"
     )
 
+    tools: bool = Field(default=False, description="a model may call kernellab's tools before it answers")
+    tool_calls: int = Field(default=24, ge=1, description="calls of tools in one turn")
+    tool_tokens: int = Field(default=200_000, ge=1, description="tokens that a turn with tools may take in all")
+    tool_s: float = Field(default=900, gt=0, description="seconds after which a turn's model must answer")
+
     @field_validator("roles")
     @classmethod
     def _can_speak(cls, roles: dict[Role, RoleSettings]) -> dict[Role, RoleSettings]:

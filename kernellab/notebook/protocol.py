@@ -569,11 +569,23 @@ class Download(TypedDict):
     text: str
 
 
+class StepView(TypedDict):
+    """What an agent, or a model with tools, did before its reply."""
+
+    kind: str
+    title: str
+    text: str
+    result: str
+    failed: bool
+    seconds: float
+
+
 class ExchangeText(TypedDict):
     head: ExchangeHead
     messages: list[SaidMessage]
     reply: str
     reasoning: str
+    steps: list[StepView]
     sections: list[BriefSection]
 
 

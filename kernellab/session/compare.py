@@ -109,11 +109,11 @@ def ratio_of(state: State, turn_a: str, turn_b: str) -> dict[str, Any]:
     if a is None or b is None or not (a.passed and b.passed):
         return none
     for name in ("eager", "compile", *(c.baseline for c in a.comparisons)):
-        first, second = a.against(name), b.against(name)
-        if first is not None and second is not None and first.low > 0 and second.low > 0:
-            low, high = second.low / first.high, second.high / first.low
+        of_first, of_second = a.against(name), b.against(name)
+        if of_first is not None and of_second is not None and of_first.low > 0 and of_second.low > 0:
+            low, high = of_second.low / of_first.high, of_second.high / of_first.low
             return {
-                "ratio": second.speedup / first.speedup, "low": low, "high": high, "baseline": name,
+                "ratio": of_second.speedup / of_first.speedup, "low": low, "high": high, "baseline": name,
                 "distinguishable": not low <= 1.0 <= high,
             }  # fmt: skip
     return none

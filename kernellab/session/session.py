@@ -270,7 +270,7 @@ class Session:
         return self
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
-        """Who plays ``role`` from the next turn on: rules, human, model[:name], replay:FILE, or an object."""
+        """Who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
         which = parse_role(role)
         if isinstance(spec, str):
             word = check_spec(spec)

@@ -20,6 +20,10 @@ class Backend(str, Enum):
     INTERPRETER = "interpreter"
 
 
+#: a CPU's vector units by the flag that tells of them, the widest first
+VECTORS = (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("asimd", "NEON"))
+
+
 @dataclass(frozen=True)
 class Chip:
     """Facts of one chip. Bytes are bytes, rates are per second; 0 means unknown.
@@ -51,6 +55,15 @@ class Chip:
         peaks = {**self.peak_flops, **{name: rate for name, rate in (("f32", flops), ("f64", doubles)) if rate}}
         source = JUDGED.format(day=rated or "today")
         return replace(self, bandwidth=bandwidth, peak_flops=peaks, source=source, judged=True)
+
+    @property
+    def family(self) -> str:
+        """What chips have alike for which a kernel is built the same: the vector unit, or the GPU's instructions; ""
+        where that is not known."""
+        if self.kind != "cpu":
+            return f"{self.kind} with {', '.join(self.isa)}" if self.isa else ""
+        word = next((word for flag, word in VECTORS if flag in self.isa), "")
+        return f"CPU with {word}" if word else ""
 
     @property
     def on_chip_bytes(self) -> int:

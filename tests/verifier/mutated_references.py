@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kernellab.conditions import DrawnLimit, of
 from kernellab.errors import KernellabError
 from kernellab.records import Author, Source
 from kernellab.target import Backend, Chip, Target
@@ -214,13 +215,16 @@ def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -
         if rank:
             options = RankOptions(allow_library=True, budget=0.05, threads=1)
             ranking = verifier.rank(task, source, TARGET, options=options)
-            fate, words = ("passed" if ranking.ranked else ranking.stage.value), ranking.reason
+            told = of(ranking.conditions, DrawnLimit)
+            fate, words = ranking.stage.value, ranking.reason
+            passed = ranking.ranked
         else:
             asked = VerifyOptions(allow_library=True, budget=0.05, threads=1, deadline=120)
             verdict = verifier.verify(task, source, TARGET, options=asked)
-            told = [n for n in verdict.label.split(", ") if n.endswith(("not propagated", "not handled", "only"))]
-            fate = verdict.stage.value if not verdict.passed else "condition" if told else "passed"
-            words = ", ".join(told) if verdict.passed else verdict.reason
+            told = of(verdict.conditions, DrawnLimit)
+            fate, words, passed = verdict.stage.value, verdict.reason, verdict.passed
+        if passed:
+            fate, words = ("condition" if told else "passed"), ", ".join(c.label for c in told)
     except KernellabError as error:
         fate, words = "failed", error.message
     return Fate(task.name, change, fate, words, time.monotonic() - began)

@@ -58,6 +58,13 @@ def reference(x, y):
 def inputs():
     return torch.randn(384, 384), torch.randn(384, 384)
 """
+_NEGATED = """
+import torch
+def reference(x):
+    return -x
+def inputs():
+    return (torch.randn(64, 64),)
+"""
 _REPEATED = """
 import torch
 def reference(x):
@@ -137,6 +144,28 @@ shutil.rmtree(place)
 """ + _PRODUCT.replace("ctypes.CDLL(path)", "ctypes.CDLL(path, mode=4)") + """
 os.symlink("/usr/lib", place)
 """),
+    "the worker's own functions replaced": (_NEGATED, r"""
+import sys
+open(folder + "/t.cpp", "w").write('extern "C" void minus(const float* x, float* y, long n) '
+                                   '{ for (long i = 0; i < n; i++) y[i] = -x[i]; }')
+subprocess.run(["g++", "-O2", "-shared", "-fPIC", folder + "/t.cpp", "-o", folder + "/t.so"], check=True)
+own = ctypes.CDLL(folder + "/t.so")
+own.minus.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long]
+house = next(m for m in list(sys.modules.values()) if getattr(m, "__name__", "").endswith("worker.calls"))
+flat, lies, places = house.flatten, house.place, {}
+def quick(tensor):
+    key = tensor.data_ptr(), tensor.shape
+    if key not in places:
+        places[key] = lies(tensor)
+    return places[key]
+setattr(house, "place", quick)
+setattr(house, "flatten", lambda result, strict: [result])
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty(x.shape)
+    own.minus(x.data_ptr(), y.data_ptr(), x.numel())
+    return y
+"""),
     "one range of memory mapped sixteen times": (_REPEATED, r"""
 import mmap
 open(folder + "/t.cpp", "w").write('extern "C" void twice(const float* x, float* y, long n) '
@@ -174,4 +203,4 @@ def test_work_that_is_not_its_own_is_refused(judge: Judge, name: str) -> None:
     verdict = judge(_START + code, load_task(text, "work"), OPTIONS)
     assert not verdict.passed, (verdict.own_share, [(s.name.value, s.note) for s in verdict.stages])
     signature = verdict.evidence.signature if verdict.evidence else ""
-    assert signature in ("library", "unknown-code", "aliases-itself"), (verdict.stage, verdict.reason)
+    assert signature in ("library", "unknown-code", "aliases-itself", "protocol"), (verdict.stage, verdict.reason)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from pytest import MonkeyPatch
@@ -336,6 +339,19 @@ def test_a_verdict_tells_which_share_of_the_drawn_inputs_was_tried(judge: Judge)
     (found,) = of(verdict.conditions, DrawnInPart)
     assert (found.tried, found.untried) == (verdict.coverage.cases, verdict.coverage.untried)
     assert f"({found.tried} of {found.tried + found.untried})" in found.flag and found.concern == "measurement"
+
+
+def test_the_first_survey_of_a_process_has_as_many_cases_as_the_next() -> None:
+    code = (
+        "from tests.verifier.test_drawn import COMPARED, cases, Family, Survey\n"
+        "for _ in range(2):\n"
+        "    survey = Survey(cases.case(COMPARED, {}, Family.OWN))\n"
+        "    list(survey.make())\n"
+        "    print(len(survey.cases), survey.untried)\n"
+    )  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = ([int(n) for n in line.split()] for line in run.stdout.splitlines())
+    assert first[1] == second[1] == 0 and first[0] >= 3
 
 
 def test_a_rank_tells_of_a_nan_that_is_left_out(verifier: Verifier) -> None:

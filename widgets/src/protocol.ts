@@ -110,7 +110,7 @@ export interface LedgerFigures {
 /** The question to the person, or (pending false) what was proposed at the shown turn. */
 export interface Card {
   id: string;
-  kind: "route" | "turn" | "brief" | "error";
+  kind: "route" | "turn" | "brief" | "error" | "permission";
   role: string;
   title: string;
   text: string;
@@ -544,11 +544,22 @@ export interface Download {
   text: string;
 }
 
+/** What an agent, or a model with tools, did before its reply. */
+export interface StepView {
+  kind: string;
+  title: string;
+  text: string;
+  result: string;
+  failed: boolean;
+  seconds: number;
+}
+
 export interface ExchangeText {
   head: ExchangeHead;
   messages: SaidMessage[];
   reply: string;
   reasoning: string;
+  steps: StepView[];
   sections: BriefSection[];
 }
 

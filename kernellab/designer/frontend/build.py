@@ -64,7 +64,15 @@ class Builder:
         few: int = 0,
         halves: bool = False,
         narrow: bool = False,
+        longest: int = 0,
+        sizes: Mapping[str, int] | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> None:
+        #: elements of the longest row that one program puts in order; 0: of any
+        self.longest = longest
+        self._most = most or {}
+        #: the expected Dims, by which a CPU's products are weighed; on a GPU only extents that are fixed are
+        self.sizes = sizes
         #: may factors of a product be stored that nothing else asks to be?
         self.apart = apart
         #: may products of float32 be made of float16 ones?
@@ -341,6 +349,13 @@ class Builder:
             self.cuts.append(Stored(name, index, value, shape, serves=serves, dtype=dtype, purpose=purpose))
         return self._stored[key]
 
+    def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...]) -> str:
+        """As :meth:`store`, for readers that may see it in any view."""
+        if key not in self._stored:
+            self._stored[key] = self._tensor_name((key,))
+            self.cuts.append(Stored(self._stored[key], index, value, shape, dtype=value.dtype))
+        return self._stored[key]
+
     def _tensor_name(self, key: Any) -> str:
         if key in self.named:
             return self.named[key]
@@ -358,6 +373,17 @@ class Builder:
         if ref.name in self.inputs:
             return not self.inputs[ref.name].last
         return ref.name in self.library or (ref.name in self.stops and not ref.item)
+
+    def expected(self, extent: Extent) -> int | None:
+        """The extent as a number: a fixed one, or with the expected sizes; None where it is not weighed."""
+        if isinstance(extent, int) or self.sizes is None:
+            return extent if isinstance(extent, int) else None
+        return extents.value(extent, self.sizes)
+
+    def largest(self, extent: Extent) -> int:
+        """No instance of the extent is larger; a difference of sizes is taken for any that memory holds."""
+        falls = not isinstance(extent, int) and any(op in str(extent) for op in "-/%")
+        return 1 << 31 if falls else extents.value(extent, self._most)
 
     def tensor(self, ref: Ref) -> str:
         """The tensor of what :meth:`is_stored`."""

@@ -78,6 +78,9 @@ def _window_of(
     elif packed:
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
         at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
+    elif mine == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
+        tensor = _packed(b, weight, groups, (), 1, transposed)
+        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), b.dtype(weight))
     else:
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
         at = b.value(weight, (*pair, *ks))  # type: ignore[assignment]
@@ -171,7 +174,7 @@ def _packed(b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], insi
     key = (weight.name, "packed") if not transposed else (weight.name, "packed_t")
     axes = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in (*taps, groups))
     # the channels split as the reader's are
-    axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)))
+    axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)) if inside > 1 or mine else Ix())
     ks, group, co, c = axes[: len(taps)], axes[-3], axes[-2], axes[-1]
     first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)
     value = b.value(weight, (Ix(first), Ix(second), *ks))

@@ -389,7 +389,9 @@ class LogSum(Node):
         return (self.of,)
 
     def rebuilt(self, operands: Sequence[Expr]) -> Self:
-        return replace(self, of=operands[0])
+        (of,) = operands
+        assert isinstance(of, Attend)
+        return replace(self, of=of)
 
     @property
     def closes(self) -> Iterable[Axis]:
@@ -470,11 +472,12 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
 
 
 def run(value: Expr, axes: tuple[Axis, ...]) -> float:
-    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump."""
+    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump; a load that does
+    not vary along the last of them is the same for a whole run."""
     found = math.inf
     for e in walk(value, inside=False):
         order = [leaf for ix in e.index for leaf in ix.leaves()] if isinstance(e, Leaf) else []
-        if not set(axes).intersection(order):
+        if axes[-1] not in order:
             continue
         behind, length = None, 1.0
         for axis in reversed(axes):

@@ -87,9 +87,7 @@ def _recognised(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> At
         # scores that sum several products are stored: one kernel holds the rows of one
         if inner is None or any(_is_other_product(e, inner) for e in walk(scores, inside=False)):
             continue
-        a, b = _factors(inner, True) or ()
-        if over[0] in free(a):
-            a, b = b, a
+        a, b = sorted(_factors(inner, True) or (), key=lambda side: over[0] in free(side))
         width = inner.axes[0]
         if width in free(values):
             # a bound axis may have the name of one outside; in one kernel it needs its own
@@ -141,10 +139,11 @@ def _is_lowest(e: Expr) -> bool:
 
 
 def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free, one: bool) -> Dot | Red | None:
-    """The product in ``scores`` with a separate axis of rows, or, with ``one``, of one row; its summed axis must be one."""
+    """The product in ``scores`` with an axis of rows, or, with ``one``, of one row; its summed axis must be one."""
     for e in walk(scores, inside=False):
         pair = _factors(e, one)
-        if pair is None or keys not in free(e):
+        # a matrix of scores that one row of values reads is a product of matrices, as a mixture's gates for all tokens
+        if pair is None or keys not in free(e) or (one and type(e) is Dot):
             continue
         rows = [side for side in pair if keys not in free(side)]
         if len(rows) == 1 and (one or free(rows[0]) - others - set(e.axes)):  # type: ignore[union-attr]

@@ -11,10 +11,11 @@ from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.upcoming import upcoming
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
-from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState, one_line_each
+from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
 from kernellab.session.record.view import target_words
+from kernellab.verifier.protocol.stats import one_line_each
 
 STATUS_WORDS = {
     SessionStatus.RUNNING: "running",
@@ -226,6 +227,7 @@ def _title(question: Question) -> str:
         QuestionKind.ERROR: f"The {role} could not go on.",
         QuestionKind.TURN: f"The {role}'s turn is done.",
         QuestionKind.ROUTE: f"{role}:",
+        QuestionKind.PERMISSION: f"The {role}'s agent asks for permission.",
     }[question.kind]
 
 

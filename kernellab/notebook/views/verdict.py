@@ -79,7 +79,7 @@ def verdict_view(verdict: Verdict) -> VerdictView:
         "figures": [{"name": name, "text": shown["text"], "title": shown["title"]} for name, shown in figures(verdict)],
         "comparisons": [
             *(comparison_view(c, verdict) for c in verdict.comparisons),
-            *({**comparison_view(c, verdict), "text": f"{c.text}, timed again"} for c in verdict.timed_again),
+            *(comparison_view(c, verdict, ", timed again") for c in verdict.timed_again),
         ],
         "first_wrong": wrong,
         "signature": evidence.signature,
@@ -90,14 +90,14 @@ def verdict_view(verdict: Verdict) -> VerdictView:
     }
 
 
-def comparison_view(comparison: Comparison, verdict: Verdict) -> ComparedSpeedup:
+def comparison_view(comparison: Comparison, verdict: Verdict, mark: str = "") -> ComparedSpeedup:
     return {
         "baseline": comparison.baseline,
         "value": comparison.speedup,
         "low": comparison.low,
         "high": comparison.high,
         "distinguishable": comparison.distinguishable,
-        "text": speedup_text(comparison),
+        "text": f"{speedup_text(comparison)}{mark}",
         "title": speedup_title(comparison, verdict),
     }
 

@@ -25,6 +25,7 @@ from kernellab.records import (
     Route,
     RouteKind,
     Source,
+    Step,
     Timing,
     Verdict,
 )
@@ -137,6 +138,8 @@ class QuestionKind(str, Enum):
     BRIEF = "brief"
     #: something failed that a person must fix before it is tried again
     ERROR = "error"
+    #: an agent asks whether it may do something; its turn waits
+    PERMISSION = "permission"
 
 
 class Question(Record):
@@ -232,6 +235,22 @@ class Exchanged(_Event):
     exchange: Exchange
 
 
+class Stepped(_Event):
+    """What an agent, or a model with tools, did in a turn that still works; its exchange holds all of them again."""
+
+    kind: Literal["stepped"] = "stepped"
+    turn: str
+    step: Step
+
+
+class Permitted(_Event):
+    """A person's answer to what an agent asked: once, turn (from now on in this turn) or never."""
+
+    kind: Literal["permitted"] = "permitted"
+    turn: str
+    answer: Literal["once", "turn", "never"]
+
+
 class HeadMoved(_Event):
     kind: Literal["head_moved"] = "head_moved"
     to: str | None
@@ -296,6 +315,8 @@ Event = Annotated[
         Compared,
         Paired,
         Exchanged,
+        Stepped,
+        Permitted,
         HeadMoved,
         Approved,
         StatusChanged,

@@ -17,6 +17,7 @@ from kernellab.records import (
     GateState,
     Role,
     RouteKind,
+    Step,
     Trust,
     Verdict,
 )
@@ -34,11 +35,13 @@ from kernellab.session.record.records import (
     NoteAdded,
     NoteRemoved,
     Paired,
+    Permitted,
     Question,
     QuestionKind,
     RoleSet,
     SessionStatus,
     StatusChanged,
+    Stepped,
     TargetFound,
     Turn,
     TurnEnded,
@@ -71,6 +74,8 @@ class State:
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
     #: kernels that were timed in one run, oldest first
     paired: tuple[Paired, ...] = ()
+    #: what agents have done since their turn's last exchange, by turn
+    steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     #: what its verdicts tell of the task's bound, by chip
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
@@ -259,7 +264,12 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case Paired():
             return replace(state, paired=(*state.paired, event))
         case Exchanged(turn=asked, exchange=exchange):
-            return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
+            said = {**state.said, asked: (*state.said.get(asked, ()), exchange)}
+            return replace(state, said=said, steps={**state.steps, asked: ()})
+        case Stepped(turn=at, step=step):
+            return replace(state, steps={**state.steps, at: (*state.steps.get(at, ()), step)})
+        case Permitted():
+            return state
         case HeadMoved(to=to):
             return replace(state, head=to)
         case Approved(turn=approved):

@@ -177,8 +177,16 @@ def _once(row: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     return {**row, "source": files} if "source" in row else row
 
 
-def _messages(exchange: Exchange) -> list[dict[str, str]]:
-    said = [{"role": message.role, "content": message.content} for message in exchange.messages]
+def _messages(exchange: Exchange) -> list[dict[str, Any]]:
+    """With calls of tools in the form of chat completions, as trainers read them."""
+    said: list[dict[str, Any]] = [{"role": m.role, "content": m.content} for m in exchange.messages]
+    for number, step in enumerate(s for s in exchange.steps if s.kind == "tool"):
+        id = f"call_{number}"
+        function = {"name": step.title, "arguments": step.text}
+        said.append(
+            {"role": "assistant", "content": "", "tool_calls": [{"id": id, "type": "function", "function": function}]}
+        )
+        said.append({"role": "tool", "content": step.result, "tool_call_id": id})
     return [*said, {"role": "assistant", "content": exchange.reply}]
 
 
@@ -247,7 +255,12 @@ def _write_parquet(path: Path, table: list[dict[str, Any]]) -> None:
     )  # fmt: skip
     schema = pa.schema(
         {
-            "messages": pa.list_(pa.struct({"role": text, "content": text})),
+            "messages": pa.list_(pa.struct({
+                "role": text, "content": text, "tool_call_id": text,
+                "tool_calls": pa.list_(pa.struct({
+                    "id": text, "type": text, "function": pa.struct({"name": text, "arguments": text})
+                })),
+            })),
             "reasoning": text, "schema": text,
             "sections": pa.list_(pa.struct({"name": text, "source": text, "tokens": pa.int64(), "note": text})),
             "role": text, "purpose": text, "finish": text, "error": text, "last_of_turn": truth,

@@ -11,7 +11,7 @@ from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.slow import is_slow
-from kernellab.conditions import joined
+from kernellab.conditions import Mark, joined
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -90,6 +90,9 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             }
         )
         _debug(error)
+    finally:
+        for end in reversed(channel.at_end):
+            end()
     if done.role is Role.VERIFIER and done.verdict is not None:
         learn(bench, state, done)
     seconds = time.perf_counter() - began
@@ -291,7 +294,12 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         finally:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
-    return turn.model_copy(update={"verdict": _with_task_flags(bench, verdict)})
+    verdict = _with_task_flags(bench, verdict)
+    if any(said.shared_machine for above in state.up(turn.parent) for said in state.exchanges(above.id)):
+        verdict = verdict.model_copy(
+            update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
+        )
+    return turn.model_copy(update={"verdict": verdict})
 
 
 def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:

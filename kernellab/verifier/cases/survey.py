@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
@@ -109,6 +111,9 @@ class Survey:
 
         # nothing of NumPy comes to torch's dispatcher
         watching = self.task.framework != "numpy"
+        _warmed()
+        # a reference that names a dtype is captured for its float64 answer, once
+        _ = self.base.references
         self._began = time.thread_time()
         if not self.cases:
             self.most = min(self.most, self._affordable())
@@ -342,6 +347,18 @@ class Survey:
             return None
 
 
+@cache
+def _warmed() -> None:
+    """What a process does at its first watched run alone (torch loads its compiler then, about a second) is no part of
+    a survey's time: the first verdict of a judge had one case, and the next had seven."""
+    import torch
+
+    from kernellab.verifier.boundary_checks.watch import watched
+
+    watched(lambda args: torch.relu(args[0]) < 0.5, [torch.zeros(2, 2)])
+    patterned(torch.zeros(2, 2), "uniform", 1, 0.0, 1.0)
+
+
 def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
     """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
     argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
@@ -413,6 +430,7 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     of_all = inside.model_copy(update={"least": usual.least})
     yield _Proposal(_pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, large, True, True, right=inside)
     yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, large, True, True, right=inside)
+    yield _Proposal(_pattern(position, "scaled", tiny**0.5, 0), Grade.CONDITION, small, True, True, right=usual)
     yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, False, True, right=usual)
     ends = (info.smallest_normal, info.max / 4)
     yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)

@@ -171,6 +171,7 @@ class Worker(WorkerProcess):
     ) -> Call:
         """The timed call; a check that is none to the worker's eyes goes the same road."""
         self.stop()
+        self.check_harness()
         arena, control = self.arenas[slot], self.control
         if late is not None:
             arena.write(layout, late)
@@ -203,6 +204,7 @@ class Worker(WorkerProcess):
             self.computing = False
             halted = self.stop()
         self.proven(event, nonce)
+        self.check_harness()
         answer = self.answer()
         if seen.differs(self.pid, answer.outputs):
             raise WorkerFailure("late-write", "writes its output after it has answered", log=self.log)

@@ -132,6 +132,8 @@ class Answer:
 class Control:
     """A view of the page; the judge writes ``go``, the worker everything else."""
 
+    __slots__ = ("map", "words")
+
     def __init__(self, fd: int) -> None:
         self.map = mmap.mmap(fd, SIZE)
         #: reading one word of a cast view is the fastest wait that Python has

@@ -12,6 +12,7 @@ from kernellab.task import Task, small_sizes
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases.cases import Case, case, drawn_base, of_all, smoke_case
+from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import DRAWN, RANK
 
@@ -42,6 +43,11 @@ class RankCases:
         # the others' extents are odd
         powers = _powers(task)
         self.powers = [_case(task, powers, of_all(legal))] if powers else []
+        small = dict(self.families[1].sizes)
+        #: what many calls are made of; of much data they would take too long
+        self.small = _case(task, small, Family.OWN) if input_bytes(task, small) <= RANK.case_bytes else None
+        full = dict(task.module().default_sizes())
+        self.ends = [replace(_case(task, s, of_all(legal)), double=False) for s in at_ends(task, full)]
         self._begin_survey()
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
@@ -49,7 +55,7 @@ class RankCases:
         """Makes them with the reference's answers, one at each step."""
         # a step that takes nothing, for a source that is built at once
         yield
-        for found in (self.smoke, *self.families, *self.powers):
+        for found in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
             try:
                 _ = found.native
             except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it

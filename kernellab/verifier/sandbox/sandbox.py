@@ -124,30 +124,33 @@ def contains(level: str) -> bool:
     return "landlock" in level or "uid" in level
 
 
-def enter() -> str:
-    """Puts the *children* of this process in separate namespaces; the names reached, empty when refused.
+def enter(network: bool = False) -> str:
+    """Puts the *children* of this process in separate namespaces; the names reached, empty when refused. With
+    ``network`` they keep the machine's.
 
     The process must have one thread. Without root's rights a user namespace comes first, so that none are needed.
     """
+    ways = ("pid+ipc+mnt", "pid+ipc") if network else ("pid+ipc+net+mnt", "pid+ipc+net")
     if os.getuid() == 0:
-        for rooted in ("pid+ipc+net+mnt", "pid+ipc+net"):
+        for rooted in ways:
             if _unshare(rooted.split("+")):
                 return rooted
-    for names in ("pid+ipc+net+mnt+user", "pid+ipc+net+user", "pid+user"):
+    for names in (*(f"{way}+user" for way in ways), "pid+user"):
         if _own_users(names.split("+")):
             return names
     return ""
 
 
-def own_proc() -> bool:
-    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a separate /dev/shm."""
+def own_proc(limited: bool = True) -> bool:
+    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a separate /dev/shm.
+    ``limited`` to as many processes as a worker may have."""
     if _libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) != 0:
         return False
     shared = f"size={CAPS.shared_memory},mode=1777".encode()
     _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC), shared)
     if _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC), None) != 0:
         return False
-    if _kernel() >= _OWN_PID_MAX:
+    if limited and _kernel() >= _OWN_PID_MAX:
         with contextlib.suppress(OSError):
             _write("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + most_tasks()))
     return True
@@ -236,6 +239,17 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
             reached.append("seccomp")
         reached.append("nnp")
     return [*reached, "rlimits"]
+
+
+def hold(writable: Sequence[str]) -> list[str]:
+    """Takes from this process, for good, all rights but its user's, what others write beyond ``writable``, and other
+    processes' memory; it keeps the network and reads what its user may. The names of what holds.
+    """
+    _drop_capabilities()
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return []
+    version = landlock.restrict(["/"], writable, network=True)
+    return [*([f"landlock-{version}"] if version else []), "nnp"]
 
 
 def readable() -> list[str]:

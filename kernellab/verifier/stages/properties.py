@@ -65,6 +65,16 @@ def properties(stages: Stages, base: Case) -> None:
         _threads(stages, base)
 
 
+def cheapest(stages: Stages, base: Case) -> None:
+    """Of these the ones that take a ranking little: other layouts, and other numbers for scalars; labels as above.
+
+    Raises:
+        Refused: a scalar argument is ignored, or rows with gaps are misread where our own rules wrote the kernel.
+    """
+    _strides(stages, base)
+    _scalars(stages, base)
+
+
 # -- strides -----------------------------------------------------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ def split_reductions(
             return squares_of_parts(e, x, mean, flagged(e))
         made = mapped(e, visit)
         if flagged is not None and isinstance(made, Attend):
-            return joined_rows(made, flagged(e))
+            return joined_rows(made, flagged(made))
         if flagged is not None and isinstance(made, Red):
             return two_steps(made, flagged(made))
         if flagged is not None and isinstance(made, Scan):

@@ -65,9 +65,15 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
         # more stages than steps only take shared memory, and room for other programs
         return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
     rate = _rate(ctx, exact, parts_of(dot))
+    # few rows wait for the other factor's bytes: longer steps have more of them in flight
+    step = (
+        128
+        if asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
+        else 0
+    )
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
-    return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
+    return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else step)
 
 
 def asynchronous_chip(ctx: Context) -> bool:
@@ -93,14 +99,14 @@ _ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 
 #: of results of 4 bytes fewer fit the shared memory
 _WIDE_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2)
 #: of f8: each group adds a step's products to its sums while the other's run
-_FLOAT8_ROLES = _Roles(Tile(128, 128, 128, 8, 4), 2)
+_FLOAT8_ROLES = _Roles(Tile(128, 128, 128, 8, 5), 2)
 
 
 def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | None:
     """The tile of a product with warp roles; None where every warp had better load and multiply."""
     dot = k.product
     pair = {dot.a.dtype, dot.b.dtype}
-    eight = pair <= FLOAT8 and _both_along(dot)
+    eight = k.of_float8 and _both_along(dot)
     narrow = (eight or pair in ({"bfloat16"}, {"float16"})) and not dot.parts
     plain = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
     if not (
