@@ -147,7 +147,7 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
         beside = _beside(fences(without))
         return SketchAnswer(
             sketch=apply_edits({"sketch": shown}, plain)["sketch"],
-            rationale=outside_fences(without),
+            rationale="\n".join(row for row in outside_fences(without).splitlines() if not _MARK.match(row)).strip(),
             constexpr=_numbers(beside.get("constexpr")),
             claims=_sentences(beside.get("claims")),
         )
