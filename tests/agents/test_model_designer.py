@@ -91,7 +91,7 @@ def test_the_same_sketch_again_for_a_route_back_is_sent_back() -> None:
     brief = replace(BRIEF, previous=SKETCH, route=route)
     with line(Role.DESIGNER, fenced(SKETCH), fenced(other)) as to:
         assert "256" in ModelDesigner(to.talk).design(brief).sketch
-    assert "moves fewer bytes" in to.asked[0][-1]["content"] and "Use larger tiles." in to.asked[0][-1]["content"]
+    assert "why it should be faster" in to.asked[0][-1]["content"] and "Use larger tiles." in to.asked[0][-1]["content"]
     assert "same as before" in to.asked[1][-1]["content"]
 
 
