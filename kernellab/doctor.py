@@ -46,6 +46,7 @@ class Diagnosis:
     packages: Mapping[str, str]
     sandbox: str
     models: tuple[str, ...]
+    agents: tuple[str, ...]
     python: str
     system: str
     #: one line each, to be pasted into a shell
@@ -74,6 +75,7 @@ def diagnose(probe_models: bool = False) -> Diagnosis:
         packages={name: found for name, found in packages.items() if found},
         sandbox=sandbox(),
         models=models_of(probe_models),
+        agents=agents_of(),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         install=_install(compilers, packages),
@@ -99,6 +101,8 @@ def report(probe_models: bool = False) -> str:
     lines += ["sandbox    " + found.sandbox, *(f"  {line}" for line in sandbox_gaps(found.sandbox))]
     first, *more = found.models or ("none configured: every role has its rules",)
     lines += ["models     " + first, *(f"           {line}" for line in more)]
+    first, *more = found.agents or ("none: [agents.NAME] in kernellab.toml",)
+    lines += ["agents     " + first, *(f"           {line}" for line in more)]
     if found.install:
         lines += ["", "to install what is missing", *(f"  {line}" for line in found.install)]
     return "\n".join(lines)
@@ -127,6 +131,27 @@ def models_of(probe_models: bool) -> tuple[str, ...]:
         who = "all roles" if len(players) == len(MODEL_ROLES) else ", ".join(role.value for role in players)
         state = f"not ready: {reason}" if reason else probe(players[0], settings) if probe_models else "configured"
         lines.append(f"{who}: {model or 'no model'} at {host or 'no address'}, {state}")
+    return tuple(lines)
+
+
+def agents_of() -> tuple[str, ...]:
+    """One line for each agent of the workspace's file: can it be started?"""
+    from kernellab.content import find_workspace
+    from kernellab.session.config import agents, check_agent
+
+    try:
+        known = agents(find_workspace())
+    except KernellabError as error:
+        return (f"not ready: {error}",)
+    if not _package("agent-client-protocol") or not _package("mcp"):
+        return tuple(f"{name}: not ready: pip install 'kernellab[agents]'" for name in known)
+    lines = []
+    for name, options in known.items():
+        try:
+            check_agent(name, options, "")
+            lines.append(f"{name}: {' '.join(options.command)}, found")
+        except KernellabError as error:
+            lines.append(f"{name}: not ready: {error}")
     return tuple(lines)
 
 

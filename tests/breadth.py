@@ -55,6 +55,7 @@ PROVE_ONLY = frozenset(
         "lowering/test_same_text.py::test_the_text_does_not_hang_on_the_order_of_sets",
         "memory/test_canonical.py::test_a_graph_of_many_nodes_needs_no_recursion",
         "session/test_session.py::test_a_finished_kernel_is_compared_with_torch_compile",
+        "tools/test_jupyter.py::test_the_extra_resolves_together_with_jupyter_ai",
         "verifier/test_rivals.py::test_max_autotune_is_a_baseline_of_its_own",
     }
 )

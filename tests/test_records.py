@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from kernellab.records import Source, Stage, StageResult, StageState, one_line_each
+from kernellab.records import Source, Stage, StageResult, StageState
+from kernellab.verifier.protocol.stats import one_line_each
 
 
 def part(name: Stage, state: StageState, note: str = "") -> StageResult:

@@ -248,7 +248,11 @@ class Run:
         _charge(budget, state, target.chip.kind == "gpu")
         asking = Asking()
         settings = model_settings(self.workspace)
-        known = Models(ModelOperator("", task, target, settings, budget, begun.allow_library, asking.cancel))
+        known = Models(
+            ModelOperator(
+                "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id
+            )
+        )
         mix = Mix(
             task, target, known, begun.allow_library,
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
@@ -321,8 +325,8 @@ class Run:
                 f"{fixed[0]!r} cannot be changed while a search runs.", f"Change one of {', '.join(CHANGEABLE)}."
             )
         chosen = make_knobs(self.state.knobs, knobs)
-        if chosen.model not in ("", RULES, self.state.knobs.model):
-            check_model(Role.DESIGNER, chosen.model, self.workspace)
+        for spec in {chosen.model, *chosen.shares} - {"", RULES, self.state.knobs.model, *self.state.knobs.shares}:
+            check_model(Role.DESIGNER, spec, self.workspace, chosen.budget)
         self._wish(Steered(action=Action.KNOBS, knobs=chosen))
 
     def write_scratchpad(self, text: str) -> None:
@@ -441,8 +445,8 @@ def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
     ready = get_adapter(request.dsl).readiness()
     if not ready.ready:
         raise EvolveError(ready.reason, ready.remedy)
-    if request.model:
-        check_model(Role.DESIGNER, request.model, place)
+    for spec in filter(None, (request.model, *chosen.shares)):
+        check_model(Role.DESIGNER, spec, place, chosen.budget)
     first = Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN)
     given = [
         *(first.model_copy(update={"sketch": sketch}) for sketch in request.sketches),
@@ -513,7 +517,7 @@ def _checked(knobs: Knobs) -> Knobs:
 def _check_operators(named: Sequence[str]) -> None:
     """Raises EvolveError: a name that no operator and no kind of operators has; a model's is not known before."""
     known = list(dict.fromkeys([rules.KIND, rules.CROSS, models.KIND, *rules.operators()]))
-    wrong = [name for name in named if name not in known and not name.startswith(("model", "replay:"))]
+    wrong = [name for name in named if name not in known and not name.startswith(("model", "agent:", "replay:"))]
     if wrong:
         raise EvolveError(f"There is no operator {wrong[0]!r}.", f"Name some of {', '.join(known)}.")
 

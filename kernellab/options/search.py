@@ -43,6 +43,11 @@ class Knobs(BaseModel):
     operators: Annotated[tuple[str, ...], Option(on=_ON, changeable=True, several=True, default="all")] = Field(
         default=(), description="what may vary a candidate: rules, cross, model, or the name of an operator"
     )
+    vary: str = Field(
+        default="",
+        description="agents and models that vary candidates too, with the least share of the proposals of each: "
+        "agent:NAME=0.5,model:NAME=0.2",
+    )
     #: "": as the search began
     model: Annotated[str, Option(on=Surface(0), changeable=True, default="as the search began")] = Field(
         default="", description="who is asked from now on: model, model:NAME, replay:FILE, or rules, no model"
@@ -82,10 +87,36 @@ class Knobs(BaseModel):
         """``rules, cross`` in one text, as a person types it while the search runs."""
         return tuple(operators.replace(",", " ").split()) if isinstance(operators, str) else operators
 
+    @field_validator("vary")
+    @classmethod
+    def _shared(cls, text: str) -> str:
+        if sum(_shares(text).values()) > 1:
+            raise ValueError("its shares should sum to at most 1")
+        return text
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Who varies candidates by ``vary``, and the least share of each."""
+        return _shares(self.vary)
+
     @property
     def size(self) -> int:
         """Proposals of a round."""
         return self.islands * self.parallel
+
+
+def _shares(text: str) -> dict[str, float]:
+    """Raises ValueError: a part that is no NAME=SHARE, or a share that is not between 0 and 1."""
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        spec, _, share = part.rpartition("=")
+        try:
+            found[spec.strip()] = float(share)
+        except ValueError:
+            spec = ""
+        if not spec.strip().startswith(("agent:", "model", "replay:")) or not 0 <= found[spec.strip()] <= 1:
+            raise ValueError(f"{part!r} should be like agent:NAME=0.5, a share between 0 and 1")
+    return found
 
 
 #: the knobs that may change while a search runs, by name

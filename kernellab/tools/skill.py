@@ -39,7 +39,8 @@ def _codex(folder: Path) -> dict[Path, str]:
 
 
 def _opencode(folder: Path) -> dict[Path, str]:
-    entry = {"type": "local", "command": list(COMMAND), "enabled": True}
+    # OpenCode's usual 5 s for the list of tools are too short on a busy machine
+    entry = {"type": "local", "command": list(COMMAND), "enabled": True, "timeout": 60_000}
     return {
         folder / "AGENTS.md": _with_section(folder / "AGENTS.md"),
         folder / "opencode.json": _with_entry(folder / "opencode.json", "mcp", entry),

@@ -246,3 +246,66 @@ def test_a_killed_notebook_takes_the_agent_along_and_the_session_says_what_becam
     rested(looked)
     titles = [step.title for step in looked.state.exchanges("t1")[0].steps]
     assert looked.turns[0].sketch == SKETCH and "submit_answer" in titles
+
+
+ATTACK = """
+import json, os
+from pathlib import Path
+import kernellab
+def tried(what):
+    try:
+        return repr(what())
+    except Exception as error:
+        return type(error).__name__
+notebook, workspace = {notebook}, Path({workspace!r})
+print(json.dumps({{
+    "pids": len([p for p in os.listdir("/proc") if p.isdigit()]),
+    "memory": tried(lambda: open(f"/proc/{{notebook}}/mem", "rb")),
+    "signal": tried(lambda: os.kill(notebook, 0)),
+    "package": tried(lambda: Path(kernellab.__file__).with_name("planted.py").write_text("x")),
+    "workspace": tried(lambda: (workspace / "planted").write_text("x")),
+    "settings": tried(lambda: (workspace / "kernellab.toml").write_text("x")),
+    "home": tried(lambda: Path.home().joinpath(".planted").write_text("x")),
+    "own": tried(lambda: Path("mine").write_text("x")),
+}}))
+"""
+
+
+def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(start: Start, tmp_path: Path) -> None:
+    code = ATTACK.format(notebook=os.getpid(), workspace=str(tmp_path))
+    session = start([{"try": code}, SUBMIT])
+    rested(session)
+    exchange = session.state.exchanges("t1")[0]
+    if exchange.shared_machine:
+        verdict = next(turn.verdict for turn in session.turns if turn.verdict)
+        assert "agent shared the machine" in verdict.label
+        pytest.skip("this machine has no Landlock")
+    reached = json.loads(next(step.text for step in exchange.steps if step.kind == "message"))
+    assert reached.pop("own") == "1" and reached.pop("pids") < 10
+    assert reached.pop("memory") == "FileNotFoundError" and reached.pop("signal") == "ProcessLookupError"
+    assert set(reached.values()) == {"PermissionError"}, reached
+    assert not (tmp_path / "planted").exists()
+
+
+def test_a_thousand_verifies_in_a_turn_are_no_oracle(tmp_path: Path) -> None:
+    from kernellab.task import load_task
+    from kernellab.tools.desk import Desk
+    from kernellab.tools.tool import Context
+
+    context = Context(tmp_path, bound=load_task(TASK, "twice"), folder=tmp_path)
+    desk = Desk(context, 3)
+    source = "def kernel(x):\n    return x * 2.0 + 1.0\n"
+    told = [
+        desk.text("verify_source", json.dumps({"task": "twice", "files": {"kernel.py": source}, "level": "T0"}))
+        for _ in range(1000)
+    ]
+    context.close()
+    assert sum("are used up" in text for text in told) == 997
+    assert not any("seed" in text for text in told)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    for path in ("../x", "/etc/passwd", "link"):
+        assert "outside of your folder" in Desk(context, 9).text(
+            "verify_source", json.dumps({"task": "twice", "path": path})
+        )
+    assert "is not the task of this turn" in Desk(context, 9).text("describe_task", '{"task": "other"}')
+    assert "There is no tool 'session_state'" in Desk(context, 9).text("session_state", '{"session": "twice"}')

@@ -82,11 +82,12 @@ def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()
     """``operators``, the most promising first. ``pending`` are those of proposals that are not evaluated yet."""
     known, waiting = state.once(arms), Counter(pending)
     preferred = {*state.plan.prefer, *state.directed}
-    kinds = _groups(operators, lambda name: KIND if is_rule(name) else _MODEL)
+    shares = {**SHARES, **state.knobs.shares}
+    kinds = _groups(operators, lambda name: KIND if is_rule(name) else _player(name, state.knobs.shares))
     whole = _wholes(kinds, known, waiting)
-    short = {kind for kind in kinds if whole.tries(kind) < SHARES[kind] * (whole.total + 1)}
+    short = {kind for kind in kinds if whole.tries(kind) < shares[kind] * (whole.total + 1)}
     # of two that have too little at the beginning, the one that costs no tokens
-    first = sorted(kinds, key=lambda kind: (kind not in short, kind == _MODEL if short else -whole.bound(kind)))
+    first = sorted(kinds, key=lambda kind: (kind not in short, kind != KIND if short else -whole.bound(kind)))
     found = []
     for kind in first:
         groups = _groups(kinds[kind], changes_numbers)
@@ -96,6 +97,12 @@ def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()
         for group in sorted(groups, key=lambda group: (group and moves, -inside.bound(group), not group)):
             found += _ordered(groups[group], known, waiting, preferred)
     return found
+
+
+def _player(operator: str, shares: Collection[str]) -> str:
+    """Whose share the operator takes: an agent's or a model's by ``vary``, or that of the search's model."""
+    spec = operator.rpartition("/")[0]
+    return spec if spec in shares else _MODEL
 
 
 def _groups(names: Iterable[str], group: Callable[[str], Group]) -> dict[Group, list[str]]:

@@ -73,7 +73,7 @@ class Mix:
         Raises:
             DesignError, CaptureError: the rules cannot design the task, and no one else can.
         """
-        given, model = list(state.begun.given), self.model(state.model)
+        given, model = list(state.begun.given), next(iter(self._players(state)), None)
         islands = sorted(state.islands)
         brief = DesignBrief(self.task, self.target, allow_library=self.allow_library)
         try:
@@ -106,11 +106,15 @@ class Mix:
 
     def operators(self, state: RunState) -> list[str]:
         """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind."""
-        model = self.model(state.model)
         known = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
-        known += [(name, KIND) for name in (model.operators if model else ())]
+        known += [(name, KIND) for player in self._players(state) for name in player.operators]
         wanted = state.knobs.operators
         return [name for name, kind in known if not wanted or name in wanted or kind in wanted]
+
+    def _players(self, state: RunState) -> list[ModelOperator]:
+        """The search's model, and who varies candidates by ``vary``."""
+        found = (self.model(spec) for spec in dict.fromkeys((state.model, *state.knobs.shares)))
+        return [player for player in found if player is not None]
 
     def propose(self, state: RunState, requests: Sequence[Request], first: int, under_way: Sequence[str] = ()) -> Made:
         """At most one proposal for each request, by rules those numbered from ``first``; none repeats another.
@@ -137,7 +141,7 @@ class Mix:
             elif found is not None:
                 pending.append(found)
                 asked.add(_question(request, found))
-                model = self.model(state.model)
+                model = self.model(_spec(found))
                 assert model is not None
                 made.asks.append(_ask(model.ask(state, request, found), request, found))
         return made
@@ -148,10 +152,9 @@ class Mix:
     ) -> Variation | str | None:  # fmt: skip
         """By the first operator that has something new; its name where that is a model's, which is asked nothing twice
         at once."""
-        model = self.model(state.model)
-        ways = model.operators if model else []
         for operator in bandit.order(state, self.operators(state), pending):
-            if model is not None and operator in ways:
+            model = self.model(_spec(operator)) if not rules.is_rule(operator) else None
+            if model is not None:
                 if _question(request, operator) not in asked and model.suits(state, request, operator):
                     return operator
                 continue
@@ -165,6 +168,11 @@ class Mix:
     ) -> Variation | None:
         """A child of the request's first parent by one operator of rules; None where it has none that is new."""
         return rules.vary(state, request, operator, random, self.space, taken)
+
+
+def _spec(operator: str) -> str:
+    """The model or agent of an operator; "" for a rule."""
+    return operator.rpartition("/")[0]
 
 
 def _question(request: Request, operator: str) -> _Question:

@@ -7,18 +7,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
 from kernellab.agents.roles import make_role
 from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.state import RunState
-from kernellab.evolve.vary.prompt_variants import WAYS, worth
+from kernellab.evolve.vary.prompt_variants import LINEAGE, WAYS, Way, worth
 from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Candidate, Exchange, Role, Route, RouteFact, RouteKind, Usage
+from kernellab.session.turn.context import Channel, with_tools
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -47,10 +49,17 @@ class ModelOperator:
     budget: Budget
     allow_library: bool = False
     cancel: threading.Event = field(default_factory=threading.Event)
+    #: where an agent's tools look, and the run's id
+    workspace: Path | None = None
+    run: str = ""
 
     @property
     def operators(self) -> list[str]:
-        return [f"{self.spec}/{name}" for name in WAYS]
+        return [f"{self.spec}/{name}" for name in ((LINEAGE.name,) if self.is_agent else WAYS)]
+
+    @property
+    def is_agent(self) -> bool:
+        return self.spec.startswith("agent:")
 
     @property
     def seed(self) -> str:
@@ -59,7 +68,7 @@ class ModelOperator:
 
     def suits(self, state: RunState, request: Request, operator: str) -> bool:
         """Has the request what this way of asking takes?"""
-        return WAYS[_way(operator)].suits(state, request)
+        return _way(operator).suits(state, request)
 
     def ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Asked]:
         """A request that is ready to be sent, from any thread: the state is read now. It raises nothing."""
@@ -68,8 +77,15 @@ class ModelOperator:
     def answer(self, brief: DesignBrief) -> Asked:
         """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
         began, said = time.perf_counter(), list[Exchange]()
+        channel = Channel(cancel=self.cancel)
         try:
-            model = open_model(self.spec, Role.DESIGNER, self.settings)
+            if self.is_agent and self.workspace is not None:
+                model = with_tools(
+                    self.spec, Role.DESIGNER, self.task, self.workspace, self.settings, self.budget, channel,
+                    search=True,
+                )  # fmt: skip
+            else:
+                model = open_model(self.spec, Role.DESIGNER, self.settings)
             talk = Talk(model, Role.DESIGNER, said.append, self.budget, self.cancel, lambda text: None)
             reply = make_role(Role.DESIGNER, self.spec, talk, Knowledge.load(self.target)).design(brief)
         except KernellabError as error:
@@ -79,6 +95,14 @@ class ModelOperator:
                 sketch, why = _settled(reply), reply.rationale
             else:
                 sketch, why = "", f"The model gave no sketch: {reply.reason}"
+        finally:
+            for end in reversed(channel.at_end):
+                end()
+        if any(exchange.shared_machine for exchange in said):
+            sketch, why = (
+                "",
+                "Left out: the agent shared the machine with the judge that works meanwhile.",
+            )
         usage = Usage()
         for exchange in said:
             usage = added(usage, exchange.usage)
@@ -86,11 +110,12 @@ class ModelOperator:
 
     def brief(self, state: RunState, request: Request, operator: str) -> DesignBrief:
         """The parent as the sketch to revise, its verdict as the history, and what the way to ask adds."""
-        parent, told = request.parents[0], WAYS[_way(operator)].told(state, request)
+        parent, told = request.parents[0], _way(operator).told(state, request)
         best = state.best()
         verdict = state.verdicts.get(best) if best is not None else None
         learnt = f"What the search has learnt: {state.plan.text}" if state.plan.text else ""
-        suggestion = " ".join(filter(None, (told.wanted, learnt)))
+        named = f"The search is {self.run}." if self.is_agent and self.run else ""
+        suggestion = " ".join(filter(None, (told.wanted, learnt, named)))
         return DesignBrief(
             task=self.task,
             target=self.target,
@@ -134,8 +159,9 @@ def attempt(state: RunState, number: int) -> Attempt:
     return Attempt(candidate=candidate, sketch=proposal.sketch or None, verdict=state.verdicts.get(number))
 
 
-def _way(operator: str) -> str:
-    return operator.rpartition("/")[2]
+def _way(operator: str) -> Way:
+    name = operator.rpartition("/")[2]
+    return LINEAGE if name == LINEAGE.name else WAYS[name]
 
 
 def _settled(reply: DesignReply) -> str:

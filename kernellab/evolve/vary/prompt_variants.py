@@ -67,6 +67,19 @@ def _failed(state: RunState, request: Request) -> Told:
     return Told(_sketch(state, parent), wanted, tuple(told))
 
 
+def _lineage(state: RunState, request: Request) -> Told:
+    """As in AVO (arXiv:2603.24517): the agent consults lineage, failures and measurements, and tries by itself."""
+    parent = request.parents[0]
+    wanted = (
+        f"Improve candidate {parent} by whatever promises most. Look at its lineage and at what failed, try changes "
+        "with your tools, correct what is wrong, and submit the best sketch that you found."
+    )
+    line = [n for n in state.lineage(parent) if n in state.evaluations]
+    failed = _failures(state, parent)[-_FAILED:]
+    return Told(_sketch(state, parent), wanted, tuple(relative(state, n) for n in dict.fromkeys((*line, *failed))) +
+                _near(state, request))  # fmt: skip
+
+
 def relative(state: RunState, number: int) -> str:
     """A candidate in one line: how it was made, and what came of it."""
     proposal, evaluation = state.proposals[number], state.evaluations[number]
@@ -120,7 +133,9 @@ _ALL = (
     Way("failed", lambda state, request: bool(_failures(state, request.parents[0])), _failed),
 )
 
+#: how an agent is asked: it looks up the rest by itself
+LINEAGE = Way("lineage", lambda state, request: bool(_sketch(state, request.parents[0])), _lineage)
 #: name -> way
 WAYS: Mapping[str, Way] = MappingProxyType({way.name: way for way in _ALL})
 
-__all__ = ["WAYS", "Told", "Way", "relative", "worth"]
+__all__ = ["LINEAGE", "WAYS", "Told", "Way", "relative", "worth"]

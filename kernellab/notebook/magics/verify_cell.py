@@ -18,7 +18,8 @@ from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook.saved.receipt import Shown
 from kernellab.notebook.saved.snapshot import verdict_html
 from kernellab.notebook.views.verdict import seconds, stage_rows, verdict_text
-from kernellab.records import Author, Source, StageResult, StageState, Verdict, one_line_each
+from kernellab.records import Author, Source, StageResult, StageState, Verdict
+from kernellab.verifier.protocol.stats import one_line_each
 
 if TYPE_CHECKING:
     from kernellab.session import Session

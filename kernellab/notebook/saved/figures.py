@@ -14,8 +14,9 @@ from kernellab.errors import SessionError
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.views.facts import Facts, gather
 from kernellab.notebook.views.roofline import history, reference_name, roofline
-from kernellab.records import Stage, one_line_each
+from kernellab.records import Stage
 from kernellab.session.record.state import State
+from kernellab.verifier.protocol.stats import one_line_each
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go  # type: ignore[import-untyped]

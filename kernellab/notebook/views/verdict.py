@@ -14,8 +14,9 @@ from kernellab.notebook.protocol import (
     StageRow,
     VerdictView,
 )
-from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict, one_line_each
+from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict
 from kernellab.verifier.protocol.remedies import remedy
+from kernellab.verifier.protocol.stats import one_line_each
 
 TRUST_WORDS = {
     Trust.T0: "T0 lint: static rules only",

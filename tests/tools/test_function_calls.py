@@ -1,0 +1,108 @@
+"""A plain endpoint's model calls tools within its turn, and answers; its bounds; an endpoint that takes none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_parts import SKETCH, TASK
+
+from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings
+from kernellab.models.client import EndpointModel
+from kernellab.models.dialect import _DIALECTS
+from kernellab.records import ChatMessage, Finish, Role
+from kernellab.session import TurnState, design
+from kernellab.task import load_task
+from kernellab.tools.desk import Desk
+from kernellab.tools.function_calls import ToolModel
+from kernellab.tools.tool import Context
+from tests.models.fake_server import Act, FakeServer, answer, status
+from tests.waiting import until
+
+RIGHT = f"Each row on its own.\n```sketch\n{SKETCH}```\n"
+
+
+def calling(name: str, arguments: Any, id: str = "c1") -> Act:
+    """A reply that calls one tool, its arguments in two pieces as servers stream them."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    function = {"name": name, "arguments": text}
+    call = [{"index": 0, "id": id, "type": "function", "function": function}]
+    return answer("Let me look. ", finish="tool_calls", tool_calls=call)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    context = Context(tmp_path, bound=load_task(TASK, "twice"), folder=tmp_path)
+    yield Desk(context, 3)
+    context.close()
+
+
+def ask(server: FakeServer, desk: Desk, budget: str = "", **settings: Any) -> ChatReply:
+    chosen = ModelSettings(base_url=server.url, model="fake-1", retries=0, **settings)
+    model = ToolModel(EndpointModel(chosen.endpoint(Role.DESIGNER), chosen), desk, Budget.parse(budget))
+    return model.ask(ChatRequest((ChatMessage(role="user", content="Design it."),)))
+
+
+def test_a_model_looks_and_answers_and_each_call_is_on_the_record(desk: Desk) -> None:
+    gate = calling("gate_sketch", {"task": "twice", "sketch": SKETCH})
+    with FakeServer(gate, answer(RIGHT)) as server:
+        reply = ask(server, desk)
+        first, second = (asked.body for asked in server.requests)
+    assert reply.text == RIGHT and reply.finish is Finish.STOP
+    assert [(s.title, s.result.split(":")[0]) for s in reply.steps] == [("gate_sketch", "right")]
+    assert (reply.usage.input_tokens, reply.usage.tool_calls) == (200, 1)
+    names = [tool["function"]["name"] for tool in first["tools"]]
+    assert "gate_sketch" in names and not {"submit_answer", "begin_session", "submit_source"} & set(names)
+    call, result = second["messages"][-2:]
+    assert call["tool_calls"][0]["id"] == result["tool_call_id"] == "c1" and '"state":"right"' in result["content"]
+
+
+def test_wrong_arguments_and_unknown_tools_come_back_with_a_remedy(desk: Desk) -> None:
+    with FakeServer(calling("gate_sketch", "{"), calling("rm", {}), answer(RIGHT)) as server:
+        reply = ask(server, desk)
+        told = [asked.body["messages"][-1]["content"] for asked in server.requests[1:]]
+    assert "the arguments are no JSON" in told[0] and "There is no tool 'rm'" in told[1] and "gate_sketch" in told[1]
+    assert reply.text == RIGHT and reply.steps[-1].failed
+
+
+@pytest.mark.parametrize(
+    ("settings", "budget", "said"),
+    [({}, "", "The 3 tool calls"), ({"tool_s": 1e-6}, "", "s of this turn's tools"),
+     ({"tool_tokens": 100}, "", "tokens"), ({}, "tokens=150", "of the 150 tokens")],
+)  # fmt: skip
+def test_a_bound_ends_the_looking_and_the_model_answers(
+    desk: Desk, settings: dict[str, Any], budget: str, said: str
+) -> None:
+    look = [calling("list_documents", {"folder": "language/"}) for _ in range(3 if not (settings or budget) else 1)]
+    with FakeServer(*look, answer(RIGHT)) as server:
+        reply = ask(server, desk, budget, **settings)
+        last = server.requests[-1].body
+    assert reply.text == RIGHT and "tools" not in last
+    assert said in last["messages"][-1]["content"] and said in reply.steps[-1].title
+
+
+def test_an_endpoint_without_tools_answers_at_once_and_it_is_noted(desk: Desk) -> None:
+    refusal = status(400, "tools is not supported by this model", param="tools")
+    with FakeServer(refusal, answer(RIGHT)) as server:
+        reply = ask(server, desk)
+        assert "tools" not in server.requests[-1].body
+    _DIALECTS.clear()
+    assert reply.text == RIGHT and "takes no tools for fake-1" in reply.steps[0].title
+
+
+def test_a_session_with_tools_keeps_the_calls_in_its_journal(tmp_path: Path) -> None:
+    check = calling("check_sketch", {"sketch": SKETCH})
+    with FakeServer(check, answer(RIGHT)) as server:
+        table = f'[models]\nbase_url = "{server.url}"\nmodel = "fake-1"\n'
+        (tmp_path / "kernellab.toml").write_text(table)
+        session = design(
+            TASK, dsl="cpp", name="twice", workspace=tmp_path, tools=True, roles={"designer": "model"},
+            options={"level": "T1"}, ablation=("gate",),
+        )  # fmt: skip
+        until(lambda: session.turns and session.turns[0].state is not TurnState.RUNNING, 120)
+        session.stop()
+    (exchange,) = session.state.exchanges("t1")
+    assert session.turns[0].sketch == SKETCH and [s.title for s in exchange.steps] == ["check_sketch"]
