@@ -7,11 +7,10 @@ milliseconds unless a name says otherwise; a speedup is baseline time over candi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from enum import Enum
 from math import inf
 from pathlib import PureWindowsPath
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -125,28 +124,6 @@ class StageResult(Record):
         return self.state is StageState.PASSED
 
 
-def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:
-    """One result a stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
-
-    A stage fails when a part does, and is skipped only when all of it was. What was told of a stage under way counts
-    until its next part comes.
-    """
-    joined: dict[Stage, StageResult] = {}
-    for part in stages:
-        seen = joined.get(part.name)
-        if seen is None or seen.state is StageState.RUNNING:
-            joined[part.name] = part
-            continue
-        if part.state is StageState.RUNNING:
-            joined[part.name] = part.model_copy(update={"seconds": seen.seconds + part.seconds})
-            continue
-        states = {seen.state, part.state} - {StageState.SKIPPED}
-        state = StageState.FAILED if StageState.FAILED in states else next(iter(states), StageState.SKIPPED)
-        notes = "; ".join(filter(None, [seen.note, part.note]))
-        joined[part.name] = StageResult(name=part.name, state=state, seconds=seen.seconds + part.seconds, note=notes)
-    return list(joined.values())
-
-
 class CompilerLine(Record):
     """One diagnostic of a compiler or interpreter, at a line of one of the Source's files."""
 
@@ -158,6 +135,14 @@ class CompilerLine(Record):
     def place(self) -> str:
         """``kernel.cpp:14``, or the file alone where no line is known."""
         return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+class Tried(Record):
+    """A case that was tried after a failure: the sizes of its Dims, its input family, and whether it was right."""
+
+    sizes: dict[str, int]
+    family: str = ""
+    right: bool
 
 
 class Evidence(Record):
@@ -180,6 +165,8 @@ class Evidence(Record):
     #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
     error_map: list[str] = Field(default_factory=list)
     compiler: list[CompilerLine] = Field(default_factory=list)
+    #: small cases that were tried afterwards; no size of the judge's own is among them
+    tried: list[Tried] = Field(default_factory=list)
     #: the whole log, capped
     log: str = ""
     #: a cell that reproduces the failing case
@@ -240,9 +227,18 @@ class Environment(Record):
     load: float = 0.0
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
-    #: bytes/s of the judge's copy and FLOP/s of its float32 product, by which ``sol_ms`` is reckoned; 0: not measured
+    #: bytes/s of the judge's copy and FLOP/s of its float32 and float64 products, by which ``sol_ms`` is reckoned; 0:
+    #: not measured
     bandwidth: float = 0.0
     flops: float = 0.0
+    doubles: float = 0.0
+    #: the day on which they were measured, as YYYY-MM-DD
+    rated: str = ""
+
+    @property
+    def rates(self) -> dict[str, Any]:
+        """What was measured of the machine, as :meth:`kernellab.target.Target.at_rates` takes it."""
+        return {"bandwidth": self.bandwidth, "flops": self.flops, "doubles": self.doubles, "rated": self.rated}
 
 
 class ReplayStep(Record):
@@ -324,6 +320,8 @@ class Verdict(Record):
     #: which edges of the reference the drawn inputs reached; None where none were drawn
     coverage: Coverage | None = None
     environment: Environment = Field(default_factory=Environment)
+    #: baselines of ``comparisons`` that a later run measured again, pooled over the later runs
+    timed_again: tuple[Comparison, ...] = ()
 
     def against(self, baseline: str) -> Comparison | None:
         return next((c for c in self.comparisons if c.baseline == baseline), None)
@@ -513,6 +511,8 @@ class Usage(Record):
     seconds: float = 0.0
     #: the server reported no tokens; these were counted from the text's length
     estimated: bool = False
+    #: calls of tools
+    tool_calls: int = 0
 
 
 class ChatMessage(Record):
@@ -540,6 +540,27 @@ class Finish(str, Enum):
     ERROR = "error"
 
 
+#: of a tool ``text`` holds the arguments as JSON, of an edit the difference; ``result`` is what came of either, and the
+#: answer to a permission
+StepKind = Literal["plan", "message", "thought", "tool", "edit", "permission", "note"]
+
+
+class Step(Record):
+    """What an agent, or a model with tools, did on the way to its reply. ``started`` is in seconds since the epoch."""
+
+    kind: StepKind
+    title: str = ""
+    text: str = ""
+    result: str = ""
+    failed: bool = False
+    started: float = 0.0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        head = f"[{self.kind}{' failed' if self.failed else ''}] {self.title}".rstrip()
+        return "\n".join(filter(None, (head, self.text, self.result and f"-> {self.result}")))
+
+
 class Exchange(Record):
     """One request to a chat model and its reply, as the journal and the replay files keep it. No key is in it.
 
@@ -556,6 +577,10 @@ class Exchange(Record):
     sections: tuple[Section, ...] = ()
     reply: str = ""
     reasoning: str = ""
+    #: what was done before the reply, oldest first
+    steps: tuple[Step, ...] = ()
+    #: an agent's program could reach the judge's memory and files
+    shared_machine: bool = False
     finish: Finish = Finish.STOP
     #: the failure's kind and sentence when there is no reply
     error: str = ""
@@ -564,6 +589,8 @@ class Exchange(Record):
     attempts: int = 1
     #: date (ISO) of the recording that answered; "" for a model's own answer
     recorded_at: str = ""
+    #: what was odd about it although it was answered
+    warning: str = ""
 
     @property
     def answered_by(self) -> str:

@@ -96,16 +96,18 @@ def _config() -> Iterator[str]:
 def _file() -> Iterator[str]:
     from kernellab.memory.config import MemoryDefaults
     from kernellab.models import ModelSettings
+    from kernellab.options.agents import AgentOptions
     from kernellab.options.design import DesignCall
     from kernellab.options.file import TABLES
     from kernellab.options.search import Knobs
 
     models: dict[str, type[BaseModel]] = {
         "session": DesignCall, "memory": MemoryDefaults, "models": ModelSettings, "evolve": Knobs,
+        "agents": AgentOptions,
     }  # fmt: skip
     yield "## `kernellab.toml`\n"
     for table in TABLES:
-        yield f"### `[{table}]`\n"
+        yield f"### `[{table}{'.NAME' if table == 'agents' else ''}]`\n"
         yield _keys(models[table])
 
 

@@ -1,4 +1,4 @@
-"""Who plays a role: ``rules | human | model[:name] | replay:FILE``, and the objects behind those words.
+"""Who plays a role: ``rules | human | model[:name] | agent:NAME | replay:FILE``, and the objects behind those words.
 
 ``model:A>model:B>rules`` is a list: each is asked where the one before gave no answer.
 
@@ -18,7 +18,7 @@ from kernellab.records import Role
 
 #: the roles that a person may hand out; no one can replace the Verifier
 ASSIGNABLE = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
-VARIANTS = ("rules", "human", "model", "replay")
+VARIANTS = ("rules", "human", "model", "agent", "replay")
 
 _RULES = {
     Role.DESIGNER: ("kernellab.agents.rules.designer", "RulesDesigner"),
@@ -81,6 +81,10 @@ def check_spec(spec: str) -> str:
         if sign and not rest.strip():
             raise SessionError("The role 'model:' names no model.", "Write model, or model:NAME.")
         return f"model:{rest.strip()}" if sign else "model"
+    if variant == "agent":
+        if not rest.strip():
+            raise SessionError("The role 'agent' names no agent.", "Write agent:NAME, for a table [agents.NAME].")
+        return f"agent:{rest.strip()}"
     if variant == "replay":
         return f"replay:{_replay_file(rest.strip())}"
     raise SessionError(f"Unknown role variant {spec!r}.", _nearest(variant, VARIANTS))
@@ -102,8 +106,8 @@ def players_of(spec: str) -> tuple[str, ...]:
 
 
 def is_model(spec: str) -> bool:
-    """Is the role played by a model, live or replayed, be it the first of a list?"""
-    return any(player.partition(":")[0] in ("model", "replay") for player in players_of(spec))
+    """Is the role played by a model, live or replayed, or by an agent, be it the first of a list?"""
+    return any(player.partition(":")[0] in ("model", "agent", "replay") for player in players_of(spec))
 
 
 def make_role(role: Role, spec: str, talk: Any = None, knowledge: Any = None) -> Any:

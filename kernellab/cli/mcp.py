@@ -17,6 +17,7 @@ def mcp(
         Path | None, typer.Option(help="The folder with tasks and journal; default: this one's.")
     ] = None,
     http: Annotated[bool, typer.Option("--http", help="Serve on loopback instead of the standard streams.")] = False,
+    relay: Annotated[str, typer.Option(hidden=True, help="Carry the streams to the server at this address.")] = "",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port of --http.")] = 8765,
 ) -> int:
     """Serve kernellab's tools to a coding agent (Claude Code, Codex, OpenCode, Gemini CLI, Jupyter AI ...).
@@ -25,15 +26,18 @@ def mcp(
     the workspace and start sessions there, as `kernellab verify` and `kernellab design` do.
     """
     from kernellab.content import find_workspace
-    from kernellab.tools.mcp_server import serve_http, serve_stdio
+    from kernellab.tools import mcp_server
 
+    if relay:
+        mcp_server.relay(relay, os.environ.get("KERNELLAB_MCP_TOKEN", ""))
+        return 0
     place = workspace if workspace is not None else find_workspace()
     if not http:
-        serve_stdio(place)
+        mcp_server.serve_stdio(place)
         return 0
     token = os.environ.get("KERNELLAB_MCP_TOKEN") or secrets.token_urlsafe(24)
     say(f"http://127.0.0.1:{port}/mcp/ with the header `Authorization: Bearer {token}`")
-    serve_http(place, port, token)
+    mcp_server.serve_http(place, port, token)
     return 0
 
 

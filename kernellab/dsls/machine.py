@@ -23,7 +23,8 @@ from pathlib import Path
 
 from kernellab.dsls import get_adapter
 from kernellab.errors import TargetError
-from kernellab.target import Backend, Chip, Target
+from kernellab.records import Environment
+from kernellab.target import JUDGED, Backend, Chip, Target
 from kernellab.target.chips import find_chip, known_chips
 from kernellab.target.target import VECTORS
 
@@ -237,6 +238,20 @@ class Rates:
     f32: float
     f64: float
     source: str
+    judged: bool = False
+
+
+def keep_judged(where: Environment) -> None:
+    """Keep the rates that a verdict's judge measured on all cores of this CPU: from the next process on they are the
+    chip's, so that doctor, prompts, views and verdicts tell the same."""
+    chip = cpu_facts()
+    measured = where.bandwidth and where.flops and where.doubles
+    if not measured or (where.chip, where.threads) != (chip.name, chip.cores):
+        return
+    path = _cache_file(chip)
+    found = Rates(where.bandwidth, where.flops, where.doubles, JUDGED.format(day=where.rated), judged=True)
+    if _stored(path) != found:
+        _keep(path, found)
 
 
 def measure_rates(cores: int) -> Rates:
@@ -282,18 +297,21 @@ def _with_rates(chip: Chip) -> Chip:
             return _estimated(chip)
         if _busy():  # what others leave over is no fact of the chip: used now, measured again next time
             return replace(_rated(chip, rates), source=f"{rates.source}; the machine was busy")
-        with suppress(OSError):  # a read-only home: measured again next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_suffix(f".{os.getpid()}")
-            scratch.write_text(json.dumps(rates.__dict__))
-            scratch.replace(path)
+        _keep(path, rates)
     return _rated(chip, rates)
 
 
+def _keep(path: Path, rates: Rates) -> None:
+    with suppress(OSError):  # a read-only home: measured again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(rates.__dict__))
+        scratch.replace(path)
+
+
 def _rated(chip: Chip, rates: Rates) -> Chip:
-    return replace(
-        chip, bandwidth=rates.bandwidth, peak_flops={"f32": rates.f32, "f64": rates.f64}, source=rates.source
-    )
+    peaks = {"f32": rates.f32, "f64": rates.f64}
+    return replace(chip, bandwidth=rates.bandwidth, peak_flops=peaks, source=rates.source, judged=rates.judged)
 
 
 def _busy() -> bool:

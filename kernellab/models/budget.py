@@ -12,7 +12,7 @@ from kernellab.errors import KernellabError, ModelError, ModelFault
 from kernellab.models.ledger import added, tokens
 from kernellab.records import Usage
 
-_LIMITS = ("tokens", "usd", "minutes", "gpu_s")
+_LIMITS = ("tokens", "usd", "minutes", "gpu_s", "tool_calls")
 #: what bounds work of any kind; the other limits bound requests to models alone
 TIME_LIMITS = ("minutes", "gpu_s")
 _RAISE = "Raise the budget and resume; nothing is lost."
@@ -21,12 +21,14 @@ _EXAMPLE = "Write for example tokens=200000,usd=1,minutes=30,gpu_s=600."
 
 @dataclass(frozen=True)
 class Limits:
-    """``tokens`` in and out, ``usd``, ``minutes`` of wall time, ``gpu_s`` seconds of verification; None is no limit."""
+    """``tokens`` in and out, ``usd``, ``minutes`` of wall time, ``gpu_s`` seconds of verification, ``tool_calls`` of
+    agents and models; None is no limit."""
 
     tokens: int | None = None
     usd: float | None = None
     minutes: float | None = None
     gpu_s: float | None = None
+    tool_calls: int | None = None
 
     def __str__(self) -> str:
         """As :meth:`Budget.parse` reads it."""
@@ -46,8 +48,9 @@ class Budget:
         usd: float | None = None,
         minutes: float | None = None,
         gpu_s: float | None = None,
+        tool_calls: int | None = None,
     ) -> None:
-        self.limits = Limits(tokens, usd, minutes, gpu_s)
+        self.limits = Limits(tokens, usd, minutes, gpu_s, tool_calls)
         self._lock = threading.Lock()
         self._usage = Usage()
         self._unpriced = False
@@ -70,8 +73,7 @@ class Budget:
             if name in values:
                 raise KernellabError(f"The budget names {name} twice.", _EXAMPLE)
             values[name] = _number(name, number)
-        if values.get("tokens") is not None:
-            values["tokens"] = int(values["tokens"])
+        values |= {name: int(values[name]) for name in ("tokens", "tool_calls") if name in values}
         return cls(**values)
 
     def spend(self, usage: Usage | None = None, *, gpu_s: float = 0.0, seconds: float = 0.0) -> None:
@@ -98,7 +100,7 @@ class Budget:
         with self._lock:
             return {
                 "tokens": tokens(self._usage), "usd": self._usage.usd or 0.0,
-                "minutes": self._elapsed() / 60, "gpu_s": self._gpu_s,
+                "minutes": self._elapsed() / 60, "gpu_s": self._gpu_s, "tool_calls": self._usage.tool_calls,
             }  # fmt: skip
 
     def reached(self, limits: Sequence[str] = _LIMITS) -> str:
@@ -113,7 +115,13 @@ class Budget:
     @property
     def tokens_left(self) -> int | None:
         """What is left of the tokens; None without a limit."""
-        return None if self.limits.tokens is None else max(0, self.limits.tokens - int(self.spent()["tokens"]))
+        left = self.left("tokens")
+        return None if left is None else int(left)
+
+    def left(self, name: str) -> float | None:
+        """What is left of a limit, by its name; None without one."""
+        limit = getattr(self.limits, name)
+        return None if limit is None else max(0.0, limit - self.spent()[name])
 
     def check(self, tokens: int = 0, usd: float = 0.0) -> None:
         """May a request of about ``tokens`` tokens and ``usd`` dollars be sent?
@@ -135,13 +143,17 @@ class Budget:
                     _RAISE,
                 )
         if self.limits.usd is not None and self._unpriced:
-            raise ModelError(
-                ModelFault.BUDGET, "The budget limits dollars, and the price of the model in use is not known.",
-                "Write its price under [models.prices] in kernellab.toml, or limit tokens instead.",
-            )  # fmt: skip
+            raise no_price("the model in use")
 
     def _elapsed(self) -> float:
         return self._seconds + (time.monotonic() - self._since if self._since is not None else 0.0)
+
+
+def no_price(model: str) -> ModelError:
+    return ModelError(
+        ModelFault.BUDGET, f"The budget limits dollars, and the price of {model} is not known.",
+        "Write its price under [models.prices] in kernellab.toml, or limit tokens instead.",
+    )  # fmt: skip
 
 
 def _number(name: str, text: str) -> float:

@@ -7,10 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernellab.records import ChatMessage, Finish, Usage
+from kernellab.records import ChatMessage, Finish, Step, Usage
 
 if TYPE_CHECKING:
     from kernellab.models.settings import Price
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A model's call of a function that was offered; ``arguments`` is the JSON text that it wrote."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,8 @@ class ChatRequest:
 
     ``schema`` is a JSON schema that the reply should follow, ``schema_name`` its name; say the form in the prompt too,
     since a server may know no schemas. ``max_tokens`` and ``temperature`` override the role's settings. ``purpose``
-    says where in the work it is asked; it is not sent.
+    says where in the work it is asked; it is not sent. ``functions`` are offered to the model, as the wire has them;
+    ``called`` follows ``messages``: calls of functions and their results, as the wire has them.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -28,6 +38,8 @@ class ChatRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     purpose: str = ""
+    functions: tuple[Mapping[str, Any], ...] = ()
+    called: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,11 @@ class ChatReply:
     note: str = ""
     #: date (ISO) of the recording that answered
     recorded_at: str = ""
+    #: functions that the model calls instead of answering; only where some were offered
+    calls: tuple[FunctionCall, ...] = ()
+    steps: tuple[Step, ...] = ()
+    #: see :attr:`Exchange.shared_machine`
+    shared_machine: bool = False
 
 
 class ChatModel(Protocol):

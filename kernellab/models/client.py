@@ -19,7 +19,7 @@ from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models import faults
-from kernellab.models.chat import THINKING, ChatReply, ChatRequest
+from kernellab.models.chat import THINKING, ChatReply, ChatRequest, FunctionCall
 from kernellab.models.dialect import dialect
 from kernellab.models.keys import scrub
 from kernellab.models.ledger import added
@@ -54,6 +54,11 @@ class EndpointModel:
     @property
     def free(self) -> bool:
         return False
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Of the longest prompt, as the settings say."""
+        return self.endpoint.prompt_tokens
 
     def __repr__(self) -> str:
         return f"EndpointModel({self.name!r} at {self.endpoint.host})"
@@ -111,7 +116,7 @@ class _Asked:
 
     def __init__(self, endpoint: Endpoint, settings: ModelSettings, request: ChatRequest) -> None:
         self.endpoint, self.settings, self.request = endpoint, settings, request
-        self.partial = Partial()
+        self.partial = Partial(offered=bool(request.functions))
         self.attempts = 0
         self.spent = Usage()
         self.began = time.monotonic()
@@ -140,6 +145,7 @@ class _Asked:
             model=scrub(model),
             seconds=seconds,
             attempts=max(self.attempts, 1),
+            calls=tuple(FunctionCall(id or f"call-{n}", *rest) for n, (id, *rest) in self.partial.calls.items()),
         )
 
     async def run(self) -> ChatReply:
@@ -159,7 +165,8 @@ class _Asked:
                 raise error
             await self._pause(error, pause, tries, line)
             tries += 1
-            self.spent, self.partial = added(self.spent, self.partial.spent(self.request.messages)), Partial()
+            self.spent = added(self.spent, self.partial.spent(self.request.messages))
+            self.partial = Partial(offered=self.partial.offered)
 
     def _again(self, error: ModelError, stalls: int) -> bool:
         """Would the same request, sent once more now, have a chance?"""
@@ -247,13 +254,21 @@ class _Asked:
             kind = stream.response.headers.get("content-type", "").split(";")[0].strip().lower()
             if kind in ("application/json", "text/html"):
                 return await self._unstreamed(stream.response.aiter_bytes(), kind)
+            choices = False
             async for chunk in stream:
                 self.partial.add(chunk)
+                choices = choices or bool(getattr(chunk, "choices", None))
                 if self.partial.chars:
                     self.heard = time.monotonic()
                 if self.partial.chars > self._most_chars():
                     self.partial.finish = "length"
                     return
+            if not choices:
+                # the connection ended as it should, and nothing that a chat completion has came over it
+                what = (
+                    "a stream without any choice" if "event-stream" in kind else f"text of the kind {kind or 'unknown'}"
+                )
+                raise faults.garbage(self.endpoint, what)
         finally:
             await stream.response.aclose()
 
@@ -277,6 +292,8 @@ class _Asked:
             raise faults.from_event(vars(fault), self.endpoint)
         if not isinstance(getattr(completion, "choices", None), list):
             raise faults.garbage(self.endpoint, "JSON")
+        if not completion.choices:
+            raise faults.garbage(self.endpoint, "a completion without any choice")
         self.partial.add(completion)
 
     def _late(self) -> ModelError:
@@ -289,8 +306,9 @@ class _Asked:
     def _whole(self) -> ModelError | None:
         """What is wrong with a stream that ended without an error; None when it is a reply."""
         partial = self.partial
-        if partial.tools or partial.finish in ("tool_calls", "function_call"):
-            return faults.tool_call(self.endpoint, ", ".join(partial.tools))
+        names = ", ".join(name for _, name, _ in partial.calls.values())
+        if not partial.offered and (names or partial.finish in ("tool_calls", "function_call")):
+            return faults.tool_call(self.endpoint, names)
         if partial.finish is None:
             return faults.cut(self.endpoint, "the stream ended before the reply did")
         if partial.ending() is Finish.ERROR:

@@ -20,6 +20,7 @@ def added(a: Usage, b: Usage) -> Usage:
         usd=sum(known) if known else None,
         seconds=a.seconds + b.seconds,
         estimated=a.estimated or b.estimated,
+        tool_calls=a.tool_calls + b.tool_calls,
     )
 
 

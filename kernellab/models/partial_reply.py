@@ -28,8 +28,10 @@ class Partial:
     thoughts: list[str] = field(default_factory=list)
     finish: str | None = None
     refusal: str = ""
-    #: names of tools that the model called although none was offered
-    tools: list[str] = field(default_factory=list)
+    #: functions that the model calls, by their place: id, name and arguments
+    calls: dict[int, list[str]] = field(default_factory=dict)
+    #: were functions offered?
+    offered: bool = False
     model: str = ""
     usage: Any = None
     chars: int = 0
@@ -54,17 +56,24 @@ class Partial:
         piece, thought = _content(getattr(said, "content", None))
         thought += _text(getattr(said, "reasoning_content", None)) or _text(getattr(said, "reasoning", None))
         self.refusal += _text(getattr(said, "refusal", None))
-        for call in getattr(said, "tool_calls", None) or ():
-            if name := _text(getattr(getattr(call, "function", None), "name", None)):
-                self.tools.append(name)
+        for place, call in enumerate(getattr(said, "tool_calls", None) or ()):
+            self._call(getattr(call, "index", None), place, getattr(call, "id", None), getattr(call, "function", None))
         if old := getattr(said, "function_call", None):
-            self.tools.append(_text(getattr(old, "name", None)) or "function")
+            self._call(0, 0, None, old)
         if piece:
             self.pieces.append(piece)
         if thought:
             self.thoughts.append(thought)
         self.chars += len(piece) + len(thought)
         return piece
+
+    def _call(self, index: Any, place: int, id: Any, function: Any) -> None:
+        """A piece of a call: name and id come once, arguments in pieces."""
+        parts = self.calls.setdefault(index if isinstance(index, int) else place, ["", "", ""])
+        parts[0] = parts[0] or _text(id)
+        parts[1] = parts[1] or _text(getattr(function, "name", None))
+        parts[2] += _text(getattr(function, "arguments", None))
+        self.chars += len(_text(getattr(function, "arguments", None)))
 
     @property
     def text(self) -> str:
@@ -79,8 +88,8 @@ class Partial:
         """How the whole reply ended; ERROR for a word that we do not know, or a tool that no one offered."""
         if self.refusal:
             return Finish.FILTERED
-        if self.tools or self.finish in ("tool_calls", "function_call"):
-            return Finish.ERROR
+        if self.calls or self.finish in ("tool_calls", "function_call"):
+            return Finish.STOP if self.calls and self.offered else Finish.ERROR
         finish = _FINISH.get((self.finish or "").lower(), Finish.ERROR)
         return Finish.EMPTY if finish is Finish.STOP and not self.text.strip() else finish
 

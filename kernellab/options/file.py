@@ -20,7 +20,7 @@ else:
 
 FILE = "kernellab.toml"
 #: every table that a room reads
-TABLES = ("session", "memory", "models", "evolve")
+TABLES = ("session", "memory", "models", "evolve", "agents")
 
 
 def read_table(path: Path, table: str, model: type[Request], error: type[KernellabError] = KernellabError) -> Request:
@@ -29,15 +29,30 @@ def read_table(path: Path, table: str, model: type[Request], error: type[Kernell
     Raises:
         error: the file, a table's name, a key or a value is wrong; the sentence names it, and for a name the closest.
     """
+    return _read(path, table, _table(path, table, error), model, error)
+
+
+def read_tables(
+    path: Path, table: str, model: type[Request], error: type[KernellabError] = KernellabError
+) -> dict[str, Request]:
+    """What each ``[table.NAME]`` of the file says, by its name. Raises as :func:`read_table`."""
+    found = _table(path, table, error)
+    return {name: _read(path, f"{table}.{name}", values, model, error) for name, values in found.items()}
+
+
+def _table(path: Path, table: str, error: type[KernellabError]) -> Any:
     if not path.is_file():
-        return model()
+        return {}
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as fault:
         raise error(f"{path} cannot be read: {fault}.", "Fix the file.") from None
     if unknown := sorted(set(tables) - set(TABLES)):
         raise error(f"In {path}, [{unknown[0]}] is wrong: no such table.", choose(unknown[0], TABLES))
-    values = tables.get(table, {})
+    return tables.get(table, {})
+
+
+def _read(path: Path, table: str, values: Any, model: type[Request], error: type[KernellabError]) -> Request:
     if not isinstance(values, dict):
         raise error(f"In {path}, {table} should be a table.", f"Write it as [{table}].")
     keys = keys_of(model)

@@ -138,11 +138,15 @@ def _folder(task: Path, licence: str) -> Given:
 
 
 def _lines(file: Path, licence: str) -> Iterator[Given]:
+    texts: dict[str, str] = {}
     for number, line in enumerate(_text(file).splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
+            for one in row.get("source") or ():
+                # a helper's text stands at its first place in a file of trajectories
+                one["text"] = texts.setdefault(one["sha256"], one["text"]) if "sha256" in one else one["text"]
             found = _row(row, licence, f"{file.name}:{number}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MemoryStoreError(

@@ -52,7 +52,7 @@ def begin(request: DesignRequest) -> Session:
     specs, objects = parse_roles(request.roles)
     request.check(specs)
     for role, spec in specs.items():
-        check_model(role, spec, place)
+        check_model(role, spec, place, request.budget)
     approval, stops = approval_of(request.approve)
     created = request.created(name, text, specs, approval)
     journal = open_journal(place)

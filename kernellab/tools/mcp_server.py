@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import KernellabError
+from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.tool import Context, Tool, ToolError, call, tools
 
@@ -44,11 +45,12 @@ _ROLES = ("designer", "coder", "conductor")
 class Handlers:
     """What the server answers, as the wire has it; nothing of an SDK's version."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, desk: Desk | None = None) -> None:
+        """With a ``desk`` an agent's turn is served: its tools, each call on its record."""
+        self.context, self.desk = context, desk
 
     async def list_tools(self) -> Wire:
-        return {"tools": [_described(one) for one in tools().values()]}
+        return {"tools": [_described(one) for one in (self.desk.tools if self.desk else tools()).values()]}
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], report: Report) -> Wire:
         """The result with its text; what a tool cannot do is a result that says so, with the remedy."""
@@ -65,22 +67,26 @@ class Handlers:
                 # from whichever thread works, which does not wait for the client
                 asyncio.run_coroutine_threadsafe(report(float(steps), sentence), loop)
 
-        context = self.context.of_call(progress, cancel)
+        context, work = self.context.of_call(progress, cancel), self.desk.call if self.desk else call
+        news = self.desk.news if self.desk else str
         try:
-            result = await anyio.to_thread.run_sync(lambda: call(name, arguments, context), abandon_on_cancel=True)
+            result = await anyio.to_thread.run_sync(lambda: work(name, arguments, context), abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
             cancel.set()
             raise
         except KernellabError as error:
             words = "\n-> ".join(filter(None, (error.message, error.remedy)))
-            return {"content": [_text(words)], "isError": True}
+            return {"content": _texts(words, news()), "isError": True}
         except Exception as error:  # the server outlives a fault of one tool
             return {"content": [_text(f"{name} failed: {type(error).__name__}: {error}")], "isError": True}
         plain = result.model_dump(mode="json")
-        return {"content": [_text(json.dumps(plain, indent=1))], "structuredContent": plain, "isError": False}
+        return {"content": _texts(json.dumps(plain, indent=1), news()), "structuredContent": plain, "isError": False}
 
     async def list_resources(self) -> Wire:
         from kernellab.session import sessions
+
+        if self.desk:
+            return {"resources": []}
 
         rows = [
             {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown"}
@@ -95,6 +101,8 @@ class Handlers:
 
     async def read_resource(self, uri: str) -> Wire:
         """Raises ToolError: there is no such resource."""
+        if self.desk:
+            raise ToolError("A turn has no resources.", "read_document gives the documents.")
         if uri.startswith(_DOCUMENT):
             path = documents(self.context.workspace).get(uri.removeprefix(_DOCUMENT))
             if path is not None:
@@ -107,6 +115,8 @@ class Handlers:
         raise ToolError(f"There is no resource {uri!r}.", "resources/list names them all.")
 
     async def list_prompts(self) -> Wire:
+        if self.desk:
+            return {"prompts": []}
         argument = {"name": "session", "description": "A session's name.", "required": True}
         return {
             "prompts": [
@@ -119,7 +129,7 @@ class Handlers:
         """Raises ToolError: there is no such role, or no session is named. SessionError: it has nothing to work on."""
         import anyio
 
-        if name not in _ROLES or "session" not in arguments:
+        if self.desk or name not in _ROLES or "session" not in arguments:
             raise ToolError(f"The prompt {name!r} needs a role and a session.", f"Roles: {', '.join(_ROLES)}.")
         session = self.context.session(arguments["session"])
         brief = await anyio.to_thread.run_sync(lambda: session.brief(name))
@@ -134,6 +144,10 @@ def _described(one: Tool) -> Wire:
         "outputSchema": one.result.model_json_schema(),
         "annotations": {"readOnlyHint": not one.changes, "destructiveHint": False},
     }
+
+
+def _texts(*texts: str) -> list[Wire]:
+    return [_text(text) for text in texts if text]
 
 
 def _text(text: str) -> Wire:
@@ -286,7 +300,7 @@ def serve_stdio(workspace: Path) -> None:
         context.close()
 
 
-def http_app(context: Context, token: str) -> Any:
+def http_app(handlers: Handlers, token: str) -> Any:
     """The server as an ASGI application at ``/mcp``, for requests with the bearer ``token``."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
@@ -298,7 +312,7 @@ def http_app(context: Context, token: str) -> Any:
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=local, allowed_origins=[f"http://{host}" for host in local]
     )
-    manager = StreamableHTTPSessionManager(app=make_server(Handlers(context)), security_settings=security)
+    manager = StreamableHTTPSessionManager(app=make_server(handlers), security_settings=security)
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         sent = dict(scope["headers"]).get(b"authorization", b"")
@@ -312,7 +326,7 @@ def http_app(context: Context, token: str) -> Any:
     async def lifespan(app: Any) -> Any:
         async with manager.run():
             yield
-        context.close()
+        handlers.context.close()
 
     return Starlette(routes=[Mount("/mcp", app=guarded)], lifespan=lifespan)
 
@@ -321,4 +335,30 @@ def serve_http(workspace: Path, port: int, token: str) -> None:
     """Serves clients on loopback until it is interrupted. Raises ToolError: the SDK is not installed."""
     import uvicorn
 
-    uvicorn.run(http_app(Context(workspace), token), host="127.0.0.1", port=port, log_level="warning")
+    uvicorn.run(http_app(Handlers(Context(workspace)), token), host="127.0.0.1", port=port, log_level="warning")
+
+
+def relay(url: str, token: str) -> None:
+    """Carries messages between the standard streams and a server over HTTP: for agents that start servers alone."""
+    import anyio
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.server.stdio import stdio_server
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async def carry(source: Any, to: Any) -> None:
+        async with to:
+            async for message in source:
+                await to.send(message)
+
+    async def serve() -> None:
+        async with (
+            create_mcp_http_client(headers={"Authorization": f"Bearer {token}"}) as client,
+            streamable_http_client(url, http_client=client) as (read, write, *_),
+            stdio_server() as (wire_in, wire_out),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(carry, read, wire_out)
+            await carry(wire_in, write)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(serve)

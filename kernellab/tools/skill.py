@@ -22,7 +22,7 @@ def _server() -> dict[str, Any]:
 
 def _claude(folder: Path) -> dict[Path, str]:
     return {
-        folder / ".claude" / "skills" / "kernellab" / "SKILL.md": _skill(),
+        folder / ".claude" / "skills" / "kernellab" / "SKILL.md": skill_text(),
         folder / ".mcp.json": _with_entry(folder / ".mcp.json", "mcpServers", _server()),
     }
 
@@ -74,14 +74,14 @@ def write_skill(client: str, folder: Path) -> list[Path]:
     return list(files)
 
 
-def _skill() -> str:
+def skill_text() -> str:
     return _TEXT.read_text(encoding="utf-8")
 
 
 def _with_section(path: Path) -> str:
     """The file's instructions with the skill at their end, in place of an earlier one."""
     before = path.read_text(encoding="utf-8").partition(_MARK)[0].rstrip() if path.exists() else ""
-    body = _skill().split("---\n", 2)[2].lstrip()
+    body = skill_text().split("---\n", 2)[2].lstrip()
     return f"{before}\n\n{_MARK}\n{body}".lstrip()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -65,11 +65,14 @@ class Context:
     workspace: Path
     progress: Callable[[str], None] = lambda text: None
     cancel: threading.Event = field(default_factory=threading.Event)
+    #: the only task of an agent's turn, and the folder below which its paths lie; None: the workspace's
+    bound: Task | None = None
+    folder: Path | None = None
     _shared: _Shared = field(default_factory=lambda: _Shared())
 
     def of_call(self, progress: Callable[[str], None], cancel: threading.Event) -> Context:
         """The same workspace and judge for one call, with that call's progress and end."""
-        return Context(self.workspace, progress, cancel, self._shared)
+        return replace(self, progress=progress, cancel=cancel)
 
     def task(self, name: str) -> Task:
         """The task of a file below the workspace, or of a session of that name.
@@ -80,6 +83,10 @@ class Context:
         from kernellab.session import sessions
         from kernellab.task import load_task
 
+        if self.bound is not None:
+            if name != self.bound.name:
+                raise TaskError(f"{name!r} is not the task of this turn.", f"Its name is {self.bound.name}.")
+            return self.bound
         path = self.inside(name)
         if path.is_file():
             return load_task(path)
@@ -97,10 +104,12 @@ class Context:
         return open_session(name, self.workspace, resume)
 
     def inside(self, name: str) -> Path:
-        """A path below the workspace. Raises ToolError: it lies outside."""
-        path = (self.workspace / name).resolve()
-        if not path.is_relative_to(self.workspace.resolve()):
-            raise ToolError(f"{name!r} lies outside of the workspace.", "Give a path below the workspace's folder.")
+        """A path below the workspace, or an agent's folder. Raises ToolError: it lies outside."""
+        folder = self.folder or self.workspace
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            where = "your folder" if self.folder else "the workspace"
+            raise ToolError(f"{name!r} lies outside of {where}.", f"Give a path below {where}.")
         return path
 
     def judge(self) -> Verifier:
@@ -182,16 +191,19 @@ def tools() -> Mapping[str, Tool]:
     return dict(_TOOLS)
 
 
-def call(name: str, arguments: Mapping[str, Any], context: Context) -> Result:
-    """The result of one tool.
+def call(
+    name: str, arguments: Mapping[str, Any], context: Context, offered: Mapping[str, Tool] | None = None
+) -> Result:
+    """The result of one tool of those ``offered`` (all).
 
     Raises:
         ToolError: there is no such tool, or its arguments are wrong: the sentence names them, the remedy what is
             allowed. KernellabError: what the tool itself cannot do.
     """
-    found = tools().get(name)
+    offered = tools() if offered is None else offered
+    found = offered.get(name)
     if found is None:
-        raise ToolError(f"There is no tool {name!r}.", f"The tools: {', '.join(tools())}.")
+        raise ToolError(f"There is no tool {name!r}.", f"The tools: {', '.join(offered)}.")
     try:
         request = found.request.model_validate(dict(arguments))
     except ValidationError as error:

@@ -20,7 +20,11 @@ const YES: Record<Card["kind"], string> = {
   turn: "Go on",
   brief: "Keep as it is",
   error: "Try again",
+  permission: "Allow once",
 };
+
+/** Further answers to what an agent asks. */
+const PERMISSIONS: Record<string, string> = { turn: "Allow for this turn", never: "Never" };
 
 export function ConductorCard({ view }: { view: View }) {
   const { card, status } = view.state.head.value;
@@ -142,6 +146,12 @@ function Question({ view, card }: { view: View; card: Card }) {
         others.map((to) => (
           <Button key={to} primary={yours && to === "me"} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
             {ELSEWHERE[to]}
+          </Button>
+        ))}
+      {card.kind === "permission" &&
+        Object.entries(PERMISSIONS).map(([to, words]) => (
+          <Button key={to} action={`permit-${to}`} busy={!free} onClick={() => approve(to)}>
+            {words}
           </Button>
         ))}
       <span class="kl-dim" role="status">

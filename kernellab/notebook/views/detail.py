@@ -110,6 +110,17 @@ def exchange_text(exchange: Exchange) -> protocol.ExchangeText:
         "messages": [{"role": m.role, "content": m.content} for m in exchange.messages],
         "reply": exchange.reply,
         "reasoning": exchange.reasoning,
+        "steps": [
+            {
+                "kind": s.kind,
+                "title": s.title,
+                "text": s.text,
+                "result": s.result,
+                "failed": s.failed,
+                "seconds": round(s.seconds, 2),
+            }
+            for s in exchange.steps
+        ],
         "sections": [
             {"name": s.name, "source": s.source, "tokens": s.tokens, "note": s.note} for s in exchange.sections
         ],

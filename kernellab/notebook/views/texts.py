@@ -62,6 +62,9 @@ NO_PARTIAL: Partial = {"turn": None, "role": "", "text": "", "length": 0}
 def partial(state: State, text: str) -> Partial:
     """What the running turn's model has written so far: a ``Partial`` of the protocol."""
     turn = state.head_turn
+    if turn is not None and not text:
+        # of an agent whose process is gone
+        text = "\n\n".join(map(str, state.steps.get(turn.id, ())))
     if not text or turn is None:
         return NO_PARTIAL
     return {"turn": turn.id, "role": turn.role.value, "text": text[-PARTIAL_LIMIT:], "length": len(text)}

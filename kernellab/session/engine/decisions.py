@@ -23,6 +23,8 @@ from kernellab.session.record.records import (
     HeadMoved,
     NoteAdded,
     NoteRemoved,
+    Permitted,
+    Question,
     QuestionKind,
     RoleSet,
     SessionStatus,
@@ -128,6 +130,12 @@ def approve(
     if card is not None and card != question.id:
         raise SessionError("That question is no longer open.", f"The open one is: {question.text}")
     events: list[Event] = []
+    if question.kind is QuestionKind.PERMISSION:
+        assert question.turn is not None
+        answer = to or "once"
+        if answer not in PERMISSIONS:
+            raise SessionError(f"An agent is not answered {answer!r}.", f"Say one of {', '.join(PERMISSIONS)}.")
+        return [Permitted.model_validate({"turn": question.turn, "answer": answer}), RUNNING]
     if to == "me" and question.kind is QuestionKind.ERROR:
         events = set_role(state, question.role, "human")
         return events + go_on(_after(state, events), stops, budget)
@@ -160,6 +168,19 @@ def redirect(state: State, to: str, suggestion: str) -> list[Event]:
         raise SessionError(f"Unknown route {to!r}.", f"Choose one of {known}.") from None
     route = Route(to=kind, error_class="none", reason="A person sent the work here.", suggestion=suggestion)
     return by_person(state, Role.CONDUCTOR, route=route, state=TurnState.DONE)
+
+
+#: what a person may answer an agent
+PERMISSIONS = ("once", "turn", "never")
+
+
+def permission(turn: Turn, title: str, details: str) -> Question:
+    """What an agent asks in the midst of its turn."""
+    return Question(
+        kind=QuestionKind.PERMISSION, role=turn.role, turn=turn.id, suggestion=details,
+        text=f"The {turn.role.value}'s agent asks: {title}",
+        answer="Approve it once; approve(to='turn') for this turn, approve(to='never'); stop or cancel ends the turn.",
+    )  # fmt: skip
 
 
 # -- a person's turns --------------------------------------------------------------------------------------------------

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from enum import Enum
 from typing import Any
 
-from kernellab.errors import JournalError, KernellabError, SessionError
+from kernellab.errors import JournalError, KernellabError, SessionError, counted
 from kernellab.models import TIME_LIMITS, Budget
-from kernellab.records import Author, Exchange, Finish, Role, Verdict
+from kernellab.records import Author, Exchange, Finish, Role, Step, Verdict
 from kernellab.session.engine import decisions
 from kernellab.session.engine.comparing import Comparing, drop
 from kernellab.session.engine.engine import Engine
@@ -31,8 +33,11 @@ from kernellab.session.record.records import (
     Event,
     Exchanged,
     HeadMoved,
+    Permitted,
+    QuestionKind,
     SessionStatus,
     StatusChanged,
+    Stepped,
     TargetFound,
     Turn,
     TurnEnded,
@@ -52,6 +57,8 @@ Decision = Callable[[State], Iterable[Event]]
 
 #: a session that another process runs is looked at this often
 _WATCH_SECONDS = 0.5
+#: a worker that waits for a permission looks this often whether its turn was broken off
+_LOOK_SECONDS = 0.1
 
 
 class Pace(Enum):
@@ -130,7 +137,13 @@ class Driver:
     def look_only(self) -> None:
         """Show a session that was cut off, or that another process runs, as paused instead of going on with it."""
         status, known = self.state.status, self.state.reason
-        if status is SessionStatus.RUNNING or (status is SessionStatus.PAUSED and known in (ELSEWHERE, CUT_OFF)):
+        head = self.state.head_turn
+        # of an agent that is gone, no one waits for the answer any more
+        if (
+            status is SessionStatus.RUNNING
+            or (head is not None and self._asks_within(head))
+            or (status is SessionStatus.PAUSED and known in (ELSEWHERE, CUT_OFF))
+        ):
             reason = ELSEWHERE if self.journal.holder(self.session, self.engine.owner) else CUT_OFF
             if (status, known) != (SessionStatus.PAUSED, reason):
                 paused = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
@@ -142,7 +155,10 @@ class Driver:
 
     async def main(self) -> None:
         """Drive until the process ends."""
-        if self.state.status is SessionStatus.RUNNING and self.engine.hold(self.journal, self.session) is not None:
+        head = self.state.head_turn
+        asks = head is not None and self._asks_within(head)
+        running = self.state.status is SessionStatus.RUNNING
+        if asks or (running and self.engine.hold(self.journal, self.session) is not None):
             self.look_only()
         while True:
             try:
@@ -213,6 +229,9 @@ class Driver:
 
     def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
         self.comparing.begin(self.state, baselines, done)
+
+    def time_again(self, turns: Sequence[str], done: Callable[[Verdict | BaseException], None]) -> None:
+        self.comparing.begin_paired(self.state, turns, done)
 
     def compare_when_done(self) -> None:
         self.comparing.wanted = True
@@ -307,7 +326,8 @@ class Driver:
                     self._carry_out(deciding.result())
                 else:
                     deciding.cancel()
-                if self.state.head != turn.id or self.state.status is not SessionStatus.RUNNING:
+                going = self.state.status is SessionStatus.RUNNING or self._asks_within(turn)
+                if self.state.head != turn.id or not going:
                     break  # a person took over; the result is recorded when it comes
         finally:
             self._busy = False
@@ -327,8 +347,41 @@ class Driver:
         def record(exchange: Exchange) -> None:
             self._emit(Exchanged(turn=turn.id, exchange=exchange))
 
-        channel = self.running.begin(turn.id, record, self._answered(turn), self.state.exchanges())
+        def step(done: Step) -> None:
+            self.engine.run(lambda: self._emit(Stepped(turn=turn.id, step=done)))
+
+        if cut := self.state.steps.get(turn.id):
+            text = f"The process was cut off here, after {counted(len(cut), 'step')}; the agent begins again."
+            self._emit(Stepped(turn=turn.id, step=Step(kind="note", title=text, started=time.time())))
+        channel = self.running.begin(
+            turn.id, record, self._answered(turn), self.state.exchanges(), step=step,
+            permit=lambda title, details: self._permission(turn, title, details),
+            notes=lambda: self.state.notes.get(turn.role, ()),
+        )  # fmt: skip
         return asyncio.ensure_future(self._finish(turn, state, channel))
+
+    def _permission(self, turn: Turn, title: str, details: str) -> str:
+        """A person's answer, in a worker's thread; without asking where the session asks for nothing."""
+        if self.state.approval == "none":
+            return "once"
+        answer = self.engine.run(lambda: self._ask_permission(turn, title, details))
+        while True:
+            with suppress(FutureTimeout):
+                return answer.result(_LOOK_SECONDS)
+            if self.state.turns[turn.id].state is not TurnState.RUNNING:
+                return "never"
+
+    def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
+        asked = self.running.permission(turn.id)
+        question = decisions.permission(turn, title, details)
+        self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
+        return asked
+
+    def _asks_within(self, turn: Turn) -> bool:
+        """Does the turn wait for a person's permission?"""
+        question = self.state.question
+        asked = question is not None and question.kind is QuestionKind.PERMISSION and question.turn == turn.id
+        return asked and self.state.status is SessionStatus.WAITING
 
     def _answered(self, turn: Turn) -> tuple[Exchange, ...]:
         """Replies that this turn need not ask for again: its own from before the process was killed, and those of
@@ -393,6 +446,11 @@ class Driver:
                 self.running.break_off(turn.id)
             case TurnStarted(turn=turn) if turn.author is Author.HUMAN and not turn.only_pins:
                 self._pace = Pace.ON
+            case Permitted(turn=asked, answer=answer):
+                self.running.permit(asked, answer)
+            case StatusChanged(status=SessionStatus.RUNNING) if self.state.head is not None:
+                # who lets the session run allows what was asked
+                self.running.permit(self.state.head, "once")
             case HeadMoved(reason="again"):
                 self.bench.forget_replays()
             case BudgetSet(budget=budget):

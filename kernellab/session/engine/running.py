@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
-from kernellab.records import Exchange, StageResult, one_line_each
+from kernellab.records import Exchange, StageResult
 from kernellab.session.engine.engine import Engine
 from kernellab.session.turn.context import Channel
+from kernellab.verifier.protocol.stats import one_line_each
 
 #: a model's text is shown this often
 _SHOW_SECONDS = 0.05
@@ -23,6 +26,8 @@ class Work:
     partial: str = ""
     cancel: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
+    #: a person's answer to what its agent asks; None while nothing is asked
+    permission: Future[str] | None = None
 
 
 class Running:
@@ -43,8 +48,9 @@ class Running:
         return work.partial if work else ""
 
     def begin(
-        self, turn: str, record: Callable[[Exchange], None], answered: tuple[Exchange, ...], said: tuple[Exchange, ...]
-    ) -> Channel:
+        self, turn: str, record: Callable[[Exchange], None], answered: tuple[Exchange, ...],
+        said: tuple[Exchange, ...], **of_an_agent: Any,
+    ) -> Channel:  # fmt: skip
         """The channel that the worker thread of ``turn`` speaks through; ``record`` is called on the engine thread."""
         work = self._works[turn] = Work()
         shown = 0.0
@@ -68,8 +74,21 @@ class Running:
         return Channel(
             progress=lambda stage: self._engine.call(staged, stage),
             record=lambda exchange: self._engine.run(lambda: record(exchange)),
-            text=text, cancel=work.cancel, answered=answered, said=said,
+            text=text, cancel=work.cancel, answered=answered, said=said, **of_an_agent,
         )  # fmt: skip
+
+    def permission(self, turn: str) -> Future[str]:
+        """The answer that the turn's agent waits for from now on."""
+        asked: Future[str] = Future()
+        self._works[turn].permission = asked
+        return asked
+
+    def permit(self, turn: str, answer: str) -> None:
+        work = self._works.get(turn)
+        if work is not None and work.permission is not None:
+            if not work.permission.done():
+                work.permission.set_result(answer)
+            work.permission = None
 
     def break_off(self, turn: str, drop: bool = False) -> None:
         work = self._works.get(turn)

@@ -25,6 +25,7 @@ from kernellab.records import (
     Route,
     RouteKind,
     Source,
+    Step,
     Timing,
     Verdict,
 )
@@ -137,6 +138,8 @@ class QuestionKind(str, Enum):
     BRIEF = "brief"
     #: something failed that a person must fix before it is tried again
     ERROR = "error"
+    #: an agent asks whether it may do something; its turn waits
+    PERMISSION = "permission"
 
 
 class Question(Record):
@@ -214,12 +217,38 @@ class Compared(_Event):
     conditions: tuple[Condition, ...] = ()
 
 
+class Paired(_Event):
+    """Kernels of finished turns were timed in one run: ``comparisons`` are of the first turn's kernel against each of
+    the others, in the order of ``turns``."""
+
+    kind: Literal["paired"] = "paired"
+    turns: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    conditions: tuple[Condition, ...] = ()
+
+
 class Exchanged(_Event):
     """A role asked a model and was answered, or was not; ``turn`` is empty for what came before the first turn."""
 
     kind: Literal["exchanged"] = "exchanged"
     turn: str
     exchange: Exchange
+
+
+class Stepped(_Event):
+    """What an agent, or a model with tools, did in a turn that still works; its exchange holds all of them again."""
+
+    kind: Literal["stepped"] = "stepped"
+    turn: str
+    step: Step
+
+
+class Permitted(_Event):
+    """A person's answer to what an agent asked: once, turn (from now on in this turn) or never."""
+
+    kind: Literal["permitted"] = "permitted"
+    turn: str
+    answer: Literal["once", "turn", "never"]
 
 
 class HeadMoved(_Event):
@@ -284,7 +313,10 @@ Event = Annotated[
         TurnStarted,
         TurnEnded,
         Compared,
+        Paired,
         Exchanged,
+        Stepped,
+        Permitted,
         HeadMoved,
         Approved,
         StatusChanged,

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.roles import is_model, make_role
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
 from kernellab.models import Budget, ChatModel
-from kernellab.records import Exchange, Role, StageResult
+from kernellab.records import Exchange, Role, StageResult, Step
 from kernellab.session.config import model_settings
 from kernellab.session.record.records import Created
 from kernellab.session.turn.resumed import Resumed
@@ -40,6 +41,23 @@ class Channel:
     answered: tuple[Exchange, ...] = ()
     #: all that the session has asked up to now
     said: tuple[Exchange, ...] = ()
+    #: what an agent or a model with tools does; returns when it is in the journal
+    step: Callable[[Step], None] = lambda step: None
+    #: asks a person whether an agent may do something, by title and details: "once", "turn" (from now on) or "never"
+    permit: Callable[[str, str], str] = lambda title, details: "once"
+    #: what people have told the role up to now
+    notes: Callable[[], tuple[str, ...]] = tuple
+    #: what ends with the turn, the last first
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+
+
+def with_tools(spec: str, role: Role, *turn: Any, **options: Any) -> ChatModel:
+    """An agent, or a model that calls tools: :func:`kernellab.tools.turn.open_player`.
+
+    Tools are a room above this one, whose sessions they work on: it is named here and imported when it is needed.
+    """
+    player: ChatModel = import_module("kernellab.tools.turn").open_player(spec, role, *turn, **options)
+    return player
 
 
 class Bench:
@@ -171,7 +189,10 @@ class Bench:
 
         if not spec.startswith("replay:"):
             # settings may have changed since the last turn
-            return open_model(spec, role, model_settings(self.workspace))
+            settings = model_settings(self.workspace)
+            if spec.startswith("agent:") or self.created.tools or settings.tools:
+                return with_tools(spec, role, self.task(), self.workspace, settings, self.budget, channel)
+            return open_model(spec, role, settings)
         with self._model_lock:
             key = role, spec
             if key not in self._replays:

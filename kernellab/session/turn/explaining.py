@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from kernellab.agents.rules.advice import advise, route_facts
 from kernellab.agents.rules.performance import hot_of, slow_because, standing_of
 from kernellab.errors import SessionError, counted
-from kernellab.records import BOUND_PASSED, RouteKind, Stage, StageState, Verdict, one_line_each
+from kernellab.records import BOUND_PASSED, RouteKind, Stage, StageState, Verdict
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import route_brief
 from kernellab.session.turn.context import Bench
+from kernellab.verifier.protocol.stats import one_line_each
 
 #: what can be explained
 WHAT = ("verdict", "speed")

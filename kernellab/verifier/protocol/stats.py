@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kernellab.records import Comparison, Timing
+from kernellab.records import Comparison, Stage, StageResult, StageState, Timing
 from kernellab.verifier.protocol.rules import TIMING
 
 
@@ -127,3 +127,25 @@ def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.
     half = (found.high - found.low) / 2 / found.speedup
     # what chance makes of a median goes with the root of the number of pairs
     return half < floor + beyond or (half - floor) * (1 - max(more, 1.0) ** -0.5) < TIMING.sharp
+
+
+def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:
+    """One result a stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
+
+    A stage fails when a part does, and is skipped only when all of it was. What was told of a stage under way counts
+    until its next part comes.
+    """
+    joined: dict[Stage, StageResult] = {}
+    for part in stages:
+        seen = joined.get(part.name)
+        if seen is None or seen.state is StageState.RUNNING:
+            joined[part.name] = part
+            continue
+        if part.state is StageState.RUNNING:
+            joined[part.name] = part.model_copy(update={"seconds": seen.seconds + part.seconds})
+            continue
+        states = {seen.state, part.state} - {StageState.SKIPPED}
+        state = StageState.FAILED if StageState.FAILED in states else next(iter(states), StageState.SKIPPED)
+        notes = "; ".join(filter(None, [seen.note, part.note]))
+        joined[part.name] = StageResult(name=part.name, state=state, seconds=seen.seconds + part.seconds, note=notes)
+    return list(joined.values())

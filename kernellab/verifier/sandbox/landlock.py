@@ -26,9 +26,10 @@ def abi() -> int:
     return max(int(version), 0)
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
-    """Confines this process for good: only ``readable`` and ``writable`` trees, no TCP, no signals or abstract
-    sockets out of it (from ABI 6). ``no_new_privs`` must be set. Returns the version, 0 where there is no Landlock.
+def restrict(readable: Iterable[str], writable: Iterable[str], network: bool = False) -> int:
+    """Confines this process for good: only ``readable`` and ``writable`` trees, no TCP without ``network``, no signals
+    or abstract sockets out of it (from ABI 6), no other process's memory. ``no_new_privs`` must be set. Returns the
+    version, 0 where there is no Landlock.
     """
     version = abi()
     if not version:
@@ -37,10 +38,10 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
     handled |= _REFER if version >= 2 else 0
     handled |= _TRUNCATE if version >= 3 else 0
     handled |= _IOCTL_DEV if version >= 5 else 0
-    network = 0b11 if version >= 4 else 0
+    connections = 0b11 if version >= 4 and not network else 0
     scopes = 0b11 if version >= 6 else 0
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    attributes = struct.pack("<QQQ", handled, network, scopes)[:size]
+    attributes = struct.pack("<QQQ", handled, connections, scopes)[:size]
     ruleset = _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
     if ruleset < 0:
         return 0

@@ -20,9 +20,11 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernellab.content import module_command
 from kernellab.verifier.protocol.rules import CAPS
 from kernellab.verifier.sandbox import landlock, seccomp
 
@@ -76,22 +78,21 @@ PARTS = (
     Part("rlimits", "files, descriptors and processes are bounded by the judge's watch alone", "a Linux system"),
 )  # fmt: skip
 
-_PROBE = """
-import os, sys, tempfile
-from kernellab.verifier.sandbox import sandbox
-names = sandbox.enter()
-if os.fork() == 0:
-    with tempfile.TemporaryDirectory() as scratch:
-        os.chmod(scratch, 0o711)
-        if os.fork() == 0:
-            own = sandbox.own_proc() if "pid" in names else True
-            held = [names if own or not names else f"{names} (shared /proc)"] if names else []
-            print(", ".join([*held, *sandbox.other_user(scratch), *sandbox.confine(scratch)]), flush=True)
-            os._exit(0)
-        os.wait()
-    os._exit(0)
-os.wait()
-"""
+
+def _probe() -> None:
+    """Prints the level that a worker of this process would reach. What is entered is not left again."""
+    names = enter()
+    if os.fork() == 0:
+        with tempfile.TemporaryDirectory() as scratch:
+            os.chmod(scratch, 0o711)
+            if os.fork() == 0:
+                own = own_proc() if "pid" in names else True
+                held = [names if own or not names else f"{names} (shared /proc)"] if names else []
+                print(", ".join([*held, *other_user(scratch), *confine(scratch)]), flush=True)
+                os._exit(0)
+            os.wait()
+        os._exit(0)
+    os.wait()
 
 
 def sandbox_level() -> str:
@@ -102,7 +103,8 @@ def sandbox_level() -> str:
     if sys.platform != "linux":
         return "process (this system has no namespaces and no Landlock)"
     # what is entered is not left again: never in this process
-    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=30, check=False)
+    command = module_command("kernellab.verifier.sandbox.sandbox")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return done.stdout.strip() or "process"
 
 
@@ -122,30 +124,33 @@ def contains(level: str) -> bool:
     return "landlock" in level or "uid" in level
 
 
-def enter() -> str:
-    """Puts the *children* of this process in separate namespaces; the names reached, empty when refused.
+def enter(network: bool = False) -> str:
+    """Puts the *children* of this process in separate namespaces; the names reached, empty when refused. With
+    ``network`` they keep the machine's.
 
     The process must have one thread. Without root's rights a user namespace comes first, so that none are needed.
     """
+    ways = ("pid+ipc+mnt", "pid+ipc") if network else ("pid+ipc+net+mnt", "pid+ipc+net")
     if os.getuid() == 0:
-        for rooted in ("pid+ipc+net+mnt", "pid+ipc+net"):
+        for rooted in ways:
             if _unshare(rooted.split("+")):
                 return rooted
-    for names in ("pid+ipc+net+mnt+user", "pid+ipc+net+user", "pid+user"):
+    for names in (*(f"{way}+user" for way in ways), "pid+user"):
         if _own_users(names.split("+")):
             return names
     return ""
 
 
-def own_proc() -> bool:
-    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a separate /dev/shm."""
+def own_proc(limited: bool = True) -> bool:
+    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a separate /dev/shm.
+    ``limited`` to as many processes as a worker may have."""
     if _libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) != 0:
         return False
     shared = f"size={CAPS.shared_memory},mode=1777".encode()
     _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC), shared)
     if _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC), None) != 0:
         return False
-    if _kernel() >= _OWN_PID_MAX:
+    if limited and _kernel() >= _OWN_PID_MAX:
         with contextlib.suppress(OSError):
             _write("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + most_tasks()))
     return True
@@ -234,6 +239,17 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
             reached.append("seccomp")
         reached.append("nnp")
     return [*reached, "rlimits"]
+
+
+def hold(writable: Sequence[str]) -> list[str]:
+    """Takes from this process, for good, all rights but its user's, what others write beyond ``writable``, and other
+    processes' memory; it keeps the network and reads what its user may. The names of what holds.
+    """
+    _drop_capabilities()
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return []
+    version = landlock.restrict(["/"], writable, network=True)
+    return [*([f"landlock-{version}"] if version else []), "nnp"]
 
 
 def readable() -> list[str]:
@@ -340,3 +356,7 @@ def _open_to_all(folders: Sequence[str], devices: Sequence[str]) -> bool:
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
+
+
+if __name__ == "__main__":
+    _probe()

@@ -95,6 +95,16 @@ function Whole({ view, text }: { view: View; text: ExchangeText }) {
           <pre class="kl-text">{message.content}</pre>
         </Fold>
       ))}
+      {text.steps.map((step, index) => (
+        <Fold
+          key={`step ${index}`}
+          title={capital(step.kind)}
+          aside={`${step.title}${step.failed ? ", failed" : ""}${step.seconds >= 0.1 ? `, ${duration(step.seconds)}` : ""}`}
+        >
+          {step.text && <pre class="kl-text">{step.text}</pre>}
+          {step.result && <pre class={`kl-text${step.failed ? " kl-bad" : ""}`}>{step.result}</pre>}
+        </Fold>
+      ))}
       {text.reasoning && (
         <Fold title="Reasoning" aside={`${count(text.reasoning.length)} characters`}>
           <pre class="kl-text">{text.reasoning}</pre>
@@ -155,7 +165,7 @@ function Why({ sections }: { sections: ExchangeText["sections"] }) {
 }
 
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
-function Streaming({ partial }: { partial: Partial }) {
+export function Streaming({ partial }: { partial: Partial }) {
   const box = useRef<HTMLPreElement>(null);
   const stick = useRef(true);
   useEffect(() => {

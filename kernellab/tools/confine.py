@@ -1,0 +1,47 @@
+"""Starts an agent's program: ``python confine.py FD WRITABLE COMMAND ...``. A script, so that nothing else is loaded.
+
+The agent is in a PID namespace, so that it ends with all it started when this process is killed, also by the death of
+the notebook; it writes to the folders of WRITABLE (JSON) and reads no other process's memory. What holds is written to
+FD, in level words; what the machine refuses is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from kernellab.verifier.sandbox import sandbox
+
+
+def main() -> None:
+    report, writable, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
+    sandbox.die_with_parent()
+    names = sandbox.enter(network=True)
+    if _is_parent():
+        os.close(report)
+        _follow()
+    sandbox.die_with_parent()
+    own = bool(names) and sandbox.own_proc(limited=False)
+    if _is_parent():  # the first of a namespace takes no signals by default: it only waits
+        os.close(report)
+        _follow()
+    held = [*([names] if own else []), *sandbox.hold(writable)]
+    os.write(report, ", ".join(held).encode())
+    os.close(report)
+    os.execvp(command[0], command)
+
+
+def _is_parent() -> bool:
+    return os.fork() != 0
+
+
+def _follow() -> None:
+    """Ends as the child does; collects what the child leaves."""
+    while True:
+        _, status = os.wait()
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What one turn may call: tools that look and try, for the turn's task alone, and the one that answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field
+
+from kernellab.errors import KernellabError
+from kernellab.records import Step
+from kernellab.tools.tool import Context, Request, Result, Tool, ToolError, call, tools
+
+#: none of them writes to the workspace, and none shows other sessions
+_OF_A_TURN = (
+    "describe_task", "check_sketch", "gate_sketch", "cost_sketch", "lower_sketch", "search_documents", "read_document",
+    "list_documents", "chip_facts", "search_memory", "rank_source", "verify_source", "lens",
+)  # fmt: skip
+_OF_A_SEARCH = ("search_status", "search_lineage")
+SUBMIT = "submit_answer"
+#: characters of a step's text and result in the journal
+_KEPT = 6000
+
+
+class AnswerRequest(Request):
+    answer: str = Field(description="The whole answer, in the form that the brief asks for.")
+
+
+@dataclass
+class Desk:
+    """One turn's tools: ``most`` calls, each a :class:`Step` that ``record`` gets. Safe to use from several threads.
+
+    ``notes`` gives what people have told the role up to now; what is new goes along with the next result.
+    """
+
+    context: Context
+    most: int
+    record: Callable[[Step], None] = lambda step: None
+    notes: Callable[[], tuple[str, ...]] = tuple
+    search: bool = False
+    #: called before each call
+    before: Callable[[], object] = lambda: None
+    #: what was submitted; "" until then
+    answer: str = ""
+    used: int = 0
+    steps: list[Step] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        names = (*_OF_A_TURN, *(_OF_A_SEARCH if self.search else ()))
+        sentence = (
+            "Submit the answer of this turn, in the form that the brief asks for. It is judged when you have ended."
+        )
+        submit = Tool(SUBMIT, sentence, AnswerRequest, Result, self._submit)
+        self.tools: Mapping[str, Tool] = {**{name: tools()[name] for name in names}, SUBMIT: submit}
+        self._told = set(self.notes())
+
+    @property
+    def task(self) -> str:
+        """The name of the turn's task."""
+        assert self.context.bound is not None
+        return self.context.bound.name
+
+    def call(self, name: str, arguments: Mapping[str, Any], context: Context) -> Result:
+        """The tool's result, recorded. Raises KernellabError, as :func:`kernellab.tools.call`."""
+        self.before()
+        began = time.time()
+        with self._lock:
+            self.used += 1
+            over = self.used > self.most and name != SUBMIT
+        text, result, failed = json.dumps(dict(arguments), ensure_ascii=False), "", False
+        try:
+            if over:
+                raise ToolError(f"The {self.most} tool calls of this turn are used up.", f"Answer now: {SUBMIT}.")
+            found = call(name, arguments, context, self.tools)
+            result = found.summary
+            return found
+        except KernellabError as error:
+            result, failed = str(error), True
+            raise
+        finally:
+            self.add(Step(
+                kind="tool", title=name, text=text, result=result, failed=failed, started=began,
+                seconds=time.time() - began,
+            ))  # fmt: skip
+
+    def text(self, name: str, arguments: str) -> str:
+        """The result as a model reads it; what cannot be done is a sentence with its remedy."""
+        try:
+            read = json.loads(arguments or "{}")
+            if not isinstance(read, dict):
+                raise ToolError(f"{name}: the arguments are no JSON object.", "Send an object.")
+            found = self.call(name, read, self.context).model_dump_json(exclude_none=True)
+        except json.JSONDecodeError as error:
+            found = f"{name}: the arguments are no JSON: {error}."
+        except KernellabError as error:
+            found = str(error)
+        return "\n".join(filter(None, (found, self.news())))
+
+    def news(self) -> str:
+        """What people have told the role since the last call; "" for nothing."""
+        new = [note for note in self.notes() if note not in self._told]
+        self._told |= set(new)
+        for note in new:
+            self.add(Step(kind="note", title="a person's note", text=note, started=time.time()))
+        return "\n".join(f"A person says: {note}" for note in new)
+
+    def add(self, step: Step) -> None:
+        kept = step.model_copy(update={"text": step.text[:_KEPT], "result": step.result[:_KEPT]})
+        with self._lock:
+            self.steps.append(kept)
+        self.record(kept)
+
+    def note(self, title: str, text: str = "") -> None:
+        self.add(Step(kind="note", title=title, text=text, started=time.time()))
+
+    def shown(self) -> str:
+        """The steps as a person reads them while the turn works."""
+        return "\n\n".join(map(str, self.steps))
+
+    def _submit(self, context: Context, request: AnswerRequest) -> Result:
+        self.answer = request.answer
+        return Result(summary="The answer is taken.", next="End your turn; what is wrong with it comes back to you.")

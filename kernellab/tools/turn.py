@@ -1,0 +1,63 @@
+"""Who plays a turn with tools: an agent's program, or a model whose endpoint takes function calls."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from kernellab.models import Budget, ChatModel, ModelSettings, open_model
+from kernellab.models.client import EndpointModel
+from kernellab.records import Role
+from kernellab.session.config import agent_options, check_agent
+from kernellab.session.turn.context import Channel
+from kernellab.task import Task
+from kernellab.tools.acp_agent import AgentModel
+from kernellab.tools.desk import Desk
+from kernellab.tools.function_calls import ToolModel
+from kernellab.tools.tool import Context
+from kernellab.verifier.sandbox import sandbox
+
+
+def open_player(
+    spec: str, role: Role, task: Task, workspace: Path, settings: ModelSettings, budget: Budget, channel: Channel,
+    search: bool = False,
+) -> ChatModel:  # fmt: skip
+    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs.
+
+    Raises:
+        SessionError: there is no such agent, or the budget limits what it does not report. ModelError: no endpoint.
+    """
+    kind, _, name = spec.partition(":")
+    options = agent_options(workspace, name) if kind == "agent" else None
+    model = open_model(spec, role, settings) if options is None else None
+    if options is not None:
+        check_agent(name, options, str(budget.limits))
+    most, left = options.tool_calls if options else settings.tool_calls, budget.left("tool_calls")
+    folder = Path(tempfile.mkdtemp(prefix="kernellab-agent-"))
+    channel.at_end.append(lambda: sandbox.remove(str(folder)))
+    context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder)
+    channel.at_end.append(context.close)
+    desk = Desk(
+        context, most if left is None else min(most, int(left)), channel.step, channel.notes, search=search
+    )  # fmt: skip
+    if options is None:
+        assert isinstance(model, EndpointModel)
+        return ToolModel(model, desk, budget)
+    agent = AgentModel(name, options, desk, budget, channel.permit)
+    channel.at_end.append(agent.close)
+    if _first(workspace):
+        desk.note(
+            "An agent is a program of yours: it has your account, your network and its own keys. It writes to its "
+            "scratch folder and its settings; what it submits is judged as any kernel is."
+        )
+    return agent
+
+
+def _first(workspace: Path) -> bool:
+    """Is it the first start of an agent in this workspace?"""
+    mark = workspace / ".kernellab" / "agents-told"
+    if mark.exists():
+        return False
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    return True

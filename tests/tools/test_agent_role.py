@@ -1,0 +1,248 @@
+"""Sessions whose roles are played by an agent's program: a scripted one that speaks the real protocols."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from session_parts import SKETCH, TASK, WRONG_SKETCH
+
+from kernellab.errors import SessionError
+from kernellab.models import write_replay
+from kernellab.records import Author, Finish, Role
+from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
+from kernellab.session.record.trajectories import rows
+from tests.waiting import until
+
+AGENT = Path(__file__).with_name("scripted_agent.py")
+ANSWER = f"Each row on its own.\n```sketch\n{SKETCH}```\n"
+WRONG = f"```sketch\n{WRONG_SKETCH}```\n"
+SUBMIT = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
+GATE = {"tool": "gate_sketch", "with_": {"task": "twice", "sketch": SKETCH}}
+
+pytest.importorskip("acp")
+pytest.importorskip("mcp")
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """``start(acts, ...)``: a session whose Designer is an agent that does ``acts`` at its prompts."""
+    started: list[Session] = []
+
+    def make(*prompts: list[dict[str, Any]], stdio: bool = False, settings: str = "", **options: Any) -> Session:
+        write_agent(tmp_path, *prompts, stdio=stdio, settings=settings)
+        options = {"options": {"level": "T1"}, "roles": {"designer": "agent:scripted"}, **options}
+        session = design(TASK, dsl="cpp", name="twice", workspace=tmp_path, **options)
+        started.append(session)
+        return session
+
+    yield make
+    for session in started:
+        if not session.resting:
+            session.stop()
+
+
+def write_agent(folder: Path, *prompts: list[dict[str, Any]], stdio: bool = False, settings: str = "") -> None:
+    script = folder / "script.json"
+    script.write_text(json.dumps(prompts))
+    command = json.dumps([sys.executable, str(AGENT), str(script), *(["--stdio"] if stdio else [])])
+    (folder / "kernellab.toml").write_text(f"[agents.scripted]\ncommand = {command}\n{settings}\n")
+
+
+def rested(session: Session) -> None:
+    until(lambda: session.resting, 120)
+
+
+@pytest.mark.parametrize("stdio", [False, True], ids=["http", "stdio"])
+def test_an_agent_looks_and_submits_and_its_sketch_is_judged(start: Start, stdio: bool) -> None:
+    acts = [
+        {"plan": ["look", "write"]}, {"think": "rows are apart"}, GATE, {"edit": "notes.md", "text": "one\n"},
+        {"say": "It is right."}, SUBMIT, {"usage": [1000, 50]},
+    ]  # fmt: skip
+    session = start(acts, stdio=stdio)
+    rested(session)
+    turn = session.turns[0]
+    assert (turn.role, turn.author, turn.state) == (Role.DESIGNER, Author.MODEL, TurnState.DONE), turn.error
+    assert turn.sketch == SKETCH and session.state.verdict_of(session.source.hash) is not None
+    exchange = session.state.exchanges(turn.id)[0]
+    kinds = [step.kind for step in exchange.steps if step.kind != "note"]
+    assert kinds == [
+        "plan", "thought", "tool", "edit", "message", "tool"
+    ]  # fmt: skip
+    gate = exchange.steps[[s.title for s in exchange.steps].index("gate_sketch")]
+    assert gate.result.startswith("right") and json.loads(gate.text)["task"] == "twice"
+    assert (exchange.usage.input_tokens, exchange.usage.tool_calls) == (1000, 2)
+    assert exchange.finish is Finish.STOP and exchange.reply.strip() == ANSWER.strip()
+
+
+def test_what_is_wrong_goes_back_to_the_same_agent(start: Start) -> None:
+    wrong = {"tool": "submit_answer", "with_": {"answer": WRONG}}
+    session = start([wrong], [{"heard": 0}, SUBMIT])
+    rested(session)
+    _, second = session.state.exchanges(session.turns[0].id)
+    heard = next(step for step in second.steps if step.kind == "message")
+    assert "Fix" in heard.text or "wrong" in heard.text
+    assert session.turns[0].sketch == SKETCH
+
+
+def test_the_last_message_answers_where_nothing_is_submitted(start: Start) -> None:
+    session = start([{"say": "Let me see."}, GATE, {"say": ANSWER}])
+    rested(session)
+    assert session.turns[0].sketch == SKETCH
+
+
+def test_stop_ends_the_agent_and_what_it_detached_within_a_second(start: Start, tmp_path: Path) -> None:
+    session = start([{"spawn": "pid"}, {"sleep": 300}])
+    until(lambda: "spawned" in session.to_dict()["partial"], 60)
+    mine = [
+        p for p in psutil.Process().children(recursive=True) if "sleep" in p.name() or "scripted" in str(p.cmdline())
+    ]
+    assert any(p.name() == "sleep" for p in mine)
+    began = time.monotonic()
+    session.stop()
+    until(lambda: not any(p.is_running() and p.status() != "zombie" for p in mine), 10)
+    assert time.monotonic() - began < 3.0  # a second on a quiet machine
+    assert session.turns[0].state is TurnState.STOPPED
+
+
+def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> None:
+    session = start([{"ask": "run make"}, {"ask": "run more"}, SUBMIT], approve="routing")
+    until(lambda: session.status is SessionStatus.WAITING, 120)
+    question = session.state.question
+    assert question is not None and question.kind is QuestionKind.PERMISSION and "run make" in question.text
+    with pytest.raises(SessionError, match="is not answered 'maybe'"):
+        session.approve(to="maybe")
+    session.approve(to="turn")
+    rested(session)
+    steps = session.state.exchanges(session.turns[0].id)[0].steps
+    assert [(s.title, s.result) for s in steps if s.kind == "permission"] == [
+        ("run make", "turn"), ("run more", "turn")
+    ]  # fmt: skip
+
+
+def test_never_refuses_and_nothing_is_asked_where_a_session_asks_for_nothing(start: Start) -> None:
+    session = start([{"ask": "delete it"}, SUBMIT], approve="all")
+    until(lambda: session.status is SessionStatus.WAITING, 120)
+    session.approve(to="never")
+    until(lambda: session.turns[0].state is TurnState.DONE, 60)
+    told = str(session.state.exchanges(session.turns[0].id)[0].steps)
+    assert "permission: n" in told
+    session.stop()
+    session = start([{"ask": "list it"}, SUBMIT], fresh=True)
+    rested(session)
+    assert "permission: y" in str(session.state.exchanges(session.turns[0].id)[0].steps)
+
+
+def test_a_note_reaches_the_agent_with_the_next_result(start: Start) -> None:
+    session = start([{"sleep": 1.5}, {**GATE, "loud": 1}, SUBMIT])
+    until(lambda: session.turns and session.turns[0].state is TurnState.RUNNING, 30)
+    session.note("designer", "keep BLOCK at 16")
+    rested(session)
+    said = [s.text for s in session.state.exchanges(session.turns[0].id)[0].steps if s.kind == "message"]
+    assert any("A person says: keep BLOCK at 16" in text for text in said)
+
+
+def test_calls_beyond_the_limit_are_refused_and_the_answer_is_not(start: Start) -> None:
+    session = start([GATE, GATE, {**GATE, "loud": 1}, SUBMIT], budget="tool_calls=2")
+    rested(session)
+    exchange = session.state.exchanges(session.turns[0].id)[0]
+    assert [s.failed for s in exchange.steps if s.kind == "tool"] == [False, False, True, False]
+    assert session.turns[0].sketch == SKETCH
+
+
+def test_an_agent_that_takes_too_long_is_ended(start: Start) -> None:
+    session = start([{"sleep": 300}], settings="minutes = 0.05")
+    until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
+    assert session.turns[0].fault == "model:stalled" and "did not end its turn" in session.turns[0].error
+
+
+def test_a_budget_that_the_agent_does_not_report_is_refused_at_the_start(start: Start) -> None:
+    with pytest.raises(SessionError, match="limits tokens, which the agent scripted is not known to report"):
+        start([SUBMIT], budget="tokens=1000")
+    session = start([{"cost": 0.5}, {"sleep": 300}], budget="usd=0.1", settings='reports = ["usd"]')
+    until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
+    assert session.turns[0].fault == "model:budget"
+
+
+def test_an_agent_that_ends_by_itself_says_what_it_wrote(start: Start) -> None:
+    session = start([{"exit": 3}])
+    until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
+    assert "ended by itself (exit code 3)" in session.turns[0].error and "out of sorts" in session.turns[0].error
+
+
+def test_an_unknown_agent_and_a_missing_program_are_refused_at_the_start(start: Start, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="There is no agent 'other'"):
+        start([], roles={"designer": "agent:other"})
+    (tmp_path / "kernellab.toml").write_text('[agents.scripted]\ncommand = ["no-such-program"]\n')
+    with pytest.raises(SessionError, match="'no-such-program' is not found"):
+        design(TASK, dsl="cpp", name="twice", workspace=tmp_path, roles={"designer": "agent:scripted"})
+
+
+def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tmp_path: Path) -> None:
+    session = start([GATE, SUBMIT, {"usage": [10, 5]}])
+    rested(session)
+    row = next(iter(rows(session.state)))
+    calls = [m for m in row["messages"] if m.get("tool_calls")]
+    assert [c["tool_calls"][0]["function"]["name"] for c in calls] == ["gate_sketch", "submit_answer"]
+    results = [m for m in row["messages"] if m["role"] == "tool"]
+    assert [m["tool_call_id"] for m in results] == [c["tool_calls"][0]["id"] for c in calls]
+    assert row["messages"][-1]["role"] == "assistant" and "```sketch" in row["messages"][-1]["content"]
+    file = write_replay(tmp_path / "agent.replay", session.state.exchanges())
+    again = design(
+        TASK, dsl="cpp", name="twice", workspace=tmp_path / "other", roles={"designer": f"replay:{file}"},
+        options={"level": "T1"},
+    )  # fmt: skip
+    rested(again)
+    assert again.turns[0].sketch == SKETCH
+    assert [s.title for s in again.state.exchanges()[0].steps if s.kind == "tool"] == [
+        "gate_sketch", "submit_answer"
+    ]  # fmt: skip
+
+
+KILLED = """
+import sys, time
+from kernellab.session import design
+from session_parts import TASK
+session = design(TASK, dsl="cpp", name="twice", workspace=sys.argv[1], roles={"designer": "agent:scripted"},
+                 options={"level": "T1"})
+while not session.state.steps.get("t1") or not any(s.title == "gate_sketch" for s in session.state.steps["t1"]):
+    time.sleep(0.05)
+import psutil
+print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)
+time.sleep(300)
+"""
+
+
+def test_a_killed_notebook_takes_the_agent_along_and_the_session_says_what_became_of_it(tmp_path: Path) -> None:
+    write_agent(tmp_path, [GATE, {"sleep": 300}])
+    parts = Path(__file__).parents[1] / "session"
+    env = {**os.environ, "PYTHONPATH": f"{parts}{os.pathsep}{Path(__file__).parents[2]}"}
+    notebook = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=env
+    )
+    assert notebook.stdout is not None
+    pids = [int(word) for word in notebook.stdout.readline().split()]
+    agents = [p for p in map(psutil.Process, pids) if "scripted_agent" in " ".join(p.cmdline())]
+    assert agents
+    notebook.send_signal(signal.SIGKILL)
+    notebook.wait()
+    until(lambda: not any(p.is_running() and p.status() != "zombie" for p in agents), 10)
+    looked = open_session("twice", tmp_path, resume=False)
+    assert looked.status is SessionStatus.PAUSED and "The process that ran it is gone" in looked.reason
+    assert any(step.title == "gate_sketch" for step in looked.state.steps["t1"])
+    write_agent(tmp_path, [SUBMIT])
+    looked.run()
+    rested(looked)
+    titles = [step.title for step in looked.state.exchanges("t1")[0].steps]
+    assert looked.turns[0].sketch == SKETCH and "submit_answer" in titles
