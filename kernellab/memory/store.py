@@ -109,7 +109,6 @@ _LEFT_OUT = 8
 #: cells of the vector index that a search looks into: at a million rows, of a thousand cells, 24 find 0.91 of the
 #: nearest ten, 32 find 0.98, 40 all
 _PROBES = 40
-T = TypeVar("T")
 
 
 class Store:
