@@ -105,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given[:2] = ["bench-throughput"]
     if given[:1] == ["evolve"] and given[1:2] and given[1] in {c.name for c in run_app.registered_commands}:
         given[:1] = ["evolve-run"]
+    elif given[:2] == ["evolve", "--night"]:
+        given[:2] = ["evolve-run", "night"]
     try:
         result = typer.main.get_command(app).main(args=given, prog_name="kernellab", standalone_mode=False)
         return _stopped(given) if result == STOPPED else result if isinstance(result, int) else 0

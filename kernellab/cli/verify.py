@@ -254,6 +254,8 @@ def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, An
         "sol_score": metrics.sol_score(time.median_ms, eager.baseline_time.median_ms, bound)
         if scored and time and eager and bound
         else None,
+        "gap_closed": verdict.gap_closed,
+        "bound_share": verdict.bound_share,
         "own_share": verdict.own_share,
         "precision": verdict.precision,
         "build_seconds": verdict.build_seconds,
@@ -281,7 +283,8 @@ def verdict_text(verdict: Verdict) -> str:
         )
     lines += [f"  {c.text} (it takes {_ms(c.baseline_time.median_ms)})" for c in verdict.comparisons]
     if verdict.sol_ms:
-        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}")
+        told = f": {verdict.sol_text}" if verdict.sol_text else ""
+        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}{told}")
     if verdict.own_share is not None:
         unseen = verdict.marked("launches-not-seen")
         where = "outside the framework's operators" if unseen else "in its own code"
