@@ -59,7 +59,8 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Whole rows, short ones side by side; else blocks."""
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
     if _held(ctx, k, red) > ctx.style.whole_row:
-        online = any((first := first_of(r)) in k.reds and first.arg.dtype == "float32" for r in k.reds)
+        firsts = [first for r in k.reds if (first := first_of(r)) is not None]
+        online = any(first in k.reds and first.arg.dtype == "float32" for first in firsts)
         # a lane that keeps three results for an element has no registers for several elements
         length = ctx.style.row_block if online else _row_block(ctx, inner)
         if k.varies and not online and _stays_in_cache(ctx, k, inner):
