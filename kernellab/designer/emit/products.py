@@ -67,14 +67,14 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
         w.body.append(let(name, Binary("+", Name(name), Name(step))))
         return
     first, second = inside(w, (dot.b, dot.a) if turned else (dot.a, dot.b), k)
-    pair = w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree
+    pair: tuple[Node, Node] = (w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree)
     if dot.a.dtype in FLOAT8 and not w.k.of_float8:
         pair = call("cast", pair[0], Name("f16")), call("cast", pair[1], Name("f16"))
     if dot.steps or w.k.of_float8:
         # tensor cores keep 14 bits of a chain of f8 products: no chain is longer than a step
         scales = [w.spread(w.value_of(e), full).tree for e in dot.steps]
-        step = w.named(Value(call("dot", *pair), full), "step").tree
-        w.body.append(let(name, Binary("+", Name(name), product_of([step, *scales]))))
+        sums = w.named(Value(call("dot", *pair), full), "step").tree
+        w.body.append(let(name, Binary("+", Name(name), product_of([sums, *scales]))))
         return
     w.body.append(multiply(*pair, name, w.t.precision))
 

@@ -83,7 +83,7 @@ def _window_of(
         at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), b.dtype(weight))
     else:
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
-        at = b.value(weight, (*pair, *ks))  # type: ignore[assignment]
+        at = b.value(weight, (*pair, *ks))
     value = Win(
         x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
         weights=weight.name, backward=transposed,

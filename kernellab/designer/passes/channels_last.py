@@ -63,9 +63,7 @@ def channels_last(
     found: list[Launch] = []
     for k in plan.launches:
         if k.kind is LaunchKind.WINDOW and k.window.packed and _lies_last(k.window):
-            there = replace(k.window, last=True)
-            instead = Rewrite(lambda e, win=k.window, there=there: there if e is win else None)
-            found.append(replace(k, dot=there, outs=[replace(o, expr=instead(o.expr)) for o in k.outs]))
+            found.append(_in_place(k))
             continue
         if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
             unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
@@ -85,6 +83,13 @@ def summed_block(extent: int, item: int = 4) -> int:
 def _fits(win: Win) -> bool:
     fixed = all(isinstance(a.extent, int) for a in Free()(win.a) | Free()(win.b))
     return fixed and isinstance(win.a, Leaf) and isinstance(win.b, Leaf) and win.a.dtype == win.b.dtype in _BYTES
+
+
+def _in_place(k: Launch) -> Launch:
+    """``k`` over the input as it lies."""
+    win, there = k.window, replace(k.window, last=True)
+    instead = Rewrite(lambda e: there if e is win else None)
+    return replace(k, dot=there, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
 
 
 def _lies_last(win: Win) -> bool:
