@@ -261,7 +261,8 @@ def reference(x, edges, rows):
     return (torch.bucketize(x, edges), torch.searchsorted(edges, x, right=True),
             torch.searchsorted(rows, x[None].expand(2, -1).contiguous()))
 """,
-        "torch.randn(N).round(decimals=1), torch.randn(M).round(decimals=1).sort().values, torch.randn(2, M).sort().values",
+        "torch.randn(N).round(decimals=1), torch.randn(M).round(decimals=1).sort().values,"
+        " torch.randn(2, M).sort().values",
     ),
     "floored_quotients_of_floats": task(
         "N 1 300 70",
