@@ -225,16 +225,19 @@ class SpecialValues(_Condition):
 class DrawnLimit(_Condition):
     """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong.
 
-    ``argument`` is "" where they are those of several; ``values`` says which they are. Of integers beyond the range
-    of the task's own, ``low`` and ``high`` are the ends of that range, for which it is right. ``built_in``: the task's
-    own inputs always have one value there, and the kernel is right for that alone.
+    ``argument`` is "" where they are those of several; ``values`` says which they are. ``low`` and ``high`` are the
+    ends of the range for which it is right, where it is wrong beyond that; ``least`` is the smallest magnitude other
+    than zero for which it is right. ``not_nan``: it is wrong for a NaN. ``built_in``: the task's own inputs always have
+    one value there, and the kernel is right for that alone.
     """
 
     kind: Literal["drawn"] = "drawn"
     argument: str = ""
     values: str
-    low: int | None = None
-    high: int | None = None
+    low: int | float | None = None
+    high: int | float | None = None
+    least: float | None = None
+    not_nan: bool = False
     built_in: bool = False
 
     @property
@@ -254,15 +257,30 @@ class FixedSizes(_Condition):
         return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
 
 
+class DrawnInPart(_Condition):
+    """Of the inputs drawn from what the task declares, ``tried`` fitted the time; ``untried`` did not."""
+
+    kind: Literal["drawn-in-part"] = "drawn-in-part"
+    _concern: ClassVar[Concern] = "measurement"
+    tried: int
+    untried: int
+
+    @property
+    def flag(self) -> str:
+        share = self.tried / max(self.tried + self.untried, 1)
+        return f"drawn inputs: {share:.0%} tried ({self.tried} of {self.tried + self.untried}), as many as fit the time"
+
+
 class OutputStrides(_Condition):
-    """An output is not contiguous where the reference's is."""
+    """An output does not lie in memory as the reference's does: ``form`` is contiguous or channels_last."""
 
     kind: Literal["output-strides"] = "output-strides"
     output: int
+    form: str = "contiguous"
 
     @property
     def label(self) -> str:
-        return f"output {self.output} not contiguous"
+        return f"output {self.output} not {self.form}"
 
 
 # -- whose work it is --------------------------------------------------------------------------------------------------
@@ -500,7 +518,7 @@ class Stated(_Condition):
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
-        OutputStrides, LibraryShare, IdleKernel,
+        DrawnInPart, OutputStrides, LibraryShare, IdleKernel,
         CachedResult, LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock,
         LaunchBound, MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated,
     ],

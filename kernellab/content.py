@@ -3,6 +3,7 @@ texts that are written to files of a person's choice."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from kernellab.errors import KernellabError
@@ -11,6 +12,26 @@ from kernellab.errors import KernellabError
 WORKSPACE = ".kernellab"
 
 _PACKAGE = Path(__file__).resolve().parent
+
+
+#: what `python -m` does, with this very package: a folder of its name where a person works is not looked into
+_START = """
+import sys
+sys.path[:] = filter(None, sys.path)
+import importlib.util, runpy
+folder, name = sys.argv[1:3]
+del sys.argv[1:3]
+places = {"location": folder + "/__init__.py", "submodule_search_locations": [folder]}
+spec = importlib.util.spec_from_file_location("kernellab", **places)
+sys.modules["kernellab"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+"""
+
+
+def module_command(name: str, *arguments: str) -> list[str]:
+    """The command that runs the module ``name`` of this installation as a program."""
+    return [sys.executable, "-c", _START, str(_PACKAGE), name, *arguments]
 
 
 def content(name: str) -> Path:

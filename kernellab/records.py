@@ -10,7 +10,7 @@ import hashlib
 from enum import Enum
 from math import inf
 from pathlib import PureWindowsPath
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -137,6 +137,14 @@ class CompilerLine(Record):
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
+class Tried(Record):
+    """A case that was tried after a failure: the sizes of its Dims, its input family, and whether it was right."""
+
+    sizes: dict[str, int]
+    family: str = ""
+    right: bool
+
+
 class Evidence(Record):
     """What a failed stage saw. Empty fields do not apply to that failure."""
 
@@ -157,6 +165,8 @@ class Evidence(Record):
     #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
     error_map: list[str] = Field(default_factory=list)
     compiler: list[CompilerLine] = Field(default_factory=list)
+    #: small cases that were tried afterwards; no size of the judge's own is among them
+    tried: list[Tried] = Field(default_factory=list)
     #: the whole log, capped
     log: str = ""
     #: a cell that reproduces the failing case
@@ -217,9 +227,18 @@ class Environment(Record):
     load: float = 0.0
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
-    #: bytes/s of the judge's copy and FLOP/s of its float32 product, by which ``sol_ms`` is reckoned; 0: not measured
+    #: bytes/s of the judge's copy and FLOP/s of its float32 and float64 products, by which ``sol_ms`` is reckoned; 0:
+    #: not measured
     bandwidth: float = 0.0
     flops: float = 0.0
+    doubles: float = 0.0
+    #: the day on which they were measured, as YYYY-MM-DD
+    rated: str = ""
+
+    @property
+    def rates(self) -> dict[str, Any]:
+        """What was measured of the machine, as :meth:`kernellab.target.Target.at_rates` takes it."""
+        return {"bandwidth": self.bandwidth, "flops": self.flops, "doubles": self.doubles, "rated": self.rated}
 
 
 class ReplayStep(Record):
@@ -301,6 +320,8 @@ class Verdict(Record):
     #: which edges of the reference the drawn inputs reached; None where none were drawn
     coverage: Coverage | None = None
     environment: Environment = Field(default_factory=Environment)
+    #: baselines of ``comparisons`` that a later run measured again, pooled over the later runs
+    timed_again: tuple[Comparison, ...] = ()
 
     def against(self, baseline: str) -> Comparison | None:
         return next((c for c in self.comparisons if c.baseline == baseline), None)
@@ -544,6 +565,8 @@ class Exchange(Record):
     attempts: int = 1
     #: date (ISO) of the recording that answered; "" for a model's own answer
     recorded_at: str = ""
+    #: what was odd about it although it was answered
+    warning: str = ""
 
     @property
     def answered_by(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +22,7 @@ from kernellab.conditions import (
     Condition,
     DisturbedCalls,
     Domain,
+    DrawnInPart,
     DrawnLimit,
     FixedSizes,
     IdleKernel,
@@ -69,12 +70,15 @@ def inputs():
 """
 TENSORS, SCALARS = ("a", "b", "c"), {"k": 3, "eps": 0.5}
 #: values of a tensor, each drawn from a range of its own
-RANGES = {"inside": (0.0, 1.0), "above": (1.5, 2.0), "below": (-2.0, -0.5)}
+RANGES = {"inside": (0.0, 1.0), "above": (1.5, 2.0), "below": (-2.0, -0.5), "NaN": (nan, nan)}
 
 BOUNDS: list[dict[str, Any]] = [{"low": 0.0, "high": 1.0}, {"low": 0.0}, {"high": 0.0}]
 LIMITS: list[Condition] = [
     *(Domain(argument=a, refuted=refuted, **bound) for a in TENSORS for bound in BOUNDS for refuted in (True, False)),
     *(ScalarLimit(argument=name, value=v, refuted=r) for name, v in SCALARS.items() for r in (True, False)),
+    *(DrawnLimit(argument=a, values="large", low=-1.0, high=1.25) for a in TENSORS),
+    *(DrawnLimit(argument=a, values="tiny", least=0.25) for a in TENSORS),
+    *(DrawnLimit(argument=a, values="NaN", not_nan=True) for a in TENSORS),
     StridesLimit(contiguous="all"), StridesLimit(contiguous="rows"), AlignmentLimit(),
     Mark(kind="expanded-inputs-unsupported"), Mark(kind="constructor-parameters"),
 ]  # fmt: skip
@@ -83,7 +87,7 @@ NOTICED: list[Condition] = [
     *(Mark(kind=kind) for kind in get_args(MarkKind)
       if kind not in ("expanded-inputs-unsupported", "constructor-parameters")),
     SpecialValues(value="NaN"), DrawnLimit(argument="a", values="large a, k = 3 only"), OutputStrides(output=1),
-    FixedSizes(shapes=((32, 48),)), LibraryShare(share=0.25), LibraryShare(),
+    FixedSizes(shapes=((32, 48),)), DrawnInPart(tried=3, untried=9), LibraryShare(share=0.25), LibraryShare(),
     IdleKernel(kernel="a, k = 3 only"), CachedResult(kernel="pack"), LaunchesWhenTraced(kernels=("p", "q")),
     OwnShareUnseen(reason="no perf, here"),
     StaticFinding(rule="library", message="calls, a library", file="k.py", line=3),
@@ -128,8 +132,14 @@ class Call:
         """Does the condition exclude the call? By its meaning, not by the code of the guards."""
         match condition:
             case Domain(refuted=True, argument=argument, low=low, high=high):
-                least, greatest = RANGES[self.values[TENSORS.index(argument)]]
-                return (low is not None and least < low) or (high is not None and greatest > high)
+                return self._lies_outside(argument, low, high)
+            case DrawnLimit(not_nan=True, argument=argument):
+                return self._where(argument) == "NaN"
+            case DrawnLimit(least=float(), argument=argument):
+                # of an expanded tensor all values are the middle
+                return self._where(argument) == "inside" and self.memory != "expanded"
+            case DrawnLimit(argument=argument, low=float() as low, high=float() as high):
+                return self._lies_outside(argument, low, high)
             case ScalarLimit(argument=argument, value=value):
                 return bool(self.scalars[list(SCALARS).index(argument)] != value)
             case StridesLimit(contiguous="all"):
@@ -141,6 +151,15 @@ class Call:
             case Mark(kind="expanded-inputs-unsupported"):
                 return self.memory == "expanded"
         return False
+
+    def _where(self, argument: str) -> str:
+        return self.values[TENSORS.index(argument)]
+
+    def _lies_outside(self, argument: str, low: float | None, high: float | None) -> bool:
+        least, greatest = RANGES[self._where(argument)]
+        if isnan(least):
+            return True
+        return (low is not None and least < low) or (high is not None and greatest > high)
 
 
 calls = st.builds(
@@ -228,10 +247,13 @@ def test_a_scalar_comes_back_as_it_was(value: Any) -> None:
 #: conditions whose texts of format 1 do not say them completely
 ROUNDED = (Stated, StaticFinding, LaunchesWhenTraced)
 #: those that came after format 1
+NEW_MARKS = (
+    "tensor-given-twice", "below-cached-bytes", "below-arithmetic", "one-configuration", "agent-shared-machine",
+)  # fmt: skip
 LATER: list[Condition] = [
     c for c in (*LIMITS, *NOTICED)
-    if isinstance(c, (DrawnLimit, FixedSizes))
-    or (isinstance(c, Mark) and c.kind in ("tensor-given-twice", "below-cached-bytes", "below-arithmetic"))
+    if isinstance(c, (DrawnLimit, FixedSizes, DrawnInPart))
+    or (isinstance(c, Mark) and c.kind in NEW_MARKS)
 ]  # fmt: skip
 
 

@@ -94,12 +94,12 @@ def _config() -> Iterator[str]:
 
 
 def _file() -> Iterator[str]:
+    from kernellab.memory.config import MemoryDefaults
     from kernellab.models import ModelSettings
     from kernellab.options.agents import AgentOptions
     from kernellab.options.design import DesignCall
     from kernellab.options.file import TABLES
     from kernellab.options.search import Knobs
-    from kernellab.session.config import MemoryDefaults
 
     models: dict[str, type[BaseModel]] = {
         "session": DesignCall, "memory": MemoryDefaults, "models": ModelSettings, "evolve": Knobs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -24,6 +25,24 @@ class Attempt:
     gate: GateResult | None = None
     verdict: Verdict | None = None
     route: Route | None = None
+    #: who made its sketch, or the code where the sketch is an earlier one; and what for, in its author's words
+    author: Author | None = None
+    rationale: str = ""
+
+
+def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, dict[str, int | float]]:
+    """What makes two designs one: the sketch without comments and spacing, and the value of each of its tunables.
+
+    Values of names that the sketch does not declare say nothing; of a sketch that cannot be read, all count.
+    """
+    from kernellab.sketch.check import check
+
+    plain = re.sub(r"\s+", " ", re.sub(r"#.*", "", sketch)).strip()
+    program = check(sketch).program
+    if program is None:
+        return plain, dict(constexpr)
+    own = {c.name: c.value for c in program.constexprs if c.value is not None}
+    return plain, {**own, **{name: value for name, value in constexpr.items() if name in own}}
 
 
 @dataclass(frozen=True)
@@ -124,6 +143,8 @@ class DesignBrief(Brief):
     route: Route | None = None
     #: the sketch to revise; its pins and require lines must be kept
     previous: str | None = None
+    #: the values of its tunables in the last candidate that was made from it
+    previous_constexpr: Mapping[str, int | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,8 +180,12 @@ class CodeBrief(Brief):
 
     @property
     def redesigned(self) -> bool:
-        """Is the sketch another one than the one that the last source was made from?"""
-        return self.previous is not None and self.previous_sketch is not None and self.previous_sketch != self.sketch
+        """Is the design another one than the one that the last source was made from?"""
+        if self.previous is None or self.previous_sketch is None:
+            return False
+        # a value that is not known of one of them is taken to be the other's
+        before = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
+        return before != design_of(self.sketch, {**self.previous_constexpr, **self.constexpr})
 
 
 @dataclass(frozen=True)
@@ -188,6 +213,8 @@ class RouteBrief(Brief):
     improvers: frozenset[Role] = frozenset((Role.DESIGNER, Role.CODER))
     #: the fastest verdict that passed so far
     best: Verdict | None = None
+    #: tokens that a request to a model took on average; None before one was asked
+    request_tokens: float | None = None
     #: the Designer is the rules, which can measure their designs and tunables and have not been asked to
     measures: bool = False
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from queue import Empty, SimpleQueue
 
 from kernellab.bench.rows import Row
 from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, named
+from kernellab.content import module_command
 from kernellab.verifier.judge import turns
 
 #: how often a waiting thread looks whether it is to end
@@ -164,7 +164,7 @@ class _Worker:
     def __init__(self, workspace: Path, environment: dict[str, str]) -> None:
         self._log = (workspace / "log.txt").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernellab.bench.worker"],
+            module_command("kernellab.bench.worker"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, **environment},
         )  # fmt: skip
         self._rest = b""

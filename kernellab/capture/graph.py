@@ -43,6 +43,8 @@ class Input:
     position: int
     shape: tuple[Extent, ...]
     dtype: str
+    #: channels last: the sketch's tensor has the second dimension at the end
+    last: bool = False
 
 
 @dataclass(frozen=True)

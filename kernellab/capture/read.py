@@ -6,6 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import combinations
 from typing import Any
@@ -47,10 +48,10 @@ class ProgramReader:
         placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
         users = [n for n in placeholders if kinds[n.name].kind is InputKind.USER_INPUT]
         for fx, (_, spec) in zip(users, specs, strict=True):
-            self._learn_symbols(fx, spec.held.shape)
+            self._learn_symbols(fx, replace(spec, last=False).held.shape)
         for fx, (position, spec) in zip(users, specs, strict=True):
-            held = spec.held
-            inputs.append(Input(spec.name, position, tuple(map(read, held.shape)), held.dtype))
+            held = replace(spec, last=False).held
+            inputs.append(Input(spec.name, position, tuple(map(read, held.shape)), held.dtype, spec.last))
             self._check_dims(fx, spec)
             self.refs[fx] = Ref(spec.name)
         for fx in placeholders:

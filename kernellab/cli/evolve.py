@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typer.core import TyperGroup
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
 from kernellab.cli.parameters import is_typed, with_requests
-from kernellab.content import WORKSPACE, written
+from kernellab.content import WORKSPACE, module_command, written
 from kernellab.errors import EvolveError, counted
 from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.search import SearchOptions
@@ -397,7 +396,7 @@ def _detached(run: Run, cluster: str, out: Path | None) -> Path:
     place = ["--out", str(out.resolve())] if out is not None else []
     with log.open("ab") as words:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kernellab.cli", "evolve", "--resume", run.id, "--cluster", cluster, *place],
+            module_command("kernellab.cli", "evolve", "--resume", run.id, "--cluster", cluster, *place),
             stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd=run.workspace,
         )  # fmt: skip
     until, said = time.monotonic() + _BEGINS, ""

@@ -50,6 +50,13 @@ def export(
     trajectories: Annotated[
         Path | None, typer.Option(help="A .jsonl or .parquet file for what models were asked; all sessions if none.")
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            help="Form of --trajectories: rows (all that is known), sft (chats of what passed), dpo "
+            "(preference pairs of one prompt), rl (prompts with replies and rewards); as TRL takes them."
+        ),
+    ] = "rows",
     licence: Annotated[
         str, typer.Option(help="Licence of the trajectories, or of a kernels repository.")
     ] = "unspecified",
@@ -65,7 +72,7 @@ def export(
     if trajectories is not None:
         if len(sessions or []) > 1:
             raise SessionError("Trajectories are exported for one session or for all.", "Name one session, or none.")
-        return _trajectories(sessions[0] if sessions else None, trajectories, licence, json)
+        return _trajectories(sessions[0] if sessions else None, trajectories, form, licence, json)
     if not sessions:
         raise SessionError("No session is named.", "Run kernellab export SESSION --out FILE.")
     if layout not in _LAYOUTS:
@@ -112,6 +119,10 @@ def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None)
     return files
 
 
+_NOTHING = {
+    "rows": "No model answered in these sessions", "rl": "No model answered in these sessions",
+    "sft": "No reply led to a kernel that passed", "dpo": "No prompt had two replies of different worth",
+}  # fmt: skip
 _LAYOUTS = ("module", "package", "kernels")
 
 
@@ -136,13 +147,15 @@ def _write(made: Package, layout: str, out: Path, licence: str) -> Path:
     return made.write(out) if layout == "package" else write_kernels(made, out, licence)
 
 
-def _trajectories(session: str | None, path: Path, licence: str, json: bool) -> int:
-    """Exit 1 when no model ever answered: there is nothing to write."""
+def _trajectories(session: str | None, path: Path, form: str, licence: str, json: bool) -> int:
+    """Exit 1 when there is nothing to write."""
     from kernellab.session import open_session, sessions
-    from kernellab.session.record.trajectories import rows, unanswered, write_trajectories
+    from kernellab.session.record.trajectories import FORMS, in_form, rows, unanswered, write_trajectories
 
+    if form not in FORMS:
+        raise SessionError(f"There is no form {form!r} of trajectories.", f"Choose one of {', '.join(FORMS)}.")
     chosen = [open_session(which, resume=False) for which in ([session] if session else sessions())]
-    found = [row for each in chosen for row in rows(each.state, licence)]
+    found = in_form((row for each in chosen for row in rows(each.state, licence)), form)
     left_out = sum(unanswered(each.state) for each in chosen)
     count = write_trajectories(path, found) if found else 0
     if json:
@@ -150,7 +163,7 @@ def _trajectories(session: str | None, path: Path, licence: str, json: bool) -> 
         emit({"file": file, "rows": count, "left_out": left_out, "sessions": [each.id for each in chosen]})
     else:
         without = f"; {left_out} left out that no model answered" if left_out else ""
-        what = f"wrote {counted(count, 'exchange')} to {path}" if found else "No model answered in these sessions"
+        what = f"wrote {counted(count, 'exchange' if form == 'rows' else 'row')} to {path}" if found else _NOTHING[form]
         say(f"{what}{without}")
     return 0 if found else 1
 

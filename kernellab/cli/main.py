@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from kernellab.cli.bench import bench
+from kernellab.cli.check import check
 from kernellab.cli.design import design
 from kernellab.cli.docs import docs_app
 from kernellab.cli.evolve import evolve, run_app
@@ -78,6 +79,7 @@ app.command()(doctor)
 app.command()(design)
 app.command()(verify)
 app.command()(rank)
+app.command()(check)
 app.command()(lens)
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(docs_app, name="docs")

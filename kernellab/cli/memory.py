@@ -36,14 +36,22 @@ def search(
     json: Json = False,
 ) -> int:
     """Find kernels of the task's computation, or whose words match. Exit 1 when nothing is found."""
-    from kernellab.session.memory_use import by_task, by_words
-    from kernellab.task import load_task
+    from kernellab.cli.quick_import import without_rest_client
+    from kernellab.memory.config import memory_defaults
+    from kernellab.memory.search import by_file, by_words
 
-    memory = _open(store)
+    with without_rest_client():
+        memory = _open(store)
     if task.endswith(".py"):
-        found = by_task(memory, load_task(Path(task)), dsl or "", k, without, also or ())
+        found = by_file(memory, Path(task), dsl or "", k, without, also or ())
+    elif memory_defaults(find_workspace()).embed:
+        from kernellab.session.memory_use import by_words as by_meaning
+
+        found = by_meaning(memory, task, k, find_workspace(), say)
     else:
-        found = by_words(memory, task, k, find_workspace(), say)
+        found = by_words(memory, task, k)
+    for fault in memory.faults:
+        say(fault)
     if json:
         emit({"hits": [hit.as_dict() for hit in found]})
     else:
@@ -184,6 +192,22 @@ def export(
     return 0
 
 
+@memory_app.command("push")
+def push(
+    uri: Annotated[str, typer.Argument(help="The team's store: a folder, or any URI that LanceDB takes.")],
+    ids: Annotated[list[str], typer.Argument(help="Ids of entries; default: all that was verified here.")] = [],  # noqa: B006
+    store: Store = "",
+    json: Json = False,
+) -> int:
+    """Put kernels verified here into a store that others name in [memory] layers. Exit 1 when there are none."""
+    count = _open(store).push(uri, ids)
+    if json:
+        emit({"kernels": count, "to": uri})
+    else:
+        print(f"{counted(count, 'kernel')} in {uri}")
+    return 0 if count else 1
+
+
 @memory_app.command("forget")
 def forget(ids: Ids, store: Store = "", json: Json = False) -> int:
     """Remove entries from the store and from every later prompt. Exit 1 when there were none."""
@@ -250,7 +274,7 @@ def rebuild(store: Store = "", json: Json = False) -> int:
 
 
 def _open(uri: str) -> Memory:
-    from kernellab.session.memory_use import open_memory
+    from kernellab.memory.search import open_memory
 
     return open_memory(find_workspace(), uri)
 

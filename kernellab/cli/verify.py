@@ -30,6 +30,9 @@ def verify(
         Path | None, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    trust_task: Annotated[
+        bool, typer.Option("--trust-task", help="Run a capsule's task, which has your rights: you trust its author.")
+    ] = False,
 ) -> int:
     """Verify that SOURCE is right, honest and fast for TASK. Exit 0 when verified, whatever its speed.
 
@@ -47,7 +50,7 @@ def verify(
     dsl = call.dsl
     options = verify_options(call, dsl).model_copy(update={"unsandboxed": call.unsandboxed})
     if source is None:
-        return _verify_capsule(task, options, json)
+        return _verify_capsule(task, options, json, trust_task)
     if task.suffix == ".json":
         raise KernellabError(f"{task} is no task's Python file.", "A capsule brings its own source: name it alone.")
     candidate = with_constants(read_source(source, dsl, plain_dsl()), call.constants)
@@ -66,19 +69,19 @@ def verify(
     return 0 if verdict.passed else 1
 
 
-def _verify_capsule(path: Path, options: VerifyOptions, json: bool) -> int:
+def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: bool) -> int:
     """Exit 0 when its kernel passes here as it did there."""
-    if path.suffix != ".json":
+    from kernellab.export.capsule import again, is_capsule, read_capsule
+    from kernellab.export.capsule import facts as capsule_facts
+
+    if path.exists() and path.suffix != ".json" and not is_capsule(path):
         raise KernellabError(
             f"{path} was given without a source and is not a capsule.",
             "Run kernellab verify TASK SOURCE, or name one capsule.",
         )
-    from kernellab.export.capsule import again, read_capsule
-    from kernellab.export.capsule import facts as capsule_facts
-
     capsule = read_capsule(path)
     with Progress() as told:
-        found = again(capsule, options, told)
+        found = again(capsule, options, told, trusted=trusted)
     if json:
         emit({**verdict_dict(found.verdict, capsule.source), "capsule": capsule_facts(found)})
     else:

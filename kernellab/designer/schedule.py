@@ -12,7 +12,7 @@ from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
 from kernellab.designer.emit.sketch import File, sketch, titles
-from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.build import Builder, channels_at_end
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
@@ -20,13 +20,14 @@ from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
-from kernellab.designer.ir.expr import Axis, Red
+from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.channels_last import channels_last
 from kernellab.designer.passes.join_rows import join_rows
+from kernellab.designer.passes.one_of_row import one_of_row
 from kernellab.designer.passes.plan import Planner, runs_along
 from kernellab.designer.passes.round_tf32 import round_factors
 from kernellab.designer.passes.split.k import split_products
@@ -36,10 +37,11 @@ from kernellab.designer.passes.split.window_halves import windows_in_halves
 from kernellab.designer.passes.split.windows import split_windows
 from kernellab.designer.passes.views import join
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import of_float32
+from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
 from kernellab.designer.tile.gpu.rows import Rows
 from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import step_tiles
+from kernellab.designer.tile.sorting import LONGEST
 from kernellab.designer.tile.splits import Split, chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
@@ -49,7 +51,7 @@ from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import Sketch, SketchFile
 from kernellab.sketch.syntax.words import RESERVED
 from kernellab.target import Target
-from kernellab.task import Task
+from kernellab.task import OutputSpec, Task
 
 #: every node is designed by a rule
 NONE = Fallback()
@@ -187,25 +189,33 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
+        narrow=ctx.gpu and not ctx.scalar_products,
+        longest=LONGEST if ctx.gpu else 0,
+        sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:
             raise DesignError("The graph is too deep to be fused into one launch.", _APART)
         builder.store_in_order()
-    shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in graph.inputs}
+    shapes: dict[str, tuple[Extent, ...]] = {
+        i.name: OutputSpec(i.shape, i.dtype, i.last).held.shape for i in graph.inputs
+    }
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []
     names = [taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
-    for name, ref in zip(names, graph.outputs, strict=True):
-        if ref.name in fallback.calls:
+    for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
+        if ref.name in fallback.calls and not spec.last:
             builder.named.setdefault(ref, name)
-    for name, ref in zip(names, graph.outputs, strict=True):
+    for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)
         if builder.named.get(ref) == name:
             builder.stored(ref)
             continue
         index = builder.axes_for(shape)
-        outputs.append(Output(name, index, builder.value(ref, index), dtype, purpose=Purpose.RESULT))
+        value = builder.value(ref, index)
+        if spec.last:
+            index, shape = channels_at_end(index), (shape[0], *shape[2:], shape[1])
+        outputs.append(Output(name, index, value, dtype, purpose=Purpose.RESULT))
         shapes[name] = shape
     outputs = written_in_place(builder, outputs)
     if style.fused:
@@ -219,7 +229,10 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             units.append([])
     units[-1].append(outputs)
     if ctx.gpu and style.split:
-        units = [[split_products(group, ctx.size, ctx.chip.cores) for group in unit] for unit in units]
+        units = [
+            [split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit]
+            for unit in units
+        ]
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)
@@ -254,6 +267,8 @@ def _planned_units(ctx: Context, read: _Read) -> Plan:
 
 def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[Launch], Layout]:
     """Launches; reductions with too few programs are split into partial results first."""
+    if ctx.gpu:
+        outputs = one_of_row(outputs, lambda axis: isinstance(axis.extent, int) and axis.extent > ctx.style.whole_row)
     trial = layout.copied()
     planner = Planner(outputs, trial)
     launches = planner.plan()
@@ -269,12 +284,14 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
     return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial).plan(), trial
 
 
-def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red) -> Axis:
+def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Attend) -> Axis:
     """The axis of the pieces of a reduction; all reductions of one axis share theirs."""
     first, parts = found
     if first not in known:
-        chunk = chunk_size(ctx, first, parts, len(red.axes) == 1, not runs_along(red))
-        name = ctx.consts.add("CHUNK", chunk, (chunk, 2 * chunk, 4 * chunk))
+        single = isinstance(red, Red) and len(red.axes) == 1
+        chunk = chunk_size(ctx, first, parts, single, isinstance(red, Red) and not runs_along(red))
+        choices = (chunk, 2 * chunk, 4 * chunk) if isinstance(red, Red) else (chunk // 2, chunk, 2 * chunk)
+        name = ctx.consts.add("CHUNK", chunk, choices)
         assert not isinstance(first.extent, Chunks)
         known[first] = Axis(Chunks(first.extent, name))
     return known[first]

@@ -56,6 +56,8 @@ class Adapter:
     #: where a source of this DSL is called unless it says otherwise
     entry_file: str = "kernel.py"
     entry: str = "kernel"
+    #: does it write code into memory at run time, as Numba does? Where not, what runs must stand in a file of the build
+    makes_code: bool = True
 
     def readiness(self) -> Readiness:
         """Can code in this DSL be built and run here? Never raises, never imports torch or a compiler's package."""

@@ -20,6 +20,7 @@ class CppAdapter(Adapter):
     """C++ kernels: kernel.py builds kernel.cpp with tvm_ffi.cpp when it is imported."""
 
     name = "cpp"
+    makes_code = False
     backends = (Backend.CPU,)
     preload = ("torch", "tvm_ffi", "tvm_ffi.cpp")
 

@@ -30,6 +30,7 @@ class CudaCAdapter(Adapter):
     """CUDA C++ kernels."""
 
     name = "cuda_c"
+    makes_code = False
     backends = (Backend.CUDA,)
     # not cuda.core: what it does to the driver when it is imported would be inherited by every worker
     preload = ("torch", "tvm_ffi", "tvm_ffi.cpp")

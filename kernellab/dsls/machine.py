@@ -23,8 +23,10 @@ from pathlib import Path
 
 from kernellab.dsls import get_adapter
 from kernellab.errors import TargetError
-from kernellab.target import Backend, Chip, Target
+from kernellab.records import Environment
+from kernellab.target import JUDGED, Backend, Chip, Target
 from kernellab.target.chips import find_chip, known_chips
+from kernellab.target.target import VECTORS
 
 _ISA = (
     "sse4_2",
@@ -53,11 +55,11 @@ _ISA = (
 INTERPRETED_FOR = "a100"
 
 
-def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
+def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool = True) -> Target:
     """The Target for ``dsl`` on this machine; without a DSL triton where there is a GPU, else cpp.
 
     ``chip`` designs for a chip of ``knowledge/hardware`` instead of the one found, named by its file or product;
-    Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR.
+    Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR. Without ``rates`` a CPU's are not measured.
 
     Raises:
         TargetError: an unknown DSL or chip, a chip that the DSL does not run on, a missing compiler, or a DSL without
@@ -83,7 +85,7 @@ def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
         # the interpreter proves a kernel right on the way to a GPU; one made for this CPU would be of no use there
         return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
     if backend is not Backend.CUDA:
-        return Target(adapter.name, backend, cpu_chip())
+        return Target(adapter.name, backend, cpu_chip() if rates else cpu_facts())
     found = gpu_chip()
     if found is None:
         raise TargetError(
@@ -214,7 +216,7 @@ def _short_product(product: str) -> str:
 
 
 def _simd_word(isa: tuple[str, ...]) -> str:
-    word = "AVX-512" if "avx512f" in isa else "AVX2" if "avx2" in isa else "NEON" if "asimd" in isa else ""
+    word = next((word for flag, word in VECTORS if flag in isa), "")
     return f", {word}" if word else ""
 
 
@@ -236,6 +238,20 @@ class Rates:
     f32: float
     f64: float
     source: str
+    judged: bool = False
+
+
+def keep_judged(where: Environment) -> None:
+    """Keep the rates that a verdict's judge measured on all cores of this CPU: from the next process on they are the
+    chip's, so that doctor, prompts, views and verdicts tell the same."""
+    chip = cpu_facts()
+    measured = where.bandwidth and where.flops and where.doubles
+    if not measured or (where.chip, where.threads) != (chip.name, chip.cores):
+        return
+    path = _cache_file(chip)
+    found = Rates(where.bandwidth, where.flops, where.doubles, JUDGED.format(day=where.rated), judged=True)
+    if _stored(path) != found:
+        _keep(path, found)
 
 
 def measure_rates(cores: int) -> Rates:
@@ -281,18 +297,21 @@ def _with_rates(chip: Chip) -> Chip:
             return _estimated(chip)
         if _busy():  # what others leave over is no fact of the chip: used now, measured again next time
             return replace(_rated(chip, rates), source=f"{rates.source}; the machine was busy")
-        with suppress(OSError):  # a read-only home: measured again next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_suffix(f".{os.getpid()}")
-            scratch.write_text(json.dumps(rates.__dict__))
-            scratch.replace(path)
+        _keep(path, rates)
     return _rated(chip, rates)
 
 
+def _keep(path: Path, rates: Rates) -> None:
+    with suppress(OSError):  # a read-only home: measured again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(rates.__dict__))
+        scratch.replace(path)
+
+
 def _rated(chip: Chip, rates: Rates) -> Chip:
-    return replace(
-        chip, bandwidth=rates.bandwidth, peak_flops={"f32": rates.f32, "f64": rates.f64}, source=rates.source
-    )
+    peaks = {"f32": rates.f32, "f64": rates.f64}
+    return replace(chip, bandwidth=rates.bandwidth, peak_flops=peaks, source=rates.source, judged=rates.judged)
 
 
 def _busy() -> bool:

@@ -50,6 +50,11 @@ def read_source(path: Path, dsl: str | None = None, default: str = "cpp") -> Sou
     )  # fmt: skip
 
 
+def defines_kernel(text: str) -> bool:
+    """Does a Python text define ``kernel`` or ``ModelNew`` at its outermost level?"""
+    return _ENTRY.search(text) is not None
+
+
 def with_constants(source: Source, values: Mapping[str, int | float]) -> Source:
     """``source`` with constants set: ``NAME = 16`` of Python, ``constexpr int NAME = 16;``, ``#define NAME 16`` of C++.
 

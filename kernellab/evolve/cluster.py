@@ -31,8 +31,16 @@ from kernellab.evolve.records import Evaluation, Step
 from kernellab.records import Verdict
 from kernellab.verifier.judge import turns
 
+log = logging.getLogger("kernellab.evolve")
+
 #: what a worker offers for each device that it may time on
 DEVICE = "device"
+#: and what a worker offers that only prepares: candidates are made ready while the devices time others
+BUILD = "build"
+#: such workers for each GPU, where the machine has the cores
+_BUILDERS = 2
+#: how often a local cluster is started, where a process of it dies meanwhile
+_STARTS = 3
 #: deaths of workers that one job may see before it is given up: the job may be their cause
 _DEATHS = 3
 #: seconds between two looks; a candidate is late after so many seconds and times the median of the last ones
@@ -68,7 +76,11 @@ class DaskWorkers:
         self._took: list[float] = []
         self._cluster: Any = None
         self._client = self._connected(where, on_gpu)
-        found = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        found = known.values()
+        self._devices = [address for address, worker in known.items() if worker["resources"].get(DEVICE)]
+        self._build = BUILD if any(worker["resources"].get(BUILD) for worker in found) else ""
+        self._warming: list[Any] = []
         self.judges = sum(int(worker["resources"].get(DEVICE, 0)) for worker in found)
         if not self.judges:
             self.close()
@@ -80,14 +92,25 @@ class DaskWorkers:
         self.room = sum(worker["nthreads"] for worker in found) + self.judges
         threading.Thread(target=self._watch, name="kernellab-cluster", daemon=True).start()
 
+    def warm(self, job: Job) -> None:
+        """Every device's judge at once, with a candidate of the task: its reference and eager are built with it."""
+        for address in self._devices:
+            with suppress(Exception):  # a worker that is gone is warmed by its first candidate
+                self._warming.append(self._client.submit(
+                    _rank, job, pure=False, retries=_DEATHS, priority=1, resources={DEVICE: 1}, workers=[address],
+                ))  # fmt: skip
+
     def evaluate(self, job: Job) -> Future[Evaluation]:
-        return self._done(lambda: self._submit(_finish, self._submit(jobs.prepare, job, device=False)), job)
+        return self._done(lambda: self._submit(_finish, self._submit(jobs.prepare, job, self._build)), job)
 
     def rank(self, job: Job) -> Future[Ranked]:
         return self._done(lambda: self._submit(_rank, job))
 
     def verify(self, job: Job) -> Future[Verdict]:
         return self._done(lambda: self._submit(_verify, job))
+
+    def compare(self, job: Job, other: Job) -> Future[Verdict]:
+        return self._done(lambda: self._submit(_compare, (job, other)))
 
     def close(self) -> None:
         self._ended.set()
@@ -98,10 +121,10 @@ class DaskWorkers:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _submit(self, work: Callable[..., Any], given: Any, device: bool = True) -> Any:
+    def _submit(self, work: Callable[..., Any], given: Any, resource: str = DEVICE) -> Any:
         """Raises WorkersLost."""
         try:
-            wanted = {"resources": {DEVICE: 1}} if device else {}
+            wanted = {"resources": {resource: 1}} if resource else {}
             return self._client.submit(work, given, pure=False, retries=_DEATHS, **wanted)
         except Exception as error:  # Dask's own for a client without a scheduler has no stable name
             if self._client.status == "running":
@@ -195,7 +218,10 @@ class DaskWorkers:
         dask: Any = import_module("distributed")
         self._folder = tempfile.TemporaryDirectory(prefix="kernellab-cluster-")
         specs = {}
-        for at in range(max(processes, len(gpus))):
+        measuring = max(processes, len(gpus))
+        spare = (os.cpu_count() or 1) - measuring - 1
+        builders = min(_BUILDERS * len(gpus), max(0, spare))
+        for at in range(measuring + builders):
             device = gpus[at % len(gpus)] if gpus else ""
             environment = {turns.VARIABLE: f"{'device' if gpus else 'all'}:{Path(self._folder.name, 'turns' + device)}"}
             if gpus:
@@ -204,7 +230,7 @@ class DaskWorkers:
                 "cls": dask.Nanny,
                 "options": {
                     "nthreads": 1,
-                    "resources": {DEVICE: 1},
+                    "resources": {DEVICE if at < measuring else BUILD: 1},
                     "env": environment,
                     "memory_limit": 0,
                     "silence_logs": logging.ERROR,
@@ -213,7 +239,17 @@ class DaskWorkers:
         # the page of figures that it always serves is for this machine alone
         options = {"dashboard": False, "dashboard_address": "127.0.0.1:0", "port": 0, "host": "127.0.0.1"}
         scheduler = {"cls": dask.Scheduler, "options": options}
-        return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
+        for attempt in range(1, _STARTS + 1):
+            try:
+                return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
+            except Exception as error:  # a process that somebody ended while it started
+                if attempt == _STARTS:
+                    raise EvolveError(
+                        f"The workers of this machine do not start: {type(error).__name__}: {error}",
+                        "Leave out --cluster, or see that nothing ends them.",
+                    ) from error
+                log.warning("A worker died before it had started; all are started again.")
+        raise AssertionError
 
 
 def _cancel(futures: list[Any]) -> None:
@@ -250,6 +286,10 @@ def _rank(job: Job) -> Ranked:
 
 def _verify(job: Job) -> Verdict:
     return jobs.verify(job, _own_judge())
+
+
+def _compare(pair: tuple[Job, Job]) -> Verdict:
+    return jobs.compare(pair, _own_judge())
 
 
 def _fatal(job: Job) -> Evaluation:

@@ -17,21 +17,26 @@ from typing import Any, Protocol
 from kernellab.conditions import other_clock
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TargetError, TaskError
-from kernellab.evolve.records import Begun, Evaluation, Place, Score, Spent, Step
+from kernellab.evolve.records import Begun, Evaluation, Place, Proposal, Score, Spent, Step
 from kernellab.lowering import lower
+from kernellab.lowering.embedded_sketch import code_digest
 from kernellab.records import GateState, Ranking, Source, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
+from kernellab.sketch.cost.estimate import Cost
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.rewrite.axes import axes
 from kernellab.sketch.rewrite.features import features
 from kernellab.target import Target
 from kernellab.task import Task, load_task
+from kernellab.verifier import VerifyOptions
 from kernellab.verifier.judge import turns
 
 log = logging.getLogger("kernellab.evolve")
 
+#: what the first design is called where another candidate is timed in turn with it
+FIRST = "first design"
 _BROKE = "A fault of kernellab, which its log has"
 #: how features begin that count statements, which are the computation's and not the schedule's
 _STATEMENT = "line "
@@ -50,6 +55,8 @@ class Job:
     sketch: str = ""
     source: Source | None = None
     allow_library: bool = False
+    #: as :attr:`kernellab.verifier.protocol.options.VerifyOptions.rewritten`
+    rewritten: bool = False
     #: how near float32 results must come, as :attr:`kernellab.task.Task.fidelity`
     precision: str = ""
     #: as :attr:`kernellab.task.Task.rounded`
@@ -77,7 +84,7 @@ class Judge(Protocol):
 
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked: ...
 
-    def verify(self, task: Task, source: Source, target: Target, allow_library: bool) -> Verdict: ...
+    def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict: ...
 
 
 class Refused(Exception):
@@ -168,7 +175,7 @@ def _prepared(job: Job) -> Prepared:
             _gate_and_cost(cascade, task, target)
         with cascade.at(Step.BUILD):
             made.append(source_of(job, task, target))
-        cascade.known["source"] = made[0].hash
+        cascade.known["source"] = code_digest(made[0])
 
     evaluation = cascade.run(steps)
     return Prepared(job, evaluation, made[0] if evaluation.passed and job.measured else None)
@@ -203,7 +210,19 @@ def rank(job: Job, judge: Judge) -> Ranked:
 def verify(job: Job, judge: Judge) -> Verdict:
     """The full verdict on a candidate that was evaluated. Raises KernellabError."""
     task, target = load(job), found(job.dsl, job.chip)
-    return judge.verify(task, source_of(job, task, target), target, job.allow_library)
+    return judge.verify(task, source_of(job, task, target), target, _options(job))
+
+
+def compare(pair: tuple[Job, Job], judge: Judge) -> Verdict:
+    """The verdict of the first, timed in turn with the second, by the name :data:`FIRST`. Raises KernellabError."""
+    job, other = pair
+    task, target = load(job), found(job.dsl, job.chip)
+    options = _options(job).model_copy(update={"rivals": {FIRST: source_of(other, task, target)}})
+    return judge.verify(task, source_of(job, task, target), target, options)
+
+
+def _options(job: Job) -> VerifyOptions:
+    return VerifyOptions(allow_library=job.allow_library, rewritten=job.rewritten, precision=load(job).fidelity)  # type: ignore[arg-type]
 
 
 def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
@@ -213,8 +232,11 @@ def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
         if looked.state is GateState.WRONG:
             raise Refused(looked.reason)
     with cascade.at(Step.COST):
-        cascade.known["modelled_ms"] = modelled = modelled_ms(job.sketch, task, target)
-        cascade.known["place"] = place_of(job.sketch, task, target)
+        counted = cost_of(job.sketch, task, target)
+        cascade.known["modelled_ms"] = modelled = counted.time_ms
+        cascade.known["place"] = place_of(job.sketch, task, target).model_copy(update={
+            "bound": counted.bound, "launches": len(counted.launches), "programs": counted.parallelism,
+        })  # fmt: skip
         if modelled and job.hopeless_ms and modelled > job.hopeless_ms:
             raise Refused(f"The cost model gives it {modelled:.3g} ms; above {job.hopeless_ms:.3g} none is built.")
 
@@ -227,8 +249,8 @@ def source_of(job: Job, task: Task, target: Target) -> Source:
     return lower(program, bind(program, task, {}, target), target)
 
 
-def modelled_ms(sketch: str, task: Task, target: Target) -> float | None:
-    """The cost model's time at the task's sizes. Raises SketchError where the sketch does not fit the chip."""
+def cost_of(sketch: str, task: Task, target: Target) -> Cost:
+    """What the cost model says at the task's sizes. Raises SketchError where the sketch does not fit the chip."""
     program = load_program(sketch)
     binding = bind(program, task, {}, target)
     sizes = dict(task.module().default_sizes())
@@ -237,7 +259,7 @@ def modelled_ms(sketch: str, task: Task, target: Target) -> float | None:
     limit = target.chip.on_chip_bytes
     if limit and found.footprint > limit:
         raise Refused(f"It keeps {found.footprint:,} bytes on the chip, which has {limit:,}.")
-    return found.time_ms
+    return found
 
 
 def place_of(sketch: str, task: Task, target: Target) -> Place:
@@ -247,6 +269,15 @@ def place_of(sketch: str, task: Task, target: Target) -> Place:
     return Place(
         technique=found.technique.value, footprint=found.on_chip_bytes, stages=found.stages,
         intensity=found.intensity, features=schedule,
+    )  # fmt: skip
+
+
+def job_of(begun: Begun, proposal: Proposal, **more: Any) -> Job:
+    """A run's proposal as a job; the rules may call the library where no rule designs an operation."""
+    return Job(
+        number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
+        sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library or proposal.library,
+        rewritten=proposal.rewritten, precision=begun.precision, rounded=begun.rounded, **more,
     )  # fmt: skip
 
 

@@ -37,10 +37,9 @@ class LocalJudge:
         built = found.stage not in (Stage.STATIC, Stage.BUILD)
         return Ranked(score_of(found) if found.ranked else None, found.reason, seconds, built)
 
-    def verify(self, task: Task, source: Source, target: Target, allow_library: bool) -> Verdict:
+    def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict:
         """The full verdict. Raises TaskError, TargetError, VerifierError."""
         with self._verifier() as verifier:
-            options = VerifyOptions(allow_library=allow_library, precision=task.fidelity)  # type: ignore[arg-type]
             return verifier.verify(task, source, target, options=options, cancel=self.cancel)
 
     @contextmanager

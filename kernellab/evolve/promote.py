@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kernellab.evolve.jobs import Job, Ranked
-from kernellab.evolve.records import Event, Remeasured, Score, Verified
+from kernellab.evolve.jobs import FIRST, Job, Ranked
+from kernellab.evolve.records import Event, Paired, Remeasured, Score, Verified
 from kernellab.evolve.state import RunState
 from kernellab.records import Timing, Verdict
 
@@ -39,14 +39,19 @@ class Measures(Protocol):
 
     def verify(self, job: Job) -> Future[Verdict]: ...
 
+    def compare(self, job: Job, other: Job) -> Future[Verdict]: ...
+
 
 @dataclass(frozen=True)
 class Promotion:
-    """The end of a round. ``job`` makes a candidate's job; ``workers`` does it."""
+    """The end of a round. ``job`` makes a candidate's job; ``workers`` does it. With ``meanwhile`` candidates are made
+    and evaluated during it, so that no device waits for a verdict of another."""
 
     state: RunState
     job: Callable[[int], Job]
     workers: Measures
+    #: called again and again while a measurement is waited for
+    meanwhile: Callable[[], None] | None = None
 
     def events(self, go_on: Callable[[], bool]) -> Iterator[Event]:
         """Events one by one: the caller takes each into the state before it asks for the next. Stops where ``go_on``
@@ -74,6 +79,19 @@ class Promotion:
         for _ in range(_DUELS):
             if pair := self._undecided():
                 yield self._remeasured(pair)
+
+    def paired(self) -> Iterator[Event]:
+        """The best and the first design, timed in turn: what either was ranked at was of another minute."""
+        best, first = self.state.best(), self.state.first()
+        if best is None or first is None or best == first or self.state.pairing() is not None:
+            return
+        began = time.perf_counter()
+        verdict = self.workers.compare(self.job(best), self.job(first)).result()
+        comparison = verdict.against(FIRST)
+        reason = "" if comparison else verdict.reason if not verdict.passed else "The first design could not be timed."
+        yield Paired(
+            number=best, first=first, comparison=comparison, reason=reason, seconds=time.perf_counter() - began
+        )  # fmt: skip
 
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
@@ -149,6 +167,8 @@ class Promotion:
             began = time.perf_counter()
             under = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
             for number, future in under:
+                while self.meanwhile is not None and not future.done():
+                    self.meanwhile()
                 yield number, future.result(), time.perf_counter() - began
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Union
 from pydantic import Field, TypeAdapter
 
 from kernellab.options.search import Knobs, SearchOptions
-from kernellab.records import Author, Exchange, Record, Source, Timing, Usage, Verdict
+from kernellab.records import Author, Comparison, Exchange, Record, Source, Timing, Usage, Verdict
 from kernellab.verifier.protocol.options import Fidelity
 
 #: the word for a run that asks no model
@@ -68,6 +68,10 @@ class Proposal(Record):
     sketch: str = ""
     source: Source | None = None
     why: str = ""
+    #: the rules call the library in it, where no rule designs an operation
+    library: bool = False
+    #: the rules have proved that it computes the same by fewer operations
+    rewritten: bool = False
     #: seconds and tokens that it took to make
     seconds: float = 0.0
     usage: Usage = Usage()
@@ -113,6 +117,11 @@ class Place(Record):
     stages: int = 1
     #: FLOPs a byte
     intensity: float = 0.0
+    #: what the cost model bounds its time by: memory or compute; "" not known
+    bound: str = ""
+    launches: int = 1
+    #: programs that can run at once, of the launch that has the fewest; 0: not known
+    programs: float = 0.0
     #: the schedule's features, by name: tile sizes as log2, hints as 1
     features: dict[str, float] = Field(default_factory=dict)
 
@@ -129,7 +138,7 @@ class Evaluation(Record):
     score: Score | None = None
     modelled_ms: float | None = None
     place: Place = Place()
-    #: hash of the source that was built; two sketches may give the same code
+    #: digest of the code that was built, without comments and names: two sketches may give the same code
     source: str = ""
     #: the candidate that it repeats, where it is no separate candidate
     same_as: int | None = None
@@ -268,6 +277,18 @@ class Remeasured(_Event):
     seconds: float = 0.0
 
 
+class Paired(_Event):
+    """The best candidate and the first design, timed in turn when the run ended; ``number`` is the best."""
+
+    kind: Literal["paired"] = "paired"
+    number: int
+    first: int
+    #: the best over the first design; None where they could not be timed together, and ``reason`` says why
+    comparison: Comparison | None = None
+    reason: str = ""
+    seconds: float = 0.0
+
+
 class Migrated(_Event):
     kind: Literal["migrated"] = "migrated"
     moves: tuple[Move, ...]
@@ -329,7 +350,7 @@ class Ended(_Event):
 
 Event = Annotated[
     Union[
-        Begun, Proposed, Evaluated, Verified, Remeasured, Migrated, RoundEnded, Exchanged, Suggested, Steered,
+        Begun, Proposed, Evaluated, Verified, Remeasured, Paired, Migrated, RoundEnded, Exchanged, Suggested, Steered,
         Ended
     ],
     Field(discriminator="kind"),

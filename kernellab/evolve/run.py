@@ -21,8 +21,8 @@ from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import analyst
 from kernellab.evolve.cluster import DaskWorkers
-from kernellab.evolve.jobs import Job, load, source_of
 from kernellab.evolve.jobs import found as find_target
+from kernellab.evolve.jobs import job_of, load, source_of
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
@@ -37,6 +37,7 @@ from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator, Models
 from kernellab.evolve.workers import LocalWorkers
+from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, place_named
 from kernellab.models import Budget
@@ -44,7 +45,7 @@ from kernellab.options import build, signature_of
 from kernellab.options.file import FILE, choose, read_table
 from kernellab.options.search import CHANGEABLE, Knobs
 from kernellab.records import Author, Candidate, Role, Source, Verdict
-from kernellab.session.config import check_model, memory_defaults, model_settings
+from kernellab.session.config import check_model, model_settings
 from kernellab.session.start import design, task_text
 from kernellab.task import load_task
 from kernellab.verifier.protocol.option_words import fidelity
@@ -123,7 +124,7 @@ class Run:
         task, target = load(begun), find_target(begun.dsl, begun.chip)
         parent = f"p{proposal.parents[0]}" if proposal.parents else None
         return Candidate(
-            id=f"p{number}", source=source_of(_job(begun, proposal), task, target), sketch=proposal.sketch or None,
+            id=f"p{number}", source=source_of(job_of(begun, proposal), task, target), sketch=proposal.sketch or None,
             parent=parent, author=proposal.author,
         )  # fmt: skip
 
@@ -536,14 +537,6 @@ def _options(begun: Begun) -> dict[str, Any]:
     """What the Verifier is asked in addition to its defaults."""
     told = {"allow_library": begun.allow_library, "precision": begun.precision}
     return {name: value for name, value in told.items() if value}
-
-
-def _job(begun: Begun, proposal: Proposal) -> Job:
-    return Job(
-        number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
-        sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
-        precision=begun.precision, rounded=begun.rounded,
-    )  # fmt: skip
 
 
 def _version() -> str:

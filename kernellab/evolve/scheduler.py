@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from kernellab.errors import EvolveError, KernellabError, WorkersLost
 from kernellab.evolve import steer, stop
 from kernellab.evolve.analyst import plan, suggestion
-from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.jobs import Job, Ranked, job_of
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
 from kernellab.evolve.promote import Promotion
@@ -63,11 +63,15 @@ class Workers(Protocol):
     room: int
     judges: int
 
+    def warm(self, job: Job) -> None: ...
+
     def evaluate(self, job: Job) -> Future[Evaluation]: ...
 
     def rank(self, job: Job) -> Future[Ranked]: ...
 
     def verify(self, job: Job) -> Future[Verdict]: ...
+
+    def compare(self, job: Job, other: Job) -> Future[Verdict]: ...
 
     def close(self) -> None: ...
 
@@ -153,7 +157,11 @@ class Scheduler:
 
     def _begin(self) -> None:
         if not self.state.proposals:
-            self._take(self.vary.seeds(self.state))
+            made = self.vary.seeds(self.state)
+            if made.proposals and self.state.knobs.score == "rank":
+                # before the seeds, which would warm one judge after another
+                self.workers.warm(self._job(made.proposals[0]))
+            self._take(made)
             return
         # this run was cut off: what was proposed and has no evaluation
         for proposal in self.state.waiting:
@@ -164,10 +172,17 @@ class Scheduler:
         if self.state.status is Status.PAUSED:
             self._collect()
             return
-        if POLICIES[self.state.knobs.select].waits or not self.state.rounds:
+        if self._waits or not self.state.rounds:
             self._round()
         else:
             self._flow()
+
+    @property
+    def _waits(self) -> bool:
+        """Is a round evaluated whole before the next? Where several devices measure they would wait for the slowest
+        candidate of each, and measured runs are no two alike anyway."""
+        several = self.workers.judges > 1 and self.state.knobs.score == "rank"
+        return POLICIES[self.state.knobs.select].waits and not several
 
     def _round(self) -> None:
         """What was proposed is evaluated whole; then the round ends, and the next is proposed."""
@@ -187,8 +202,7 @@ class Scheduler:
             EvolveError: no candidate runs, so that there is nothing to search from.
         """
         if not self.state.population() and not self.state.frozen:
-            last = next((e.reason for e in reversed(self.state.evaluations.values()) if e.reason), "")
-            raise EvolveError(f"No candidate passes, so nothing can be varied. {last}".strip(), _BEGIN)
+            raise EvolveError(f"No candidate passes, so nothing can be varied. {self.state.why_none()}".strip(), _BEGIN)
         self._end_round()
 
     def _open_round(self) -> bool:
@@ -258,12 +272,9 @@ class Scheduler:
         begun, knobs = self.state.begun, self.state.knobs
         best = self.state.best()
         modelled = self.state.evaluations[best].modelled_ms if best is not None else None
-        return Job(
-            number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl,
-            chip=begun.chip, sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
-            precision=begun.precision, rounded=begun.rounded, measured=knobs.score == "rank",
-            hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent,
-        )  # fmt: skip
+        return job_of(
+            begun, proposal, measured=knobs.score == "rank", hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent
+        )
 
     def _collect(self) -> None:
         """Wait a moment for evaluations and for replies; write those that came."""
@@ -313,13 +324,28 @@ class Scheduler:
             self._write(proposed)
 
     def _promotion(self) -> Promotion:
-        return Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers)
+        flows = not self._waits and not self.state.stopping and bool(self.state.rounds)
+        return Promotion(
+            self.state, lambda n: self._job(self.state.proposals[n]), self.workers, self._fill if flows else None
+        )
+
+    def _fill(self) -> None:
+        """While a verdict is waited for: what has come is written, and where there is room more is made."""
+        self._obey()
+        room = self.workers.room - len(self._running) - len(self.asking.futures)
+        over = self.state.stopping or self.budget.reached(TIME_LIMITS) or self.state.status is Status.PAUSED
+        if room > 0 and not over:
+            self._take(self._made(min(room, self.state.knobs.size)))
+        self._collect()
 
     def _judge_leader(self) -> None:
         """Where the time is up in the middle of a round, its leader has its verdict all the same; the others wait for a
-        run that continues."""
+        run that continues. Then it is timed in turn with the first design."""
         if self.state.knobs.score == "rank":
-            for event in self._promotion().leader():
+            promotion = self._promotion()
+            for event in promotion.leader():
+                self._write(event)
+            for event in promotion.paired():
                 self._write(event)
 
     def _settled(self) -> list[Move]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 from kernellab.conditions import OwnShareUnseen, other_clock
@@ -20,6 +21,7 @@ from kernellab.evolve.records import (
     Exchanged,
     Migrated,
     Move,
+    Paired,
     Plan,
     Proposal,
     Proposed,
@@ -78,6 +80,10 @@ class RunState:
     dropped: set[int] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
     rounds: list[RoundEnded] = field(default_factory=list)
+    #: how many verdicts, or evaluations where the model alone ranks, there were at each round's end
+    _until: list[int] = field(default_factory=list)
+    #: the last time that the best and the first design were timed in turn
+    _paired: Paired | None = None
     tallies: dict[Step, Tally] = field(default_factory=lambda: {step: Tally() for step in Step})
     #: what people wrote for later proposals to see
     scratchpad: str = ""
@@ -181,14 +187,39 @@ class RunState:
         return found
 
     def _best(self) -> int | None:
+        found, paired = self._leader(), self._paired
+        if paired is not None and paired.number == found and self.clean(paired.first):
+            # timed in turn, the first design is as fast
+            none_better = paired.comparison is not None and paired.comparison.low <= 1
+            return paired.first if none_better and paired.first not in self.dropped else found
+        return found
+
+    def _leader(self, until: int | None = None) -> int | None:
+        """The best of the first ``until`` verdicts (evaluations, where the model alone ranks), or of all."""
         if self.knobs.score == "model":
-            return max((n for n in self.evaluations if self.alive(n)), key=lambda n: (self.worth(n), -n), default=None)
+            living = (n for n in islice(self.evaluations, until) if self.alive(n))
+            return max(living, key=lambda n: (self.worth(n), -n), default=None)
         leader: int | None = None
-        for number in self.verdicts:
+        for number in islice(self.verdicts, until):
             clean = number not in self.dropped and self.clean(number)
             if clean and (leader is None or self.leads(number, leader)):
                 leader = number
         return leader
+
+    def round_best(self, at: int) -> int | None:
+        """The best when a round ended, by all that was measured since: later rounds' are no slower."""
+        return self._leader(self._until[at])
+
+    def pairing(self) -> Paired | None:
+        """The best and the first design in turn; None where the leader of now was not timed so."""
+        return self._paired if self._paired is not None and self._paired.number == self._leader() else None
+
+    def why_none(self) -> str:
+        """Why no candidate passes: what the verdicts say, else the steps before."""
+        refused = [v.reason for v in self.verdicts.values() if not v.passed]
+        flagged = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in v.charges]
+        failed = [e.reason for e in self.evaluations.values() if not e.passed and e.same_as is None]
+        return next((reason for reasons in (refused, flagged, failed) for reason in reversed(reasons) if reason), "")
 
     def leads(self, number: int, other: int) -> bool:
         """Is it faster by more than its own noise?"""
@@ -333,6 +364,12 @@ def _migrated(state: RunState, event: Migrated) -> None:
 
 def _round_ended(state: RunState, event: RoundEnded) -> None:
     state.rounds.append(event)
+    state._until.append(len(state.evaluations if state.knobs.score == "model" else state.verdicts))
+
+
+def _was_paired(state: RunState, event: Paired) -> None:
+    state._paired = event
+    state.tallies[Step.VERIFY].seconds += event.seconds
 
 
 def _exchanged(state: RunState, event: Exchanged) -> None:
@@ -364,6 +401,7 @@ _FOLDS = {
     Evaluated: _evaluated,
     Verified: _verified,
     Remeasured: _remeasured,
+    Paired: _was_paired,
     Migrated: _migrated,
     RoundEnded: _round_ended,
     Exchanged: _exchanged,

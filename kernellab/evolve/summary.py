@@ -8,7 +8,7 @@ from kernellab.errors import counted
 from kernellab.evolve.records import Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
-from kernellab.records import Record, Usage
+from kernellab.records import Comparison, Record, Usage
 
 
 class StepFigures(Record):
@@ -50,6 +50,10 @@ class Summary(Record):
     passed: bool
     first_speedup: float | None
     speedup: float | None
+    #: the best over the first design, timed in turn at the end; None where they were not
+    over_first: Comparison | None = None
+    #: no candidate is certainly faster than the first design
+    first_is_best: bool = False
     best: int | None
     #: what the best one's figures are, as they are shown everywhere
     text: str
@@ -65,16 +69,29 @@ class Summary(Record):
     #: seconds from the first event to the last
     seconds: float
 
+    @property
+    def against_first(self) -> str:
+        """What the search has won over the first design, in a sentence; "" where that is not known."""
+        over = self.over_first
+        if self.first_is_best:
+            timed = f" (timed in turn, {over.low:.2f}x to {over.high:.2f}x)" if over else ""
+            return f"It is the first design: no candidate is certainly faster{timed}."
+        if over is not None:
+            return f"Timed in turn with the first design: {over.speedup:.2f}x [{over.low:.2f}, {over.high:.2f}]."
+        return f"The first design ranked at {self.first_speedup:.2f}x." if self.first_speedup else ""
+
 
 def summary(run: str, state: RunState) -> Summary:
     best = state.best()
     verdict = state.verdicts.get(best) if best is not None else None
+    paired = state.pairing()
     by_round = Counter(state.proposals[n].round for n in state.evaluations)
     failed = Counter(e.step.value for e in state.evaluations.values() if not e.passed and e.same_as is None)
     return Summary(
         run=run, task=state.begun.name, dsl=state.begun.dsl, status=state.status, reason=state.reason,
         passed=verdict.passed if verdict else False,
         first_speedup=_speedup(state, state.first()), speedup=_speedup(state, best), best=best,
+        over_first=paired.comparison if paired else None, first_is_best=best is not None and best == state.first(),
         text=verdict.text if verdict else figure(state, state.worth(best) if best is not None else None),
         evaluations=sum(e.same_as is None for e in state.evaluations.values()), failures=dict(failed),
         stages={
@@ -87,10 +104,11 @@ def summary(run: str, state: RunState) -> Summary:
         ),
         rounds=tuple(
             RoundFigures(
-                round=end.round, evaluations=by_round[end.round], best=end.best,
-                text=figure(state, end.worth), plan=end.plan.text,
+                round=end.round, evaluations=by_round[end.round], best=best_then,
+                text=figure(state, state.worth(best_then) if best_then is not None else None), plan=end.plan.text,
             )
-            for end in state.rounds
+            for at, end in enumerate(state.rounds)
+            for best_then in (state.round_best(at),)
         ),
         suggestion=state.suggestion.text if state.suggestion else "", usage=state.usage,
         device_seconds=state.device_seconds, seconds=max(0.0, state.latest - state.begun.time),
@@ -110,8 +128,7 @@ def words(found: Summary) -> str:
     if found.best is None:
         lines.append("No candidate is verified yet.")
     else:
-        first = f"; the first design ranked at {found.first_speedup:.2f}x" if found.first_speedup else ""
-        lines.append(f"Best: candidate {found.best}, {found.text}{first}.")
+        lines.append(f"Best: candidate {found.best}, {found.text}. {found.against_first}".rstrip())
     for end in found.rounds:
         lines.append(f"Round {end.round}: {end.evaluations} candidates, {end.text}. {end.plan}".rstrip())
     if found.suggestion:

@@ -21,6 +21,9 @@ class LocalWorkers:
         self._preparing = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="kernellab-measure")
 
+    def warm(self, job: Job) -> None:
+        """The one judge of this process is warm with the first candidate."""
+
     def evaluate(self, job: Job) -> Future[Evaluation]:
         ours: Future[Evaluation] = Future()
         self._preparing.submit(jobs.prepare, job).add_done_callback(partial(self._prepared, ours))
@@ -31,6 +34,9 @@ class LocalWorkers:
 
     def verify(self, job: Job) -> Future[Verdict]:
         return self._measuring.submit(jobs.verify, job, self._judge)
+
+    def compare(self, job: Job, other: Job) -> Future[Verdict]:
+        return self._measuring.submit(jobs.compare, (job, other), self._judge)
 
     def close(self) -> None:
         for pool in (self._preparing, self._measuring):

@@ -97,6 +97,17 @@ def capsule_of(kernel: VerifiedKernel) -> Capsule:
     return found.model_copy(update={"hashes": found.parts()})
 
 
+def is_capsule(path: Path) -> bool:
+    """Does the file hold a capsule, whatever its name? A damaged one too, so that :func:`read_capsule` can say so."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return False
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return path.name.endswith((SUFFIX, ".capsule"))
+    return isinstance(value, dict) and {"task", "source", "verdict", "hashes"} <= value.keys()
+
+
 def read_capsule(path: Path) -> Capsule:
     """The capsule in a file, whole.
 
@@ -134,13 +145,23 @@ def write_capsule(kernel: VerifiedKernel, path: Path) -> Path:
 
 
 def again(
-    capsule: Capsule, options: VerifyOptions, progress: Callable[[StageResult], None] = lambda part: None
-) -> Again:
-    """The capsule's kernel, verified here from nothing but its task and its source.
+    capsule: Capsule, options: VerifyOptions, progress: Callable[[StageResult], None] = lambda part: None, *,
+    trusted: bool = False,
+) -> Again:  # fmt: skip
+    """The capsule's kernel, verified here from nothing but its task and its source. ``trusted``: whoever asks knows
+    that the task runs with their rights.
 
     Raises:
+        KernellabError: no one has said so.
         TaskError, TargetError, VerifierError: it cannot be judged on this machine.
     """
+    if not trusted:
+        raise KernellabError(
+            f"The task in the capsule of {capsule.name} is Python, {len(capsule.task.splitlines())} lines, that would "
+            "run with your own rights, here and in the judge: only the kernel runs in the sandbox.",
+            "Read the capsule's field `task`; if you trust it, allow it: kernellab verify CAPSULE --trust-task, or "
+            "again(..., trusted=True).",
+        )
     # what a file says of its origin is not believed: as a model's, its code never runs outside the sandbox
     source = capsule.source.model_copy(update={"origin": Author.MODEL})
     task = load_task(capsule.task, capsule.name)

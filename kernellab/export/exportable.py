@@ -72,6 +72,8 @@ class VerifiedKernel:
             "only": self._only(),
             "domain": self._domain(),
             "intervals": self._intervals(),
+            "magnitudes": self._magnitudes(),
+            "not_nan": sorted({c.argument for c in of(self.verdict.conditions, DrawnLimit) if c.not_nan}),
             "repeatable": repeatable(self.source, self.backend),
             "interpreted": self.backend is Backend.INTERPRETER,
             "verified": self.said,
@@ -108,8 +110,19 @@ class VerifiedKernel:
     def _intervals(self) -> Mapping[str, Any]:
         """The least and the greatest value, None where there is none, outside of which the Verifier found it wrong."""
         conditions = self.verdict.conditions
-        drawn = {c.argument: [c.low, c.high] for c in of(conditions, DrawnLimit) if c.low is not None}
-        return drawn | {c.argument: [c.low, c.high] for c in of(conditions, Domain) if c.refuted}
+        found: dict[str, list[float | None]] = {}
+        refuted = [c for c in of(conditions, Domain) if c.refuted]
+        for c in (*of(conditions, DrawnLimit), *refuted):
+            if c.low is not None or c.high is not None:
+                low, high = found.get(c.argument, [None, None])
+                lows, highs = ([e for e in ends if e is not None] for ends in ((low, c.low), (high, c.high)))
+                found[c.argument] = [max(lows, default=None), min(highs, default=None)]
+        return found
+
+    def _magnitudes(self) -> Mapping[str, float]:
+        """The smallest magnitude other than zero of each argument for which the kernel is right."""
+        limits = [c for c in of(self.verdict.conditions, DrawnLimit) if c.least is not None]
+        return {c.argument: max(o.least or 0.0 for o in limits if o.argument == c.argument) for c in limits}
 
 
 def repeatable(source: Source, backend: Backend | None) -> bool:

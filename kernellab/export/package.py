@@ -95,6 +95,8 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False) -> Packag
         "outputs": [{"shape": list(o.shape), "dtype": o.dtype} for o in first.task.outputs],
         "written": list(first.task.module().written),
         "classes": classes,
+        # what `kernellab check` verifies again; the runtime does not read it
+        "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference

@@ -16,7 +16,6 @@ import hashlib
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from kernellab.content import module_command
 from kernellab.dsls import Adapter, get_adapter
 from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import SPEC, DslSpec, read_spec
@@ -245,7 +245,7 @@ def _run_group(group: Sequence[Job], scratch: Path, told: Callable[[Outcome], No
         "jobs": [job.payload for job in group],
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "kernellab.knowledge.runner"],
+        module_command("kernellab.knowledge.runner"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from kernellab.content import module_command
 from kernellab.dsls.machine import user_cache
 
 #: seconds for importing a toolchain's modules; the first import of one compiles its bytecode
@@ -114,7 +115,7 @@ def _stored(path: Path) -> dict[str, dict[str, str]] | None:
 
 
 def _ask(arguments: list[Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "kernellab.knowledge.toolchain", json.dumps(arguments)]
+    command = module_command("kernellab.knowledge.toolchain", json.dumps(arguments))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -11,6 +11,7 @@ next to it, which distinguishes an edit of the code from one of the sketch.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Mapping
@@ -29,6 +30,10 @@ _BLOCK = re.compile(
     r"(?:\n\n)?^# Lowered from this sketch, [^\n]*; code (?P<code>[0-9a-f]{16})\.\n(?P<lines>(?:#\|[^\n]*\n?)+)\s*\Z",
     re.MULTILINE,
 )
+
+
+#: a comment of C, or a string or character that may hold what looks like one
+_C_COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,36 @@ def same_code(a: Source, b: Source) -> bool:
     return bare(a).hash == bare(b).hash
 
 
+def code_digest(source: Source) -> str:
+    """Of what the code does: without the carried sketch, comments, blank space, and the numbers and names that are of
+    the text alone (Python's are left as they are where it cannot be read)."""
+    digest = hashlib.sha256(f"{source.dsl}:{source.entry}".encode())
+    for name, text in sorted(bare(source).files.items()):
+        digest.update(f"\0{name}\0{_plain(name, text)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _plain(name: str, text: str) -> str:
+    if not name.endswith(".py"):
+        return " ".join(_C_COMMENT.sub(lambda found: found["text"] or " ", text).split())
+    try:
+        module = ast.parse(text)
+    except SyntaxError:
+        return text
+    for node in ast.walk(module):
+        for at, line in enumerate(getattr(node, "body", ()) if isinstance(getattr(node, "body", ()), list) else ()):
+            if (
+                isinstance(line, ast.Expr)
+                and isinstance(line.value, ast.Constant)
+                and isinstance(line.value.value, str)
+            ):
+                node.body[at] = ast.Pass()  # type: ignore[attr-defined]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
+            # source that is handed to a compiler
+            node.value = _plain("", node.value)
+    return ast.dump(module)
+
+
 def _code_hash(files: Mapping[str, str]) -> str:
     """Of the texts, without blank ends; the files may be called as their owner likes."""
     digest = hashlib.sha256()
@@ -110,4 +145,4 @@ def _with_value(item: object, values: Mapping[str, int | float]) -> tree.ConstDe
     return replace(item, value=value, choices=choices)
 
 
-__all__ = ["Carried", "bare", "carried", "same_code", "with_sketch"]
+__all__ = ["Carried", "bare", "carried", "code_digest", "same_code", "with_sketch"]

@@ -101,7 +101,8 @@ class GpuHost(HostFunction):
             shape = ", ".join(map(str, tensor.shape))
             self.put(f'    raise ValueError(f"{name} must hold [{shape}] elements, not {{tuple({name}.shape)}}")')
             copy = "clone(memory_format=torch.contiguous_format)" if tensor.role is TensorRole.INOUT else "contiguous()"
-            self.put(f"{tensor.name} = {name}.{copy}")
+            turned = "movedim(1, -1)." if self.binding.tensors[tensor.name] in self.binding.last else ""
+            self.put(f"{tensor.name} = {name}.{turned}{copy}")
 
     def _outputs(self) -> None:
         device = self.device()

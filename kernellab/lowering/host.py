@@ -110,6 +110,7 @@ class HostFunction(ABC):
             text = self.local(output.tensor)
             if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):
                 text += f".reshape({self.sizes(output.shape)})"
+            text += ".movedim(-1, 1)" if output.last else ""
             found.append(f"torch.view_as_complex({text})" if output.pairs else text)
         return found
 

@@ -11,12 +11,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.models.settings import ModelSettings
 from kernellab.records import Role
+
+if TYPE_CHECKING:
+    from kernellab.models.settings import ModelSettings
 
 #: texts in one request, and characters of one
 _BATCH, _MOST_CHARS = 64, 8000

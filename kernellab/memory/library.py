@@ -18,10 +18,10 @@ import numpy as np
 
 from kernellab.errors import MemoryStoreError
 from kernellab.memory.records import Kernel
+from kernellab.memory.tables import Row
 
 if TYPE_CHECKING:
     from kernellab.memory.memory import Memory
-    from kernellab.memory.store import Row
 
 FILE = Path(__file__).with_name("library.jsonl")
 
@@ -33,8 +33,6 @@ def version(file: Path = FILE) -> str:
 
 def shipped(file: Path = FILE) -> Iterator[Row]:
     """The library's kernels; none where there is no library."""
-    from kernellab.memory.store import Row
-
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         row = json.loads(line)
         yield Row(Kernel.model_validate(row["kernel"]), decoded(row["logic"]), decoded(row["shape"]))

@@ -6,7 +6,7 @@ Every change is an event in the workspace's journal first and in the store after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from kernellab.capture import capture
 from kernellab.content import WORKSPACE
 from kernellab.errors import KernellabError, MemoryStoreError
 from kernellab.journal import JournalFile
+from kernellab.memory.config import memory_defaults
 from kernellab.memory.events import (
     EVENT,
     STREAM,
@@ -32,6 +33,7 @@ from kernellab.memory.events import (
     Used,
 )
 from kernellab.memory.features import Features, features
+from kernellab.memory.layers import Layer, Layered, Shared, library_layer
 from kernellab.memory.notes import edited
 from kernellab.memory.records import Failure, Kernel, Purpose, Skill
 from kernellab.memory.retrieval import Hit, Query, retrieve
@@ -56,8 +58,14 @@ class Memory:
         MemoryStoreError: the store cannot be opened; the journal still holds all of it.
     """
 
-    def __init__(self, store: Store, log: Log, look: Look | None = None) -> None:
-        self.store = store
+    def __init__(
+        self, store: Store | str, log: Log, look: Look | None = None, layers: Sequence[Layer] = ()
+    ) -> None:  # fmt: skip
+        """``store`` is the own one, or where it is to lie: it is made when something is remembered."""
+        self._store = Store(store) if isinstance(store, str) and _exists(store) else store
+        self._layers = layers
+        #: why a layer is left out, in a sentence each
+        self.faults: list[str] = []
         self._log = log
         self._look = look or features_of
         self._gone: set[str] = set()
@@ -66,13 +74,33 @@ class Memory:
 
     @classmethod
     def open(cls, workspace: Path, uri: str = "") -> Memory:
-        """The memory of ``workspace``: in its ``.kernellab/memory``, or wherever ``uri`` says (``s3://``, ``db://``)."""
-        return cls(Store(uri or str(place_of(workspace))), JournalFile(workspace))
+        """The memory of ``workspace``: in its ``.kernellab/memory``, or wherever ``uri`` says (``s3://``, ``db://``).
+
+        Searches also read the stores of ``[memory] layers``, and where nothing was remembered yet the library that the
+        package ships.
+        """
+        shared = [Shared(layer) for layer in memory_defaults(workspace).layers]
+        return cls(uri or str(place_of(workspace)), JournalFile(workspace), None, shared)
 
     @classmethod
     def open_existing(cls, workspace: Path, uri: str = "") -> Memory | None:
-        """The same where there is one; None where nothing was ever remembered. Imports LanceDB only if there is one."""
-        return cls.open(workspace, uri) if uri or place_of(workspace).is_dir() else None
+        """The same where there is one, or a team's layer; None where nothing was ever remembered."""
+        wanted = uri or place_of(workspace).is_dir() or memory_defaults(workspace).layers
+        return cls.open(workspace, uri) if wanted else None
+
+    @property
+    def store(self) -> Store:
+        """The own store. Raises MemoryStoreError: it cannot be made."""
+        if isinstance(self._store, str):
+            self._store = Store(self._store)
+        return self._store
+
+    @property
+    def layered(self) -> Layered:
+        """The own store and the layers under it, as one to read."""
+        if isinstance(self._store, str):
+            return Layered(None, [*self._layers, library_layer()], self.forgotten(), self.faults)
+        return Layered(self._store, self._layers, self.forgotten(), self.faults)
 
     # -- what is put in
 
@@ -125,8 +153,9 @@ class Memory:
 
     def forget(self, *ids: str) -> int:
         """Take entries out of the store and of every later prompt; how many there were."""
+        shown = sum(self.layered.get(i) is not None for i in ids) if isinstance(self._store, str) else 0
         self._log.add(STREAM, [Forgotten(id=i).model_dump_json() for i in ids])
-        return self.store.remove(ids)
+        return shown or self.store.remove(ids)
 
     def judge(
         self, id: str, thumb: int | None = None, pinned: bool | None = None, rationale: str | None = None
@@ -140,7 +169,7 @@ class Memory:
 
     def search(self, query: Query, k: int = 3) -> list[Hit]:
         """The best ``k`` hits (:func:`kernellab.memory.retrieval.retrieve`)."""
-        return retrieve(self.store, query, k)
+        return retrieve(self.layered, query, k)
 
     def cures(self, dsl: str, signature: str, graph: str = "", k: int = 2) -> list[Failure]:
         """Failures like this one that something fixed, those of the same computation first, then the most gained."""
@@ -150,7 +179,9 @@ class Memory:
     def used(self, ids: Iterable[str], purpose: Purpose, reward: float, by: str = "") -> None:
         """Entries were in a brief; ``reward`` (0 to 1) says what came of it. What ``by`` told before counts once."""
         told = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
-        present = [i for i in ids if (i, by) not in told and self.store.get(i) is not None]
+        present = [] if isinstance(self._store, str) else [
+            i for i in ids if (i, by) not in told and self.store.get(i) is not None
+        ]  # fmt: skip
         self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
 
     def seed(self, rows: Iterable[Row], version: str) -> int:
@@ -158,6 +189,22 @@ class Memory:
         have other figures than before."""
         self._log.add(STREAM, [Seeded(version=version).model_dump_json()])
         return self._seed(rows)
+
+    def push(self, uri: str, ids: Collection[str] = ()) -> int:
+        """Put what was verified here, or of it ``ids``, into the store at ``uri``, with tasks, notes and ratings; how
+        many kernels. Who reads it verifies again.
+
+        Raises:
+            MemoryStoreError: that store cannot be written, or an entry is not of this workspace.
+        """
+        texts = {event.kernel.id: event.text for event in self.events() if event.kind == "remembered"}
+        rows = [row for row in self.store.kernels() if row.kernel.id in (ids or texts)]
+        if missing := sorted(set(ids) - {row.kernel.id for row in rows if row.kernel.id in texts}):
+            raise MemoryStoreError(f"This workspace has verified no entry {missing[0]!r}.", "`kernellab memory stats`.")
+        target = Store(uri)
+        target.put([replace(r, kernel=r.kernel.model_copy(update={"text": texts[r.kernel.id]})) for r in rows])
+        target.tend()
+        return len(rows)
 
     def compact(self) -> None:
         """Merge the store's files, drop older versions, and make the indexes that a large store needs."""
@@ -299,6 +346,10 @@ class Memory:
         if row is None:
             raise MemoryStoreError(f"The memory holds no entry {id!r}.", "`kernellab memory search` shows ids.")
         return row
+
+
+def _exists(uri: str) -> bool:
+    return "://" in uri or Path(uri).is_dir()
 
 
 def place_of(workspace: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,9 +63,15 @@ class Recall:
             purpose, without,
         )  # fmt: skip
 
-    def hits(self, purpose: Purpose = Purpose.DRAFT, k: int = 3) -> list[Hit]:
-        """The best ``k``, each labelled where its figures do not hold here. Raises CaptureError, MemoryStoreError."""
-        return [hit.on(stale(hit.kernel, self.target.chip.name)) for hit in self.memory.search(self.query(purpose), k)]
+    def hits(self, purpose: Purpose = Purpose.DRAFT, k: int = 3, distinct: bool = True) -> list[Hit]:
+        """The best ``k``, ``distinct``: of one computation one, each labelled where its figures do not hold here.
+
+        Raises:
+            CaptureError, MemoryStoreError.
+        """
+        query, chip = replace(self.query(purpose), distinct=distinct), self.target.chip
+        found = self.memory.search(query, k)
+        return [hit.on(stale(hit.kernel, chip.name, None, chip.family), chip.family) for hit in found]
 
     def starts(self, designs: Sequence[str], whys: Sequence[str] = (), k: int = _STARTS) -> list[Start]:
         """Where remembered kernels of like computations would begin among ``designs``, best first, none twice.
@@ -74,7 +80,7 @@ class Recall:
             CaptureError, MemoryStoreError, SketchError.
         """
         found: dict[tuple[int, tuple[tuple[str, float], ...]], Start] = {}
-        for hit in self.hits(Purpose.DRAFT, 2 * k):
+        for hit in self.hits(Purpose.DRAFT, 2 * k, distinct=False):
             if hit.logic < _LIKE or hit.kernel.sketch is None or hit.kernel.dsl != self.target.dsl:
                 continue
             one = carried(hit.kernel.sketch, hit.kernel.constexpr, designs, hit.kernel.rationale, whys)

@@ -72,6 +72,8 @@ class Kernel(Record):
     dsl: str
     backend: str
     chip: str
+    #: what chips have alike for which a kernel is built the same (:attr:`kernellab.target.Chip.family`); "": not known
+    chip_family: str = ""
     dtype: str
     #: the Dims' sizes at which it was timed
     sizes: dict[str, int] = Field(default_factory=dict)
@@ -80,6 +82,8 @@ class Kernel(Record):
     constexpr: dict[str, int | float] = Field(default_factory=dict)
     source: Source
     measured: Measured
+    #: the figures that it came with, where it was verified again here
+    reported: Measured | None = None
     rationale: str = ""
     parents: tuple[str, ...] = ()
     provenance: Provenance
@@ -90,6 +94,8 @@ class Kernel(Record):
     pinned: bool = False
     #: why its figures no longer hold: another compiler, chip or Verifier; empty: they do
     stale: str = ""
+    #: the task's text, where no journal has it: in a store that a team shares
+    text: str = ""
 
     @property
     def id(self) -> str:

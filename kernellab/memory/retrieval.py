@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernellab.memory.features import Features, shape_similarities
+from kernellab.memory.layers import LIBRARY, Layer
 from kernellab.memory.records import Kernel, Purpose
-from kernellab.memory.store import Near, Row, Store
+from kernellab.memory.store import Near, Row
 
 #: candidates of the first step for each hit that is asked for, of three hits at least: the index is right to a byte, so
 #: that the nearest are sure to be among several times as many
@@ -27,6 +28,8 @@ _WEIGHTS = (0.55, 0.25, 0.20)
 _REDUNDANCY = 0.25
 #: how far an entry that was hardly tried may rise for that alone (upper confidence bound, Auer et al. 2002)
 _EXPLORATION = 0.15
+#: what a hit of a layer is worth next to one of the workspace's own
+_LAYER = 0.75
 #: filters in the order in which they are dropped
 _ORDER = ("chip", "operator_class", "backend", "dsl")
 
@@ -42,6 +45,8 @@ class Query:
     chip: str = ""
     purpose: Purpose = Purpose.DRAFT
     without: tuple[str, ...] = ()
+    #: of one computation the best alone: what a person looks through; a search begins from several
+    distinct: bool = False
     #: shares of the score: computation, shape, value
     weights: tuple[float, float, float] = _WEIGHTS
 
@@ -58,10 +63,13 @@ class Hit:
     relaxed: tuple[str, ...] = field(default=())
     #: why its figures do not hold where it is asked for; "" where they do, or no one looked
     elsewhere: str = ""
+    #: the family of chips that it shares with the one that it is asked for, whose name differs
+    family: str = ""
 
-    def on(self, elsewhere: str) -> Hit:
+    def on(self, elsewhere: str, family: str = "") -> Hit:
         """The same, labelled: an entry whose figures do not hold here is an example or a start, never a result."""
-        return replace(self, elsewhere=elsewhere)
+        alike = family if family and self.kernel.chip_family == family and "chip" in self.relaxed else ""
+        return replace(self, elsewhere=elsewhere, family=alike)
 
     @property
     def stale(self) -> str:
@@ -77,14 +85,18 @@ class Hit:
         parts.append("the same sizes" if self.shape > 0.98 else f"shapes {self.shape:.0%} alike")
         if kernel.measured.speedup is not None:
             parts.append(f"{kernel.measured.speedup:.2f}x {kernel.measured.baseline} on {kernel.chip}")
-        if self.relaxed:
-            parts.append(f"of another {' and '.join(r.replace('_', ' ') for r in self.relaxed)}")
+        if self.family:
+            parts.append(f"of another {self.family}")
+        if others := [r.replace("_", " ") for r in self.relaxed if not (self.family and r == "chip")]:
+            parts.append(f"of another {' and '.join(others)}")
+        if self.row.layer:
+            parts.append(f"in {self.row.layer}" + ("" if self.row.layer == LIBRARY else ", not verified here"))
         if self.stale:
             parts.append(f"stale: {self.stale}")
         return f"{kernel.name}: {', '.join(parts)}."
 
 
-def retrieve(store: Store, query: Query, k: int = 3) -> list[Hit]:
+def retrieve(store: Layer, query: Query, k: int = 3) -> list[Hit]:
     """The best ``k`` hits, best first; fewer, or none, where nothing is near enough.
 
     Raises:
@@ -104,9 +116,12 @@ def retrieve(store: Store, query: Query, k: int = 3) -> list[Hit]:
         nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.thumb >= 0 and n.id not in found]
         for candidate in _candidates(query, nears, dropped):
             found[candidate.near.id] = candidate
-        if len(found) >= k:
+        if len({c.near.graph for c in found.values()} if query.distinct else found) >= k:
             break
-    chosen = _diverse(sorted(found.values(), key=lambda c: -c.score), k)
+    ranked = sorted(found.values(), key=lambda c: -c.score)
+    if query.distinct:
+        ranked = list({c.near.graph: c for c in reversed(ranked)}.values())[::-1]
+    chosen = _diverse(ranked, k)
     return [Hit(c.near.row, c.logic, c.shape, c.value, c.score, c.relaxed) for c in chosen]
 
 
@@ -135,7 +150,8 @@ def _candidate(query: Query, near: Near, shape: float, dropped: Sequence[str]) -
     logic = 1.0 if near.graph == query.features.hash else min(near.cosine, 0.99)
     value = worth(near, query.purpose)
     score = sum(w * part for w, part in zip(query.weights, (logic, shape, value), strict=True)) * 0.85 ** len(relaxed)
-    return _Candidate(near, logic, shape, value, score * (0.8 if near.stale else 1.0), relaxed)
+    score *= (0.8 if near.stale else 1.0) * (_LAYER if near.layer else 1.0)
+    return _Candidate(near, logic, shape, value, score, relaxed)
 
 
 def worth(kernel: Kernel | Near, purpose: Purpose) -> float:

@@ -37,12 +37,13 @@ def versions(dsl: str) -> dict[str, str]:
     return found
 
 
-def stale(kernel: Kernel, chip: str, here: Mapping[str, str] | None = None) -> str:
+def stale(kernel: Kernel, chip: str, here: Mapping[str, str] | None = None, family: str = "") -> str:
     """Why the kernel's figures do not hold on ``chip`` with the versions ``here`` (this machine's): "" where they do.
 
-    A figure of another chip is none of this one's, so it is stale here. What an entry does not say counts as the same.
+    A figure of another chip is none of this one's, so it is stale here, unless both are of one ``family``: then the
+    chip's name alone differs, and a hit says so. What an entry does not say counts as the same.
     """
-    if chip and kernel.chip != chip:
+    if chip and kernel.chip != chip and not (family and kernel.chip_family == family):
         return f"measured on {kernel.chip}"
     here = versions(kernel.dsl) if here is None else here
     had = {**kernel.measured.versions, "verifier": kernel.measured.verifier}

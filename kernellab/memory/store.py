@@ -61,8 +61,8 @@ class Store:
         MemoryStoreError: the store cannot be opened, is of a newer kernellab, or its vectors have another length.
     """
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, read_only: bool = False) -> None:
+        self.uri, self._read_only = uri, read_only
         # it warns of tables that a rebuild makes again and of small indexes: nothing that a person can act on
         os.environ.setdefault("LANCEDB_LOG", "error")
         try:
@@ -246,6 +246,10 @@ class Store:
 
     def _open(self, name: str) -> Any:
         tables = self._db.list_tables().tables
+        if name not in tables and self._read_only:
+            raise MemoryStoreError(
+                f"There is no memory at {self.uri}.", f"`kernellab memory push {self.uri}` makes one."
+            )
         if name not in tables:
             return self._db.create_table(name, schema=schema(name), exist_ok=True)
         table = self._db.open_table(name)

@@ -53,11 +53,15 @@ class Near:
     logic: np.ndarray
     shape: np.ndarray
     cosine: float
-    record: bytes
+    #: the record as the store has it, or as it is in memory
+    record: bytes | Kernel
+    #: the layer that it is of; "": the workspace's own
+    layer: str = ""
 
     @property
     def row(self) -> Row:
-        return Row(Kernel.model_validate_json(self.record), self.logic, self.shape)
+        kernel = self.record if isinstance(self.record, Kernel) else Kernel.model_validate_json(self.record)
+        return Row(kernel, self.logic, self.shape, self.layer)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Row:
     kernel: Kernel
     logic: np.ndarray
     shape: np.ndarray
+    #: the layer that it was read from; "": the workspace's own
+    layer: str = ""
 
 
 def schema(name: str) -> pa.Schema:
@@ -134,7 +140,7 @@ def _packed(row: Row) -> bytes:
     """All of a kernel in one value, what hits are ranked by first: a search reads it once a row, and a read costs by
     its number more than by its bytes. Both vectors, the length of the facts, the facts, the record."""
     kernel = row.kernel
-    made = hashlib.sha256((kernel.sketch or kernel.id).encode()).hexdigest()[:16]
+    made = _made(kernel)
     told = [
         kernel.id, kernel.graph, kernel.dsl, kernel.backend, kernel.operator_class, kernel.chip, made,
         kernel.draft.mean, kernel.draft.uses, kernel.refine.mean, kernel.refine.uses, kernel.thumb, kernel.pinned,
@@ -150,6 +156,22 @@ def _unpacked(value: bytes) -> tuple[bytes, bytes]:
     start = _HEAD + 4
     end = start + int.from_bytes(value[_HEAD:start], "little")
     return value[start:end], value[end:]
+
+
+def _made(kernel: Kernel) -> str:
+    return hashlib.sha256((kernel.sketch or kernel.id).encode()).hexdigest()[:16]
+
+
+def near_of(row: Row, logic: np.ndarray) -> Near:
+    """A row in memory as a search tells of it."""
+    kernel = row.kernel
+    lengths = float(np.linalg.norm(row.logic) * np.linalg.norm(logic))
+    return Near(
+        kernel.id, kernel.graph, kernel.dsl, kernel.backend, kernel.operator_class, kernel.chip, _made(kernel),
+        Tally(kernel.draft.mean, kernel.draft.uses), Tally(kernel.refine.mean, kernel.refine.uses), kernel.thumb,
+        kernel.pinned, bool(kernel.stale), row.logic, row.shape, float(row.logic @ logic) / max(lengths, 1e-30),
+        kernel, row.layer,
+    )  # fmt: skip
 
 
 def near(found: Any, logic: np.ndarray) -> list[Near]:
@@ -188,5 +210,5 @@ def row_of(value: bytes) -> Row:
 
 __all__ = [
     "FAILURES", "FILTERS", "JOINED", "KERNELS", "META", "SKILLS", "Near", "Row", "Tally", "failure_row",
-    "joined", "kernel_row", "near", "row_of", "schema", "skill_row", "text_of",
+    "joined", "kernel_row", "near", "near_of", "row_of", "schema", "skill_row", "text_of",
 ]  # fmt: skip

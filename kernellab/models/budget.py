@@ -143,13 +143,17 @@ class Budget:
                     _RAISE,
                 )
         if self.limits.usd is not None and self._unpriced:
-            raise ModelError(
-                ModelFault.BUDGET, "The budget limits dollars, and the price of the model in use is not known.",
-                "Write its price under [models.prices] in kernellab.toml, or limit tokens instead.",
-            )  # fmt: skip
+            raise no_price("the model in use")
 
     def _elapsed(self) -> float:
         return self._seconds + (time.monotonic() - self._since if self._since is not None else 0.0)
+
+
+def no_price(model: str) -> ModelError:
+    return ModelError(
+        ModelFault.BUDGET, f"The budget limits dollars, and the price of {model} is not known.",
+        "Write its price under [models.prices] in kernellab.toml, or limit tokens instead.",
+    )  # fmt: skip
 
 
 def _number(name: str, text: str) -> float:

@@ -55,6 +55,11 @@ class EndpointModel:
     def free(self) -> bool:
         return False
 
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Of the longest prompt, as the settings say."""
+        return self.endpoint.prompt_tokens
+
     def __repr__(self) -> str:
         return f"EndpointModel({self.name!r} at {self.endpoint.host})"
 
@@ -249,13 +254,21 @@ class _Asked:
             kind = stream.response.headers.get("content-type", "").split(";")[0].strip().lower()
             if kind in ("application/json", "text/html"):
                 return await self._unstreamed(stream.response.aiter_bytes(), kind)
+            choices = False
             async for chunk in stream:
                 self.partial.add(chunk)
+                choices = choices or bool(getattr(chunk, "choices", None))
                 if self.partial.chars:
                     self.heard = time.monotonic()
                 if self.partial.chars > self._most_chars():
                     self.partial.finish = "length"
                     return
+            if not choices:
+                # the connection ended as it should, and nothing that a chat completion has came over it
+                what = (
+                    "a stream without any choice" if "event-stream" in kind else f"text of the kind {kind or 'unknown'}"
+                )
+                raise faults.garbage(self.endpoint, what)
         finally:
             await stream.response.aclose()
 
@@ -279,6 +292,8 @@ class _Asked:
             raise faults.from_event(vars(fault), self.endpoint)
         if not isinstance(getattr(completion, "choices", None), list):
             raise faults.garbage(self.endpoint, "JSON")
+        if not completion.choices:
+            raise faults.garbage(self.endpoint, "a completion without any choice")
         self.partial.add(completion)
 
     def _late(self) -> ModelError:

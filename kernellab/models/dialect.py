@@ -10,6 +10,7 @@ from typing import Any
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models.chat import ChatRequest
 from kernellab.models.settings import Endpoint
+from kernellab.records import ChatMessage
 
 #: parts that a server may refuse and that a request can do without, by what a refusal says
 _OPTIONAL = (
@@ -18,7 +19,13 @@ _OPTIONAL = (
     ("temperature", "temperature"),
     ("seed", "seed"),
     ("stream_options", "stream_options"),
+    ("top_p", "top_p"),
+    ("reasoning_effort", "reasoning_effort"),
     ("tools", "tool"),
+)
+#: a refusal of the system role; some servers fail with 500 in the model's own template
+_SYSTEM = re.compile(
+    r"system.{0,20}(role|message|prompt|instruction)|role.{0,20}system|roles? must alternate", re.DOTALL
 )
 #: "unknown", unlike "too large", which is for a person to fix
 _UNKNOWN = re.compile(
@@ -38,7 +45,7 @@ class Dialect:
         """The request as keyword arguments of ``chat.completions.create``."""
         body: dict[str, Any] = {
             "model": endpoint.model,
-            "messages": [*(message.model_dump() for message in request.messages), *request.called],
+            "messages": [*(message.model_dump() for message in self._messages(request.messages)), *request.called],
             "stream": True,
         }
         if request.functions and "tools" not in self.refused:
@@ -48,8 +55,13 @@ class Dialect:
         temperature = endpoint.temperature if request.temperature is None else request.temperature
         if temperature is not None and "temperature" not in self.refused:
             body["temperature"] = temperature
-        if endpoint.seed is not None and "seed" not in self.refused:
-            body["seed"] = endpoint.seed
+        for part in ("seed", "top_p", "reasoning_effort"):
+            if getattr(endpoint, part) is not None and part not in self.refused:
+                body[part] = getattr(endpoint, part)
+        headers = dict(endpoint.headers or {})
+        headers |= {"OpenAI-Organization": endpoint.organisation} if endpoint.organisation else {}
+        body |= {"extra_headers": headers} if headers else {}
+        body |= {"extra_body": dict(endpoint.extra_body)} if endpoint.extra_body else {}
         limit = endpoint.max_tokens if request.max_tokens is None else request.max_tokens
         if limit is not None:
             # newer models refuse the older name, most other servers know only that
@@ -65,15 +77,25 @@ class Dialect:
                 body["response_format"] = {"type": "json_object"}
         return body
 
+    def _messages(self, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+        """``messages``; where the system role is refused, it stands at the beginning of the first message."""
+        if "system" not in self.refused or len(messages) < 2 or messages[0].role != "system":
+            return messages
+        first = messages[1].model_copy(update={"content": f"{messages[0].content}\n\n{messages[1].content}"})
+        return (first, *messages[2:])
+
     def learn(self, error: ModelError, status: int, param: str, said: str, body: dict[str, Any]) -> str | None:
         """The part of ``body`` that the server refused, to be left out from now on; None when it was none of ours.
 
         A refusal that names nothing is put down to the schema, the part that most servers do not know. If the request
         is refused without it too, :meth:`forget` takes that back.
         """
+        text = f"{param} {said}".lower()
+        if body["messages"][0]["role"] == "system" and status in (400, 422, 500, 501) and _SYSTEM.search(text):
+            self.refused.add("system")
+            return "system"
         if error.kind is not ModelFault.CONFIG or status not in (400, 404, 415, 422, 501):
             return None
-        text = f"{param} {said}".lower()
         for name, word in _OPTIONAL:
             # "use max_completion_tokens instead" names both: the one that was sent is meant
             if name in body and word in text and _UNKNOWN.search(text):

@@ -38,6 +38,8 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             ModelFault.RATE_LIMIT, f"The account at {host} has no credit left.{quoted}",
             "Pay in, or choose another model.",
         )  # fmt: skip
+    if status in (401, 403, 404, 405, 407) and "html" in headers.get("content-type", ""):
+        return garbage(endpoint, f'a web page (HTTP {status}), as a proxy or a login page does: "{said}"')
     if status in (401, 403, 407):
         missing = "" if endpoint.key else " No key is configured."
         return ModelError(
@@ -47,7 +49,7 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
     if status == 413 or (status in (400, 422, 500) and _CONTEXT.search(said)):
         return ModelError(
             ModelFault.CONTEXT, f"The request is too long for {endpoint.model}.{quoted}",
-            "Lower the prompt's token budget, or choose a model with a larger window.",
+            "Set `prompt_tokens` under [models] to less, or choose a model with a larger window.",
         )  # fmt: skip
     if status in (400, 403, 451) and _FILTER.search(said):
         return ModelError(

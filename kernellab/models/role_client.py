@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.models.budget import Budget
+from kernellab.models.budget import Budget, no_price
 from kernellab.models.chat import ChatModel, ChatReply, ChatRequest
 from kernellab.models.json_text import NoJson, fault_of, read_object
 from kernellab.models.keys import scrub
@@ -21,7 +21,7 @@ from kernellab.records import ChatMessage, Exchange, Finish, Role, Section, Usag
 _NO_ANSWER = {
     Finish.TRUNCATED: (
         ModelFault.TRUNCATED, "The reply of {model} was cut off after {tokens} tokens; half a reply is not used.",
-        "Raise `max_tokens` (a reply without end is stopped by `max_reply_chars`), or lower the prompt's token budget.",
+        "Raise `max_tokens` (a reply without end is stopped by `max_reply_chars`), or set `prompt_tokens` to less.",
     ),
     Finish.FILTERED: (
         ModelFault.FILTERED, "{model} or its filter refused to answer{said}.",
@@ -31,6 +31,8 @@ _NO_ANSWER = {
         ModelFault.EMPTY, "{model} answered with nothing{only}.", "Resume to ask again, or choose another model.",
     ),
 }  # fmt: skip
+#: a prompt of fewer tokens is not compared with the server's count; below this share the server seems to cut it
+_LONG_PROMPT, _CUT = 1_500, 0.6
 #: tokens of the shortest reply that is of use, and of one that is rarely exceeded
 _SHORTEST, _USUAL = 200, 4_000
 #: asks again for JSON when a reply held none that fits
@@ -59,6 +61,8 @@ class Talk:
         self.role = role
         self.budget = budget
         self.cancel = cancel
+        #: of the longest prompt, where the settings say
+        self.prompt_tokens: int | None = getattr(model, "prompt_tokens", None)
         self._record = record
         self._on_text = on_text
 
@@ -95,7 +99,7 @@ class Talk:
                 reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
                 steps=reply.steps if reply else (), shared_machine=reply is not None and reply.shared_machine,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
-                recorded_at=reply.recorded_at if reply else "",
+                recorded_at=reply.recorded_at if reply else "", warning=_cut_prompt(messages, usage),
             )  # fmt: skip
             self._record(exchange)
 
@@ -129,6 +133,8 @@ class Talk:
         if self.model.free:
             self.budget.check()
             return max_tokens
+        if self.budget.limits.usd is not None and price is None:
+            raise no_price(self.model.name)
         self.budget.check(asked + _SHORTEST, usd)
         left = self.budget.tokens_left
         if left is None or left - asked >= _USUAL:
@@ -172,6 +178,17 @@ class Talk:
             talked = (
                 *messages, ChatMessage(role="assistant", content=reply.text), ChatMessage(role="user", content=again)
             )  # fmt: skip
+
+
+def _cut_prompt(messages: Sequence[ChatMessage], usage: Usage) -> str:
+    """A warning where the server counts far fewer tokens of the prompt than were sent; empty elsewhere."""
+    sent = sum(estimate(message.content) for message in messages)
+    if usage.estimated or not usage.input_tokens or sent < _LONG_PROMPT or usage.input_tokens > _CUT * sent:
+        return ""
+    return (
+        f"The server counted {usage.input_tokens:,} tokens of a prompt of about {sent:,}: it seems to cut prompts. "
+        "Give it a larger context (num_ctx, max-model-len), or set prompt_tokens under [models] to less."
+    )
 
 
 def _recorded(reply: ChatReply | None) -> tuple[Section, ...]:

@@ -23,6 +23,11 @@ from kernellab.records import Role, Usage
 
 #: the roles that a model can play
 MODEL_ROLES = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
+#: what a role's settings say of how its model is asked
+_ASKED = (
+    "temperature", "max_tokens", "seed", "top_p", "reasoning_effort", "prompt_tokens", "extra_body", "headers",
+    "organisation",
+)  # fmt: skip
 _OPENAI = "https://api.openai.com/v1"
 _HOW = (
     "Set KERNELLAB_MODEL_URL, KERNELLAB_MODEL and, where the endpoint needs one, KERNELLAB_MODEL_KEY; "
@@ -66,6 +71,20 @@ class RoleSettings(ModelOptions):
         if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
             raise ValueError("it should be the NAME of an environment variable, in capitals, not the key itself")
         return name
+
+    @field_validator("headers")
+    @classmethod
+    def _no_key(cls, headers: dict[str, str] | None) -> dict[str, str] | None:
+        if any(re.search(r"authori[sz]ation|key|token|secret|cookie", name, re.IGNORECASE) for name in headers or ()):
+            raise ValueError("a header may hold no key; name the key's variable in key_env")
+        return headers
+
+    @field_validator("extra_body")
+    @classmethod
+    def _not_ours(cls, body: dict[str, Any] | None) -> dict[str, Any] | None:
+        if ours := {"model", "messages", "stream"} & set(body or ()):
+            raise ValueError(f"it may not replace {min(ours)}")
+        return body
 
 
 class ModelSettings(RoleSettings):
@@ -175,9 +194,7 @@ class ModelSettings(RoleSettings):
             base_url=address,
             model=model,
             key=read_key(keyed.key_env or "", keyed.key_file),
-            temperature=self.temperature if own.temperature is None else own.temperature,
-            max_tokens=self.max_tokens if own.max_tokens is None else own.max_tokens,
-            seed=self.seed if own.seed is None else own.seed,
+            **{name: getattr(self if getattr(own, name) is None else own, name) for name in _ASKED},
         )
 
     def price(self, model: str) -> Price | None:
@@ -197,6 +214,12 @@ class Endpoint:
     temperature: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
+    top_p: float | None = None
+    reasoning_effort: str | None = None
+    prompt_tokens: int | None = None
+    extra_body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] | None = None
+    organisation: str | None = None
 
     @property
     def host(self) -> str:

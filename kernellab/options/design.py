@@ -8,6 +8,7 @@ Each is a field here: ``kernellab design`` and ``verify``, the magics, ``%config
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -138,6 +139,29 @@ class DesignVerification(VerificationOptions):
         tuple[str, ...],
         Option(metavar="WHAT", default="eager", magic_default="eager, and torch.compile when the session has ended"),
     ] = Field(default=(), description=VerificationOptions.model_fields["baseline"].description)
+
+
+class CheckCall(VerificationOptions):
+    """A repository's kernels, verified for CI."""
+
+    min_speedup: Annotated[Union[float, None], Option(on=Surface.COMMAND, metavar="X")] = Field(
+        default=None, ge=0, description="fail a kernel whose speedup over eager is certainly below X"
+    )
+    lock: Annotated[Union[Path, None], Option(on=Surface.COMMAND)] = Field(
+        default=None, description="accepted figures: fail a kernel that is certainly slower than there"
+    )
+    update: Annotated[bool, Option(on=Surface.COMMAND)] = Field(
+        default=False, description="record the figures of the kernels that pass in the lock"
+    )
+    junit: Annotated[Union[Path, None], Option(on=Surface.COMMAND)] = Field(
+        default=None, description="write JUnit's XML there"
+    )
+    summary: Annotated[Union[Path, None], Option(on=Surface.COMMAND)] = Field(
+        default=None, description="write a summary in Markdown there, with the lock's history"
+    )
+    unsandboxed: Annotated[bool, Option(on=Surface.COMMAND)] = Field(
+        default=False, description="run kernels without a sandbox, which this machine lacks: you trust their authors"
+    )
 
 
 class VerifyCall(VerificationOptions):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Union
+from typing import Annotated, Any, ClassVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,6 +33,22 @@ class ModelOptions(BaseModel):
         Field(default=None, ge=0, le=2, description="sampling temperature")
     )
     max_tokens: Union[int, None] = Field(default=None, ge=1, description="tokens of a reply")
+    top_p: Union[float, None] = Field(
+        default=None, gt=0, le=1, description="share of the probability that is sampled from"
+    )
+    reasoning_effort: Union[str, None] = Field(
+        default=None, description="how long a model that reasons may do so, in the server's word: low, medium, high"
+    )
+    prompt_tokens: Union[int, None] = Field(
+        default=None, ge=1000, description="tokens of the longest prompt (16000; 8000 for the Conductor)"
+    )
+    extra_body: Union[dict[str, Any], None] = Field(
+        default=None, description="further entries of each request's body, as the server takes them"
+    )
+    headers: Union[dict[str, str], None] = Field(
+        default=None, description="further headers of each request; never a key, which key_env names"
+    )
+    organisation: Union[str, None] = Field(default=None, description="sent as OpenAI-Organization")
     seed: Union[int, None] = Field(
         default=None, description="sent with each request, so that a server that honours it answers alike"
     )

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any
 
 from kernellab.errors import SessionError
-from kernellab.records import Candidate, Verdict
+from kernellab.records import Candidate, Source, Verdict
 from kernellab.session.record.state import State
+
+#: kernels that one run times
+MOST_PAIRED = 8
+#: what kernels were compared by that one run has timed
+PAIRED = "each other"
 
 
 def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
@@ -25,7 +31,7 @@ def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
     verdicts = _verdict(state, first), _verdict(state, second)
     files = sorted({*first.source.files, *second.source.files})
     diffs = {name: _diff(first.source.files.get(name, ""), second.source.files.get(name, ""), names) for name in files}
-    ratio = _ratio(*verdicts)
+    ratio = ratio_of(state, a, b)
     return {
         "a": _figures(state, a, first, verdicts[0]),
         "b": _figures(state, b, second, verdicts[1]),
@@ -39,6 +45,27 @@ def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
         **ratio,
         "text": _words(names, ratio),
     }
+
+
+def passed_source(state: State, turn: str) -> Source:
+    """The source that the line of turns up to ``turn`` ends with. Raises SessionError unless it has passed."""
+    candidate = _candidate(state, turn)
+    verdict = _verdict(state, candidate)
+    if verdict is None or not verdict.passed:
+        raise SessionError(f"The kernel of turn {state.turns[turn].number} has not passed.", "Choose verified kernels.")
+    return candidate.source
+
+
+def paired_figures(state: State, turn: str) -> Mapping[str, tuple[float, float, float]]:
+    """What the newest run that timed the kernel of ``turn`` with others says, by source hash: how many times as fast
+    the run's first kernel is as each (ratio, low, high); empty where there was none."""
+    wanted = _candidate(state, turn).source.hash
+    for event in reversed(state.paired):
+        first, *others = (_candidate(state, one).source.hash for one in event.turns)
+        ratios = {other: (c.speedup, c.low, c.high) for other, c in zip(others, event.comparisons, strict=True)}
+        if wanted in (figures := {first: (1.0, 1.0, 1.0), **ratios}):
+            return figures
+    return {}
 
 
 def _candidate(state: State, turn: str) -> Candidate:
@@ -67,17 +94,26 @@ def _figures(state: State, turn: str, candidate: Candidate, verdict: Verdict | N
     }
 
 
-def _ratio(a: Verdict | None, b: Verdict | None) -> dict[str, Any]:
-    """Speedups against one baseline divide out the machine's load, which differs between two runs."""
+def ratio_of(state: State, turn_a: str, turn_b: str) -> dict[str, Any]:
+    """How many times as fast the kernel of b is as that of a: by a run that timed both, else by their speedups against
+    one baseline, which divide out the machine's load."""
+    first, second = _candidate(state, turn_a), _candidate(state, turn_b)
+    a, b = _verdict(state, first), _verdict(state, second)
+    figures = paired_figures(state, turn_a)
+    if second.source.hash in figures and first.source.hash != second.source.hash:
+        (of_a, low_a, high_a), (of_b, low_b, high_b) = figures[first.source.hash], figures[second.source.hash]
+        low, high = low_a / high_b, high_a / low_b
+        apart = not low <= 1.0 <= high
+        return {"ratio": of_a / of_b, "low": low, "high": high, "baseline": PAIRED, "distinguishable": apart}
     none: dict[str, Any] = {"ratio": None, "low": None, "high": None, "baseline": None, "distinguishable": False}
     if a is None or b is None or not (a.passed and b.passed):
         return none
     for name in ("eager", "compile", *(c.baseline for c in a.comparisons)):
-        first, second = a.against(name), b.against(name)
-        if first is not None and second is not None and first.low > 0 and second.low > 0:
-            low, high = second.low / first.high, second.high / first.low
+        of_first, of_second = a.against(name), b.against(name)
+        if of_first is not None and of_second is not None and of_first.low > 0 and of_second.low > 0:
+            low, high = of_second.low / of_first.high, of_second.high / of_first.low
             return {
-                "ratio": second.speedup / first.speedup, "low": low, "high": high, "baseline": name,
+                "ratio": of_second.speedup / of_first.speedup, "low": low, "high": high, "baseline": name,
                 "distinguishable": not low <= 1.0 <= high,
             }  # fmt: skip
     return none
@@ -88,7 +124,8 @@ def _words(names: tuple[str, str], ratio: dict[str, Any]) -> str:
         return f"{names[0]} and {names[1]} were not both timed against the same baseline."
     figures = f"{ratio['ratio']:.2f} times as fast as {names[0]} ({ratio['low']:.2f} to {ratio['high']:.2f})"
     apart = "" if ratio["distinguishable"] else "; the difference is not significant"
-    return f"{names[1]} is {figures}, both against {ratio['baseline']}{apart}."
+    how = "timed in one run" if ratio["baseline"] == PAIRED else f"both against {ratio['baseline']}"
+    return f"{names[1]} is {figures}, {how}{apart}."
 
 
 def _diff(before: str, after: str, names: tuple[str, str]) -> str:

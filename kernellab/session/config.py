@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from kernellab.agents.roles import is_model, players_of
 from kernellab.errors import ModelError, SessionError
 from kernellab.models import Budget, ModelSettings, open_model
-from kernellab.options import Option, Surface
+from kernellab.models.budget import no_price
 from kernellab.options.agents import AgentOptions
 from kernellab.options.design import DesignCall
 from kernellab.options.file import FILE, read_table, read_tables
@@ -21,29 +19,6 @@ from kernellab.records import Role
 _GIVEN: dict[str, Any] = {}
 
 
-class MemoryDefaults(BaseModel):
-    """``[memory]`` of ``kernellab.toml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    OPTION: ClassVar[Option] = Option(on=Surface.FILE)
-
-    use: str = Field(
-        default="",
-        description="the memory of verified kernels: on, off, or a store's place (any URI that LanceDB takes); empty: "
-        "the workspace's, where it has one",
-    )
-    offer: Literal["ask", "always", "never"] = Field(
-        default="ask",
-        description="what becomes of verified kernels at the end of a session or a run: ask a person, always or never "
-        "remember them",
-    )
-    embed: str = Field(
-        default="",
-        description="the embedding model for searches by words: model:NAME at the endpoint of [models], or local:NAME "
-        "by sentence-transformers; empty: none",
-    )
-
-
 def defaults(workspace: Path) -> DesignCall:
     """What ``[session]`` of the workspace's ``kernellab.toml`` says: a call that has only these options set.
 
@@ -51,11 +26,6 @@ def defaults(workspace: Path) -> DesignCall:
         SessionError: the file or a value in it is wrong; the sentence names it.
     """
     return read_table(workspace / FILE, "session", DesignCall, SessionError)
-
-
-def memory_defaults(workspace: Path) -> MemoryDefaults:
-    """What ``[memory]`` of the workspace's ``kernellab.toml`` says. Raises SessionError, as :func:`defaults`."""
-    return read_table(workspace / FILE, "memory", MemoryDefaults, SessionError)
 
 
 def use_models(**given: Any) -> None:
@@ -104,15 +74,19 @@ def check_model(role: Role, spec: str, workspace: Path | None, budget: str = "")
     """Can a model or an agent play ``role`` as ``spec`` says, within ``budget``? Asks no server.
 
     Raises:
-        SessionError: no endpoint or key is configured, the file is no recording, or the agent cannot be started.
+        SessionError: no endpoint or key is configured, the file is no recording, the agent cannot be started, or
+            dollars are limited and the model's price is not known.
     """
+    dollars = Budget.parse(budget).limits.usd
     try:
         for player in filter(is_model, players_of(spec)):
             kind, _, name = player.partition(":")
             if kind == "agent":
                 check_agent(name, agent_options(workspace, name), budget)
                 continue
-            open_model(player, role, None if player.startswith("replay:") else model_settings(workspace))
+            model = open_model(player, role, None if player.startswith("replay:") else model_settings(workspace))
+            if dollars is not None and model.price is None and not model.free:
+                raise no_price(model.name)
     except ModelError as error:
         raise SessionError(error.message, error.remedy) from None
 

@@ -18,6 +18,7 @@ from typing import Any
 from kernellab.dsls.sources import read_source
 from kernellab.errors import MOST_BYTES, KernellabError, MemoryStoreError, counted
 from kernellab.memory.memory import Memory
+from kernellab.memory.records import Kernel
 from kernellab.records import Source
 from kernellab.session.memory_export import imported
 from kernellab.verifier import Verifier
@@ -35,6 +36,8 @@ class Given:
     source: Source
     licence: str
     place: str
+    #: its entry in the memory that it was exported from
+    entry: Kernel | None = None
 
 
 @dataclass
@@ -100,7 +103,7 @@ def _work(memory: Memory, found: Sequence[Given], running: Import, tell: Callabl
             if running._stop.is_set():
                 return
             if one.source.hash not in known:
-                why = imported(memory, verifier, (one.text, one.name), one.source, one.licence, one.place)
+                why = imported(memory, verifier, (one.text, one.name), one.source, one.licence, one.place, one.entry)
                 running.kept += not why
                 if why:
                     running.refused.append((one.place, why))
@@ -135,11 +138,15 @@ def _folder(task: Path, licence: str) -> Given:
 
 
 def _lines(file: Path, licence: str) -> Iterator[Given]:
+    texts: dict[str, str] = {}
     for number, line in enumerate(_text(file).splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
+            for one in row.get("source") or ():
+                # a helper's text stands at its first place in a file of trajectories
+                one["text"] = texts.setdefault(one["sha256"], one["text"]) if "sha256" in one else one["text"]
             found = _row(row, licence, f"{file.name}:{number}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MemoryStoreError(
@@ -162,7 +169,9 @@ def _row(row: dict[str, Any], licence: str, place: str) -> Given | None:
     else:
         files, called = row["files"], row.get("name") or "task"
     source = Source(dsl=row["dsl"], files=files)
-    return Given(row["task"], called, source, said if said not in ("", "unspecified") else licence, place)
+    entry = Kernel.model_validate({**row["entry"], "source": source}) if "entry" in row else None
+    stated = said if said not in ("", "unspecified") else licence
+    return Given(row["task"], called, source if entry is None else entry.source, stated, place, entry)
 
 
 def _text(file: Path) -> str:

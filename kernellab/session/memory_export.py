@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kernellab.capture import Graph, capture
 from kernellab.capture.family import family_of
@@ -11,12 +12,12 @@ from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.lowering.headers import with_headers, without_headers
 from kernellab.memory.canonical import canonical
+from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF
 from kernellab.memory.records import Failure, Kernel, Measured, Provenance
 from kernellab.memory.stale import verifier, versions
 from kernellab.records import Source, Trust, Verdict
-from kernellab.session.config import memory_defaults
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.skills import proposals
@@ -107,20 +108,25 @@ def at_end(bench: Bench, state: State) -> None:
 
 
 def imported(
-    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
-) -> str:
-    """Verify somebody's kernel for the task ``given`` (text, name) and keep it; why not, or "" when it was kept."""
+    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str,
+    before: Kernel | None = None,
+) -> str:  # fmt: skip
+    """Verify somebody's kernel for the task ``given`` (text, name) and keep it; why not, or "" when it was kept.
+
+    ``before`` is its entry in another memory: its sketch, notes and ratings are kept, its figures are read again.
+    """
     known = memory.judged_before().get(source.hash)
     if known is not None:
         return known or "It was imported before."
-    why = _import(memory, verifier, given, source, licence, place)
+    why = _import(memory, verifier, given, source, licence, place, before)
     memory.looked(source.hash, why)
     return why
 
 
 def _import(
-    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
-) -> str:
+    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str,
+    before: Kernel | None,
+) -> str:  # fmt: skip
     try:
         task = load_task(*given)
         graph = capture(task)
@@ -133,7 +139,7 @@ def _import(
     provenance = Provenance(origin="import", place=place, licence=licence)
     where = target.backend.value, target.chip.name
     kernel = kernel_of(task, graph, without_headers(source), where, verdict, provenance)
-    kept = memory.remember(kernel, task.text)
+    kept = memory.remember(carrying(kernel, before) if before is not None else kernel, task.text)
     return "" if kept else "It was forgotten before, or is slower than those that are kept."
 
 
@@ -146,9 +152,16 @@ def kernel_of(
     return Kernel(
         name=task.name, task=task.hash, graph=form.hash, operator_class=family_of(graph).value,
         words=tuple(sorted(word.split(" ")[0] for word in form.words)), dsl=source.dsl, backend=backend, chip=chip,
+        chip_family=_family(source.dsl, chip),
         dtype=next((a.dtype for a in task.tensors), ""), sizes=task.module().default_sizes(),
         signature=task.signature, source=source, measured=measured(verdict, source.dsl), provenance=provenance,
     )  # fmt: skip
+
+
+def carrying(kernel: Kernel, before: Kernel) -> Kernel:
+    """``kernel`` with what no verification makes: the sketch, notes, ratings, and the figures it came with."""
+    kept = ("sketch", "constexpr", "rationale", "draft", "refine", "thumb", "pinned")
+    return kernel.model_copy(update={**{name: getattr(before, name) for name in kept}, "reported": before.measured})
 
 
 def measured(verdict: Verdict, dsl: str) -> Measured:
@@ -160,6 +173,14 @@ def measured(verdict: Verdict, dsl: str) -> Measured:
         time_ms=verdict.time.median_ms if verdict.time else None, sol_ms=verdict.sol_ms,
         versions={**verdict.environment.versions, **versions(dsl)}, verifier=verifier(),
     )  # fmt: skip
+
+
+def _family(dsl: str, chip: str) -> str:
+    """The family of a chip; "" where it is not this machine's."""
+    with suppress(KernellabError):
+        here = detect_target(dsl).chip
+        return here.family if here.name == chip else ""
+    return ""
 
 
 def is_worth(verdict: Verdict) -> bool:
@@ -208,4 +229,4 @@ def _provenance(state: State, turn: Turn) -> Provenance:
     )
 
 
-__all__ = ["at_end", "failures", "imported", "is_worth", "kernel_of", "kernels", "measured", "offer"]
+__all__ = ["at_end", "carrying", "failures", "imported", "is_worth", "kernel_of", "kernels", "measured", "offer"]

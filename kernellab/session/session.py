@@ -19,6 +19,7 @@ from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
 from kernellab.session.edits import edited
 from kernellab.session.engine import decisions
+from kernellab.session.engine.comparing import Told
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine, engine
 from kernellab.session.engine.steps import Stops
@@ -307,19 +308,36 @@ class Session:
             SessionError: nothing has passed yet, no such baseline, or the time is up.
             VerifierError: it could not be judged.
         """
-        found: list[Verdict | BaseException] = []
+        return self._timed(lambda tell: self._driver.compare(baselines or ("eager", "compile"), tell), timeout)
+
+    def time_again(self, *turns: int | str | Turn, wait: bool = True, timeout: float | None = None) -> Verdict | None:
+        """Time the kernels of two to eight turns in one paired run; :meth:`compare_candidates` then tells by it which
+        is faster. The verdict is of the first, against the others by name ("turn 5"); None without ``wait``.
+
+        Raises:
+            SessionError: one of them has not passed, another measurement runs, or the time is up.
+            VerifierError: it could not be judged.
+        """
+        ids = list(dict.fromkeys(self._id_of(turn) for turn in turns))
+        if not wait:
+            self._request(lambda: self._driver.time_again(ids, lambda _: None))
+            return None
+        return self._timed(lambda tell: self._driver.time_again(ids, tell), timeout)
+
+    def _timed(self, begin: Callable[[Told], None], timeout: float | None) -> Verdict:
+        results: list[Verdict | BaseException] = []
         done = threading.Event()
 
         def tell(result: Verdict | BaseException) -> None:
-            found.append(result)
+            results.append(result)
             done.set()
 
-        self._request(lambda: self._driver.compare(baselines or ("eager", "compile"), tell))
+        self._request(lambda: begin(tell))
         if not done.wait(timeout):
-            raise SessionError(f"{self.name} is still being compared after {lasting(timeout or 0)}.", "Wait longer.")
-        if isinstance(found[0], BaseException):
-            raise found[0]
-        return found[0]
+            raise SessionError(f"{self.name} is still being timed after {lasting(timeout or 0)}.", "Wait longer.")
+        if isinstance(results[0], BaseException):
+            raise results[0]
+        return results[0]
 
     def rank(self, source: str | Mapping[str, str] | Source) -> Ranking:
         """A quick look at a source for this session's task, for choosing among many: no verdict, no turn, and never the

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernellab.target.target import Backend, Chip, Target
+from kernellab.target.target import JUDGED, Backend, Chip, Target
 
-__all__ = ["Backend", "Chip", "Target"]
+__all__ = ["JUDGED", "Backend", "Chip", "Target"]

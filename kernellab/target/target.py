@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 #: the source of a chip's roofs that a judge has measured
-JUDGED = "the judge's own copy and product on this machine"
+JUDGED = "the judge's own copy and product on this machine, {day}"
 
 
 class Backend(str, Enum):
@@ -18,6 +18,10 @@ class Backend(str, Enum):
     CUDA = "cuda"
     #: Triton's interpreter: checks correctness without a GPU, never timed
     INTERPRETER = "interpreter"
+
+
+#: a CPU's vector units by the flag that tells of them, the widest first
+VECTORS = (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("asimd", "NEON"))
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,23 @@ class Chip:
     peak_flops: Mapping[str, float] = field(default_factory=dict)
     #: where the numbers are from
     source: str = ""
+    #: a judge measured the rates on this machine; figures from any other rates are rough
+    judged: bool = False
+
+    def at_rates(self, bandwidth: float, flops: float, doubles: float = 0.0, rated: str = "") -> Chip:
+        """The same with the roofs that a judge measured on the day ``rated``; see :meth:`Target.at_rates`."""
+        peaks = {**self.peak_flops, **{name: rate for name, rate in (("f32", flops), ("f64", doubles)) if rate}}
+        source = JUDGED.format(day=rated or "today")
+        return replace(self, bandwidth=bandwidth, peak_flops=peaks, source=source, judged=True)
+
+    @property
+    def family(self) -> str:
+        """What chips have alike for which a kernel is built the same: the vector unit, or the GPU's instructions; ""
+        where that is not known."""
+        if self.kind != "cpu":
+            return f"{self.kind} with {', '.join(self.isa)}" if self.isa else ""
+        word = next((word for flag, word in VECTORS if flag in self.isa), "")
+        return f"CPU with {word}" if word else ""
 
     @property
     def on_chip_bytes(self) -> int:
@@ -61,11 +82,11 @@ class Target:
         """The value of an extent constexpr that no one gave (SKETCH.md: CPU 16, GPU 128)."""
         return 128 if self.chip.kind == "gpu" else 16
 
-    def at_rates(self, bandwidth: float, flops: float) -> Target:
-        """The same with the roofs that a judge measured: ``bandwidth`` in bytes/s, ``flops`` of f32 in FLOP/s, 0 for
-        unknown. Its bounds are reckoned by them, and a roof of another origin may lie below what was reached."""
-        peaks = {**self.chip.peak_flops, "f32": flops} if flops else self.chip.peak_flops
-        return replace(self, chip=replace(self.chip, bandwidth=bandwidth, peak_flops=peaks, source=JUDGED))
+    def at_rates(self, bandwidth: float, flops: float, doubles: float = 0.0, rated: str = "") -> Target:
+        """The same with the roofs that a judge measured: ``bandwidth`` in bytes/s, ``flops`` of f32 and ``doubles`` of
+        f64 in FLOP/s, 0 for unknown. Its bounds are reckoned by them, and a roof of another origin may lie below what
+        was reached."""
+        return replace(self, chip=self.chip.at_rates(bandwidth, flops, doubles, rated))
 
     def __str__(self) -> str:
         return f"{self.dsl} on {self.chip.name} ({self.backend.value})"

@@ -68,14 +68,14 @@ def _notes(module: TaskModule) -> tuple[str, ...]:
 
 def _arguments(
     module: TaskModule,
-    inputs: Sequence[tuple[tuple[int | str, ...], str] | bool | int | float],
+    inputs: Sequence[tuple[tuple[int | str, ...], str, bool] | bool | int | float],
     state: Mapping[str, tuple[tuple[int | str, ...], str, bool]],
 ) -> tuple[Arg, ...]:
     defaults = {p.name: p.default for p in module.parameters() if isinstance(p.default, (bool, int, float))}
     args: list[Arg] = []
     for name, given in zip(module.argument_names(), inputs, strict=True):
         if isinstance(given, tuple):
-            args.append(Arg(name, ArgKind.TENSOR, given[1], given[0]))
+            args.append(Arg(name, ArgKind.TENSOR, given[1], given[0], last=given[2]))
         else:
             args.append(Arg(name, ArgKind.SCALAR, _scalar_dtype(given), default=defaults.get(name), value=given))
     for p in module.trailing_scalars(len(module.placed())):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,19 @@ def parts(tensor: Tensor) -> Tensor:
     import torch
 
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def channels_last(tensor: Any) -> bool:
+    """Does a dense tensor of four or five dimensions lie in memory with its second dimension last?"""
+    import torch
+
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return form is not None and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=form)
+
+
+def held(tensor: Tensor, last: bool) -> Tensor:
+    """``tensor`` as one of a sketch holds it: complex numbers as pairs; ``last``: the second dimension at the end."""
+    return tensor.movedim(1, -1) if last else parts(tensor)
 
 
 def reals(tensor: Tensor) -> Tensor:

@@ -15,14 +15,15 @@ from kernellab.errors import TaskError
 from kernellab.task.call_inputs.cases import CHOSEN
 from kernellab.task.call_inputs.slots import is_array
 from kernellab.task.dims import Dim, Extent, TaskForm
+from kernellab.task.dtypes import channels_last
 from kernellab.task.fit import Sizes, fit
 from kernellab.task.task import OutputSpec
 
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
 
-#: what one argument is: (shape, dtype), or a number
-Given = Union[tuple[tuple[Extent, ...], str], bool, int, float]
+#: what one argument is: (shape, dtype, channels last), or a number
+Given = Union[tuple[tuple[Extent, ...], str, bool], bool, int, float]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Observation:
 
     sizes: Sizes
     inputs: tuple[Any, ...]
-    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    outputs: tuple[tuple[tuple[int, ...], str, bool], ...]
     state: Mapping[str, tuple[tuple[int, ...], str, bool]]
 
 
@@ -90,10 +91,10 @@ def _fitted(runs: Sequence[Observation], dims: Sequence[Dim]) -> Shapes:
             inputs.append(value)
             continue
         shapes = [run.inputs[i][0] for run in runs]
-        inputs.append((_fit_shape(f"argument {i + 1}", shapes, runs, dims), value[1]))
+        inputs.append((_fit_shape(f"argument {i + 1}", shapes, runs, dims), value[1], False))
     outputs = tuple(
         OutputSpec(_fit_shape(f"output {i + 1}", [run.outputs[i][0] for run in runs], runs, dims), dtype)
-        for i, (_, dtype) in enumerate(base.outputs)
+        for i, (_, dtype, _) in enumerate(base.outputs)
     )
     return Shapes(tuple(inputs), base.state, outputs)
 
@@ -106,7 +107,7 @@ def accepts(module: TaskModule, sizes: Mapping[str, int], outputs: Sequence[Outp
         seen = observe(module, at)
     except TaskError:
         return False
-    return [shape for shape, _ in seen.outputs] == [output.extents(at) for output in outputs]
+    return [shape for shape, *_ in seen.outputs] == [output.extents(at) for output in outputs]
 
 
 @overload
@@ -180,7 +181,7 @@ def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
     _fit_arity(module, count, model)
     args = [*given, *(p.default for p in module.trailing_scalars(count)), *state.values()]
     # shapes are taken before the call: a reference may change its arguments in place
-    inputs = tuple(_shaped(v) for v in given)
+    inputs = tuple((*_shaped(v), _is_last(v)) if is_array(v) else v for v in given)
     # NumPy writes without a version; its runs are real and small
     copies = [a.clone() if module.numpy and isinstance(a, torch.Tensor) else None for a in args]
     versions = {i: a._version for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
@@ -193,7 +194,7 @@ def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
     return Observation(
         dict(sizes),
         inputs,
-        tuple((tuple(int(n) for n in o.shape), dtype_name(o.dtype)) for o in outputs),
+        tuple((*_shaped(o), _is_last(o)) for o in outputs),
         {k: (tuple(v.shape), dtype_name(v.dtype), k in learnt) for k, v in state.items()},
     )
 
@@ -349,6 +350,10 @@ def dtype_name(dtype: Any) -> str:
 
 def _shaped(value: Any) -> Any:
     return (tuple(int(n) for n in value.shape), dtype_name(value.dtype)) if is_array(value) else value
+
+
+def _is_last(value: Any) -> bool:
+    return hasattr(value, "movedim") and channels_last(value)
 
 
 def _is_shaped(value: Any) -> bool:

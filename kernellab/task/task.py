@@ -47,6 +47,8 @@ class Arg:
     static: bool = False
     #: the key in the Model's state_dict
     key: str = ""
+    #: channels last: its second dimension lies side by side in memory
+    last: bool = False
 
     @property
     def is_tensor(self) -> bool:
@@ -59,7 +61,11 @@ class Arg:
     @property
     def held(self) -> OutputSpec:
         """Shape and dtype of the tensor of a sketch that holds it."""
-        return OutputSpec(self.shape, self.dtype).held
+        return OutputSpec(self.shape, self.dtype, self.last).held
+
+    def dimension(self, dim: int) -> int:
+        """The argument's dimension that is ``dim`` of the sketch's tensor."""
+        return dim if not self.last or not dim else 1 if dim == len(self.shape) - 1 else dim + 1
 
     def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(extent(e, sizes) for e in self.shape)
@@ -69,6 +75,8 @@ class Arg:
 class OutputSpec:
     shape: tuple[Extent, ...]
     dtype: str
+    #: channels last
+    last: bool = False
 
     @property
     def is_complex(self) -> bool:
@@ -76,7 +84,10 @@ class OutputSpec:
 
     @property
     def held(self) -> OutputSpec:
-        """As a tensor of a sketch holds it: complex numbers as pairs of real ones, [..., 2]."""
+        """As a tensor of a sketch holds it: complex numbers as pairs of real ones, [..., 2]; the channels at the end
+        where they are last in memory."""
+        if self.last:
+            return OutputSpec((self.shape[0], *self.shape[2:], self.shape[1]), self.dtype)
         real = {"complex64": "float32", "complex128": "float64"}.get(self.dtype)
         return self if real is None else OutputSpec((*self.shape, 2), real)
 
@@ -157,7 +168,7 @@ class Task:
     def results(self) -> tuple[OutputSpec, ...]:
         """The outputs, then what each argument holds that the reference writes into: all that a kernel must make."""
         after = (self.args[i] for i in self.module().written)
-        return (*self.outputs, *(OutputSpec(a.shape, a.dtype) for a in after))
+        return (*self.outputs, *(OutputSpec(a.shape, a.dtype, a.last) for a in after))
 
     def arg(self, name: str) -> Arg:
         return next(a for a in self.args if a.name == name)

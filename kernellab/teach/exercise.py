@@ -1,8 +1,9 @@
 """Lessons' exercises as data: ``notebooks/exercises/*.toml`` of this installation, ``exercises/`` of the workspace.
 
 A file is a lesson: ``title``, ``[tasks]`` (texts that its cells measure and watch), and ``[[exercise]]`` tables, each
-with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`) and ``hints``: rows of
-``when`` (words that :mod:`kernellab.teach.judge` gives a fault) and ``says``, from a nudge to nearly the answer. Rows
+with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`), ``mistakes`` (wrong
+references, each with its hints) and ``hints``: rows of ``when`` (words that :mod:`kernellab.teach.judge` gives a fault)
+and ``says``, from a nudge to nearly the answer. Rows
 of ``hints.toml`` serve every exercise that has no hints for a fault.
 """
 
@@ -54,7 +55,7 @@ class Goals(_Data):
     ``choices``: designs that the sketch's tunables span, at least. ``packed``: of the instructions that compute with
     floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
     compiler makes no x86 code.
-    ``uses``, ``avoids``: words of the sketch.
+    ``uses``, ``avoids``: words of the sketch. ``flops``: floating-point operations at the task's own sizes, at most.
     """
 
     traffic: float | None = Field(default=None, gt=0)
@@ -63,8 +64,17 @@ class Goals(_Data):
     parallel: int | None = Field(default=None, gt=0)
     choices: int | None = Field(default=None, gt=0)
     packed: float | None = Field(default=None, gt=0, le=1)
+    flops: float | None = Field(default=None, gt=0)
     uses: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
+
+
+class Mistake(_Data):
+    """A computation that learners write in place of the task's: ``reference`` is Python with a function of that name.
+    Who answers with its numbers gets ``says``."""
+
+    reference: str
+    says: tuple[str, ...] = Field(min_length=1)
 
 
 class Exercise(_Data):
@@ -76,6 +86,7 @@ class Exercise(_Data):
     points: int = Field(default=1, ge=1)
     goals: Goals = Goals()
     hints: tuple[Hint, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
 
     @property
     def name(self) -> str:

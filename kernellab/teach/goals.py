@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
@@ -23,7 +24,7 @@ _SLACK = 1.03
 class Facts:
     """What a sketch does at the task's own sizes. ``parallel``: iterations of its heaviest launch that may run at once.
     ``traffic``: bytes that loads and stores name over those of inputs
-    and outputs; ``footprint`` in bytes."""
+    and outputs; ``footprint`` in bytes, the larger of that at these sizes and at the largest that the task declares."""
 
     traffic: float
     launches: int
@@ -43,15 +44,17 @@ class Missed:
 
 def facts(program: Program, task: Task) -> Facts | None:
     """None where the sketch's sizes cannot be told from the task."""
+    module = task.module()
     try:
-        found = _cost(program, task)
+        found = _cost(program, task, module.default_sizes())
+        largest = _cost(program, task, {dim.name: dim.max for dim in module.dims}) if module.dims else found
     except (KernellabError, ArithmeticError, KeyError, IndexError):
         return None
     least = least_bytes(task)
     return Facts(
         traffic=found.bytes_total / least if least else 0.0,
         launches=len(program.kernels),
-        footprint=found.footprint,
+        footprint=max(found.footprint, largest.footprint),
         parallel=_parallel(found),
         least_bytes=least,
         flops=sum(found.flops.values()),
@@ -65,15 +68,16 @@ def _parallel(found: Cost) -> int:
     return int(max((loop.iterations for loop in rows), default=1))
 
 
-def _cost(program: Program, task: Task) -> Cost:
-    binding = bind(program, task, {})
-    sizes = task.module().default_sizes()
+def _cost(
+    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float] | None = None
+) -> Cost:
+    binding = bind(program, task, dict(constexpr or {}))
     shapes = [arg.extents(sizes) if arg.is_tensor else () for arg in task.args]
     places = binding.sizes(lambda at, dim: shapes[at][dim])
     return cost(program, {**binding.fixed, **places}, dict(binding.constexpr))
 
 
-def missed(goals: Goals, program: Program, text: str, found: Facts | None) -> Iterator[Missed]:
+def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts | None) -> Iterator[Missed]:
     """The goals that the sketch does not meet, the most telling first."""
     plain = re.sub(r"#[^\n]*", "", text)
     for word in goals.avoids:
@@ -93,12 +97,17 @@ def missed(goals: Goals, program: Program, text: str, found: Facts | None) -> It
                 "goal-footprint",
                 f"One parallel iteration keeps {found.footprint} bytes of tiles; at most {goals.footprint} is asked.",
             )
+        if goals.flops is not None and found.flops > _SLACK * goals.flops:
+            yield Missed(
+                "goal-flops",
+                f"It computes {found.flops:.3g} floating-point operations; at most {goals.flops:.3g} is asked.",
+            )
         if goals.parallel is not None and found.parallel < goals.parallel:
             yield Missed(
                 "goal-parallel",
                 f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} is asked.",
             )
-    spanned = choices(program)
+    spanned = choices(program, task) if goals.choices is not None else 0
     if goals.choices is not None and spanned < goals.choices:
         yield Missed(
             "goal-choices", f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
@@ -108,9 +117,22 @@ def missed(goals: Goals, program: Program, text: str, found: Facts | None) -> It
             yield Missed("goal-uses", f"It does not use {word} yet.")
 
 
-def choices(program: Program) -> int:
-    """How many designs the sketch's tunables span, those that break a ``require`` among them."""
-    return prod(len(c.choices) for c in program.tunables)
+def choices(program: Program, task: Task) -> int:
+    """How many designs the sketch's tunables span, those that break a ``require`` among them; a tunable that no
+    loop, traffic or tile depends on spans none."""
+    return prod(len(c.choices) for c in program.tunables if _matters(program, task, c.name, c.choices))
+
+
+def _matters(program: Program, task: Task, name: str, values: Iterable[int | float]) -> bool:
+    """Do loops, traffic or tiles depend on the tunable?"""
+    sizes, designs = task.module().default_sizes(), set()
+    for value in values:
+        with suppress(KernellabError, ArithmeticError, LookupError):
+            found = _cost(program, task, sizes, {name: value})
+            designs.add(tuple((loop.iterations, loop.bytes_total, loop.footprint) for loop in found.loops))
+        if len(designs) > 1:
+            return True
+    return False
 
 
 def _has(text: str, word: str) -> bool:
@@ -127,6 +149,8 @@ def asked(goals: Goals) -> list[str]:
         said.append(f"loads and stores name at most {times} of the inputs and outputs")
     if goals.footprint is not None:
         said.append(f"tiles of one parallel iteration take at most {goals.footprint} bytes")
+    if goals.flops is not None:
+        said.append(f"computes at most {goals.flops:.3g} floating-point operations")
     if goals.parallel is not None:
         said.append(f"at least {goals.parallel} iterations can run at once")
     if goals.choices is not None:

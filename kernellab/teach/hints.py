@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kernellab.teach.exercise import EXAM, Course, Exercise, Hint
 from kernellab.teach.judge import Outcome
 from kernellab.teach.progress import Progress, text_hash
+from kernellab.teach.wrong import mistake_key
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,11 @@ def hint_for(exercise: Exercise, outcome: Outcome, found: Course, progress: Prog
 
 def row_for(exercise: Exercise, outcome: Outcome, found: Course) -> Hint | None:
     """The exercise's own row for the most telling word, else the row that all exercises share."""
+    known = tuple(
+        Hint(when=(mistake_key(number),), says=mistake.says) for number, mistake in enumerate(exercise.mistakes)
+    )
     for key in outcome.keys:
-        for row in (*exercise.hints, *found.hints):
+        for row in (*known, *exercise.hints, *found.hints):
             if key in row.when:
                 return row
     return None

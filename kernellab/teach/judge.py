@@ -8,7 +8,8 @@ asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -19,10 +20,10 @@ from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
 from kernellab.task import Task
-from kernellab.teach.exercise import Goals
-from kernellab.teach.goals import Facts, facts, missed
+from kernellab.teach.exercise import Goals, Mistake
+from kernellab.teach.goals import Facts, asked, facts, missed
 from kernellab.teach.machine import packed_share
-from kernellab.teach.wrong import Wrong, wrong_elements
+from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
 
 #: the one that verifies: the notebook's warm judge, a test's own
@@ -30,6 +31,8 @@ Verify = Callable[[Task, Source, VerifyOptions], Verdict]
 
 #: seconds of a thread's own time after which an answer's cases end; several times what the slowest needs
 _SECONDS = 60.0
+#: the chip that the shown Triton and CUDA C++ are written for
+_GPU = "NVIDIA H100"
 
 
 class Reached(str, Enum):
@@ -70,7 +73,9 @@ def is_sketch(text: str) -> bool:
     return first.startswith("sketch ") or first.startswith("opaque:")
 
 
-def judge(text: str, task: Task, goals: Goals, verify: Verify, level: Trust = Trust.T1) -> Outcome:
+def judge(
+    text: str, task: Task, goals: Goals, verify: Verify, level: Trust = Trust.T1, mistakes: Sequence[Mistake] = ()
+) -> Outcome:
     """How far ``text`` comes for ``task``. Never raises on a bad answer.
 
     Raises:
@@ -79,8 +84,8 @@ def judge(text: str, task: Task, goals: Goals, verify: Verify, level: Trust = Tr
     if not any(line.strip() and not line.strip().startswith("#") for line in text.splitlines()):
         return Outcome(Reached.UNREADABLE, "There is no answer in the cell yet.", ("empty", "check"))
     if not is_sketch(text):
-        return _kernel(text, task, verify, level)
-    outcome, program = judge_sketch(text, task, goals)
+        return _kernel(text, task, goals, verify, level)
+    outcome, program = judge_sketch(text, task, goals, mistakes)
     if program is None:
         return outcome
     try:
@@ -90,7 +95,9 @@ def judge(text: str, task: Task, goals: Goals, verify: Verify, level: Trust = Tr
     return _verified(source, task, verify, level, outcome.facts)
 
 
-def judge_sketch(text: str, task: Task, goals: Goals) -> tuple[Outcome, Program | None]:
+def judge_sketch(
+    text: str, task: Task, goals: Goals, mistakes: Sequence[Mistake] = ()
+) -> tuple[Outcome, Program | None]:
     """Checker, gate and goals alone; the program where all are content."""
     checked = check(text)
     if checked.program is None:
@@ -104,10 +111,15 @@ def judge_sketch(text: str, task: Task, goals: Goals) -> tuple[Outcome, Program 
         return Outcome(Reached.UNREADABLE, found.reason, ("not-runnable", "check")), None
     if found.state is not GateState.RIGHT:
         wrong = wrong_elements(program, task, found.sizes)
-        keys = (*((wrong.signature,) if wrong else ()), "wrong")
+        computed = mistake_of(program, task, mistakes)
+        keys = (
+            *((mistake_key(computed),) if computed is not None else ()),
+            *((wrong.signature,) if wrong else ()),
+            "wrong",
+        )
         return Outcome(Reached.WRONG, found.reason + _exchanged(wrong), keys, wrong=wrong), None
     reckoned = facts(program, task)
-    for goal in missed(goals, program, text, reckoned):
+    for goal in missed(goals, program, task, text, reckoned):
         return Outcome(Reached.GOAL, f"It is right. {goal.said}", (goal.key, "goal"), facts=reckoned), None
     if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
         return Outcome(Reached.GOAL, f"It is right. {said}", ("goal-packed", "goal"), facts=reckoned), None
@@ -159,7 +171,7 @@ def source_of(text: str, task: Task, dsl: str | None = None) -> Source:
     return Source(dsl=dsl or dsl_of(files) or plain_dsl(), files=files, origin=Author.HUMAN)
 
 
-def _kernel(text: str, task: Task, verify: Verify, level: Trust) -> Outcome:
+def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -> Outcome:
     try:
         module = ast.parse(text, "kernel.py")
     except SyntaxError as error:
@@ -168,7 +180,32 @@ def _kernel(text: str, task: Task, verify: Verify, level: Trust) -> Outcome:
     if not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)) for s in module.body):
         # lines of Python where a sketch is asked; the Verifier would ask for a module, which no one mentioned
         return Outcome(Reached.UNREADABLE, "An answer begins with `sketch NAME {`, as the cell did.", ("check",))
+    if sentences := asked(goals):
+        # what is asked is counted on sketches alone: a module would have the points for nothing
+        said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
+        return Outcome(Reached.UNREADABLE, said, ("goal-sketch", "check"))
     return _verified(source_of(text, task), task, verify, level, None)
+
+
+def translations(text: str, task: Task) -> dict[str, str]:
+    """A right sketch as the rules lower it, by language: what a kernel engineer would read. Languages that the rules
+    cannot lower it to are left out."""
+    from kernellab.lowering import lower
+    from kernellab.session.edits import main_file
+    from kernellab.sketch.check import load_program
+    from kernellab.target import Backend, Target
+    from kernellab.target.chips import find_chip
+
+    chip = find_chip(_GPU)
+    if chip is None:
+        return {}
+    program, codes = load_program(text), {}
+    for language, dsl in (("Triton", "triton"), ("CUDA C++", "cuda_c")):
+        target = Target(dsl=dsl, backend=Backend.CUDA, chip=chip)
+        with suppress(KernellabError):
+            source = lower(program, bind(program, task, {}, target), target)
+            codes[language] = source.files[main_file(source)]
+    return codes
 
 
 def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: Facts | None) -> Outcome:

@@ -23,6 +23,8 @@ from kernellab.task.dtypes import parts
 if TYPE_CHECKING:
     import torch
 
+    from kernellab.teach.exercise import Mistake
+
     Tensor = torch.Tensor
 
 #: an output of fewer elements says little of the pattern: another failing case is looked for; and one of more is too
@@ -82,6 +84,22 @@ def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = No
                     found = _compared(program, binding, task, case)
                     if found is not None:
                         yield found
+
+
+def mistake_key(number: int) -> str:
+    return f"mistake-{number}"
+
+
+def mistake_of(program: Program, task: Task, mistakes: Sequence[Mistake]) -> int | None:
+    """Which known wrong reference the sketch computes, by its numbers at the gate's cases; None for none of them."""
+    from kernellab.task import load_task
+
+    for number, mistake in enumerate(mistakes):
+        with suppress(KernellabError):
+            other = load_task(f"{task.text}\n{mistake.reference}", task.name)
+            if next(_failures(program, other), None) is None:
+                return number
+    return None
 
 
 def _bindings(program: Program, task: Task) -> Iterator[Binding]:

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +19,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from kernellab import errors
+from kernellab.content import module_command
 from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Ranking, Source, StageResult, Trust, Verdict
 from kernellab.target import Backend, Target
@@ -112,7 +112,12 @@ class Verifier:
         }  # fmt: skip
         with self._lock:
             found = self._ask(request, progress, "verdict", options.deadline, cancel)
-            return Verdict.model_validate(found["verdict"])
+        verdict = Verdict.model_validate(found["verdict"])
+        if target.backend is Backend.CPU:
+            from kernellab.dsls.machine import keep_judged
+
+            keep_judged(verdict.environment)
+        return verdict
 
     def rank(
         self, task: Task, source: Source, target: Target, *, options: RankOptions | None = None,
@@ -256,7 +261,7 @@ class Verifier:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "kernellab.verifier.judge.main", str(theirs.fileno()), self._root],
+                    module_command("kernellab.verifier.judge.main", str(theirs.fileno()), self._root),
                     env=clean_environment(
                         {
                             **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",

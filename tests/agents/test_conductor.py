@@ -195,9 +195,9 @@ def test_errors_at_the_end_of_a_dimension_that_its_tiles_divide_are_no_missing_m
         update={"evidence": Evidence(signature="edge-tile", sizes={"M": 8, "N": 1024}, first_wrong=[0, 512])}
     )
     suggestion = route(verdict).suggestion
-    assert "no mask is missing" in suggestion and "(N=1024)" in suggestion and "Mask the load" not in suggestion
+    assert "a loop that ends early" in suggestion and "(N=1024)" in suggestion and "Mask the load" not in suggestion
     nowhere = EDGE.model_copy(update={"evidence": Evidence(signature="edge-tile", sizes={}, first_wrong=[])})
-    assert "where no tile is cut" in route(nowhere).suggestion
+    assert "at the end of the output" in route(nowhere).suggestion
 
 
 def test_a_build_error_names_file_line_and_the_sketch_line_behind_it() -> None:
@@ -210,7 +210,7 @@ def test_a_line_changed_since_it_last_passed_is_named() -> None:
     passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
     past = Attempt(candidate=candidate("a\nmasked load\nc"), sketch=SKETCH, gate=RIGHT, verdict=passed)
     found = route(EDGE, candidate=candidate("a\nload\nc"), history=(past,))
-    assert found.suggestion.endswith("Since it last passed, kernel.cpp:2: load was changed.")
+    assert found.suggestion.endswith("Changed since it last passed: kernel.cpp:2: load.")
     assert "changed since it last passed: kernel.cpp:2: load" in found.evidence
 
 
@@ -223,7 +223,7 @@ def story(verdict: Verdict, rounds: int, same: bool = False) -> list[Route]:
     routes = []
     for number in range(rounds):
         code = candidate("code" if same else f"code {number}")
-        sketch = SKETCH if same else f"{SKETCH}# {number}\n"
+        sketch = SKETCH if same else SKETCH.replace("x * s", f"x * s + {number}")
         found = route(verdict, candidate=code, sketch=sketch, history=tuple(history))
         routes.append(found)
         history.append(Attempt(candidate=code, sketch=sketch, gate=RIGHT, verdict=verdict, route=found))

@@ -8,14 +8,22 @@ from collections.abc import Callable
 
 import pytest
 
-from kernellab.agents.model.reply.reading import AnswerError, fences, parse_done, parse_sketch
+from kernellab.agents.model.reply.reading import AnswerError, fences, parse_code, parse_done, parse_sketch
 
 UNITS = {
     "closed": "```\n```\n",
     "never closed": "".join("`" * (3 + i % 50) + "x\n" for i in range(50)),
     "empty lines": "```\n\n\n\n```\n",
     "no object": "{\n",
+    "edits": "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n",
+    "edits without end": "<<<<<<< SEARCH\n",
+    "lines without words": "\n",
+    "one long line": "a-",
 }
+
+
+def _code(text: str) -> object:
+    return parse_code(f"{text}\n```\nx\n```\n", "kernel.py", ("kernel.py",))
 
 
 def _seconds(parse: Callable[[str], object], text: str) -> float:
@@ -29,7 +37,7 @@ def _seconds(parse: Callable[[str], object], text: str) -> float:
     return best
 
 
-@pytest.mark.parametrize("parse", [parse_sketch, parse_done], ids=["sketch", "done"])
+@pytest.mark.parametrize("parse", [parse_sketch, parse_done, _code], ids=["sketch", "done", "code"])
 @pytest.mark.parametrize("name", UNITS)
 def test_a_reply_eight_times_as_long_takes_about_eight_times_as_long(parse: Callable[[str], object], name: str) -> None:
     """And not 64 times."""

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, DesignBrief
+from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
 from kernellab.agents.model import ModelDesigner, Options
 from kernellab.errors import DesignError, ModelError, ModelFault
+from kernellab.knowledge import Knowledge
+from kernellab.models.tokens import estimate
 from kernellab.records import Finish, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 from tests.agents.model_parts import AFFINE, BROKEN, CPU, SKETCH, WRONG, fenced, line
-from tests.models.fake_server import answer
+from tests.models.fake_server import Act, Connection, answer, status
 
 BRIEF = DesignBrief(task=AFFINE, target=CPU)
 
@@ -31,7 +33,7 @@ def test_a_right_sketch_is_taken_with_its_words_values_and_claims() -> None:
 @pytest.mark.parametrize(
     ("faulty", "told"),
     [
-        (fenced(BROKEN), "line 10: SK101 Unknown name 'x_missing'"),
+        (fenced(BROKEN), "SK101 Unknown name 'x_missing'"),
         (fenced(WRONG), "y is wrong at"),
         ("I would tile the rows over the cores.", "no sketch"),
         (fenced("def kernel(x):\n    return x", "python"), "no sketch"),
@@ -57,7 +59,7 @@ def test_the_repairs_end_and_the_best_sketch_is_handed_on_with_what_is_open() ->
 
 
 def test_replies_without_any_sketch_end_in_a_sentence() -> None:
-    with line(Role.DESIGNER, "No.") as to, pytest.raises(DesignError, match="None of the model's 3 replies"):
+    with line(Role.DESIGNER, "No.") as to, pytest.raises(DesignError, match="None of the model's 2 replies"):
         ModelDesigner(to.talk, options=Options(repairs=2)).design(BRIEF)
 
 
@@ -93,6 +95,17 @@ def test_the_same_sketch_again_for_a_route_back_is_sent_back() -> None:
     assert "same as before" in to.asked[1][-1]["content"]
 
 
+def test_another_value_of_a_tunable_is_another_design() -> None:
+    route = Route(to=RouteKind.DESIGNER, error_class="performance", reason="It is slow.")
+    brief = replace(BRIEF, previous=SKETCH, previous_constexpr={"BLOCK": 64}, route=route, history=(PASSED,))
+    values = '```json\n{"constexpr": {"BLOCK": 128}}\n```'
+    with line(Role.DESIGNER, f"{fenced(SKETCH)}{values}") as to:
+        reply = ModelDesigner(to.talk).design(brief)
+    assert isinstance(reply, DesignReply) and reply.constexpr == {"BLOCK": 128} and len(to.exchanges) == 1
+    with line(Role.DESIGNER, f"{fenced(SKETCH)}{values.replace('128', '64')}") as to:
+        assert isinstance(ModelDesigner(to.talk).design(brief), Route), "the same value is the same design"
+
+
 PASSED = Attempt(sketch=SKETCH, verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"))
 
 
@@ -122,6 +135,66 @@ def test_a_cut_reply_is_no_sketch_and_is_asked_for_once_more_in_short() -> None:
     assert reply.sketch.strip() == SKETCH.strip()
     assert [e.finish for e in to.exchanges] == [Finish.TRUNCATED, Finish.STOP]
     assert "shortest form" in to.asked[1][-1]["content"]
+
+
+def test_a_reply_that_copies_the_prompts_line_numbers_is_read() -> None:
+    copied = "\n".join(f"{n:>2} | {line}" for n, line in enumerate(SKETCH.splitlines(), 1))
+    for reply in (fenced(copied), f"Here it is.\n\n{copied}\n"):
+        with line(Role.DESIGNER, reply) as to:
+            found = ModelDesigner(to.talk).design(BRIEF)
+        assert isinstance(found, DesignReply) and found.sketch == SKETCH and len(to.exchanges) == 1
+
+
+EDIT = "EDIT: sketch\n<<<<<<< SEARCH\n{}\n=======\n{}\n>>>>>>> REPLACE\n"
+
+
+def test_a_sketch_is_changed_by_edits_of_the_one_that_was_shown() -> None:
+    store = "            store(x_tile * scale + {} -> y[m, n:n+BLOCK])"
+    fix = EDIT.format(store.format("2.0"), store.format("1.0"))
+    with line(Role.DESIGNER, fenced(WRONG), fix) as to:
+        found = ModelDesigner(to.talk).design(BRIEF)
+    assert isinstance(found, DesignReply) and found.sketch == SKETCH and len(to.exchanges) == 2
+    own = "    constexpr: scale = 2.0; BLOCK = 64 in {64, 128};"
+    wider = EDIT.format(f" 4 | {own}", own.replace("= 64 in", "= 128 in"))
+    with line(Role.DESIGNER, wider) as to:
+        found = ModelDesigner(to.talk).design(replace(BRIEF, previous=SKETCH))
+    assert isinstance(found, DesignReply) and "BLOCK = 128 in" in found.sketch
+
+
+def test_a_repair_holds_nothing_twice() -> None:
+    with line(Role.DESIGNER, fenced(BROKEN), fenced(SKETCH)) as to:
+        ModelDesigner(to.talk).design(BRIEF)
+    told = "\n".join(message["content"] for message in to.asked[1][1:])
+    assert told.count("sketch affine {") == 1, "the reply alone has it"
+    assert "line 10 (`store(x_missing * scale + 1.0 -> y[m, n:n+BLOCK])`)" in to.asked[1][-1]["content"]
+
+
+def test_a_refusal_in_words_is_asked_once_more_and_then_shown() -> None:
+    no = "I'm sorry, but I can't help with writing low-level code."
+    with line(Role.DESIGNER, no) as to, pytest.raises(DesignError, match="I can't help with writing low-level code"):
+        ModelDesigner(to.talk).design(BRIEF)
+    assert len(to.exchanges) == 2
+    with line(Role.DESIGNER, no, fenced(WRONG), no, fenced(SKETCH)) as to:
+        assert isinstance(ModelDesigner(to.talk).design(BRIEF), DesignReply), "two that do not follow each other"
+
+
+def test_a_prompt_that_is_too_long_is_assembled_again_smaller_by_its_ranks() -> None:
+    def most(tokens: int) -> Act:
+        def act(link: Connection) -> None:
+            size = sum(estimate(m["content"]) for m in link.body["messages"])
+            (status(400, "maximum context length is exceeded") if size > tokens else answer(fenced(SKETCH)))(link)
+
+        return act
+
+    knowledge = Knowledge.load(CPU)
+    with line(Role.DESIGNER, most(3_000)) as to:
+        assert isinstance(ModelDesigner(to.talk, knowledge).design(BRIEF), DesignReply)
+    first, last = to.asked[0][-1]["content"], to.asked[-1][-1]["content"]
+    assert len(to.asked) > 1 and "# The task: affine" in last and "# The task: affine" in first
+    assert any("fit the budget" in section.note for section in to.exchanges[-1].sections)
+    with line(Role.DESIGNER, most(100)) as to, pytest.raises(ModelError) as caught:
+        ModelDesigner(to.talk, knowledge).design(BRIEF)
+    assert caught.value.kind is ModelFault.CONTEXT and "prompt_tokens" in caught.value.remedy
 
 
 def test_a_reply_that_is_cut_again_or_filtered_ends_the_turn() -> None:

@@ -11,7 +11,7 @@ import pytest
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.facts import bound_lines
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
@@ -154,14 +154,27 @@ def test_a_sketch_that_was_not_run_is_not_said_to_have_been(knowledge: Knowledge
     assert words not in prompt(brief, knowledge).messages[0].content
 
 
-def test_a_bound_that_moved_is_said_to_have(knowledge: Knowledge) -> None:
+def test_a_time_by_rates_that_no_judge_measured_is_marked_as_rough() -> None:
     brief = briefs(CPU)["design"]
-    facts = next(line for line in bound_lines(brief) if line.startswith("The bound"))
-    assert "Verifier" not in facts
-    moved = next(line for line in bound_lines(replace(brief, bound_ms=0.75)) if line.startswith("The bound"))
-    assert moved.startswith(
-        "The bound is 0.75 ms on this machine (as the Verifier measured it; by the chip's facts alone"
-    )
+    for lines in (bound_lines(brief), cost_lines(brief, NORM_SKETCH, {})):
+        assert "roughly" in " ".join(lines)
+    judged = replace(brief, bound_ms=0.75, target=CPU.at_rates(1e10, 1e11, 5e10, "2026-01-02"))
+    for lines in (bound_lines(judged), cost_lines(judged, NORM_SKETCH, {})):
+        assert "rough" not in " ".join(lines)
+
+
+def test_no_sketch_is_said_to_need_less_than_the_task() -> None:
+    brief = replace(briefs(CPU)["design"], bound_ms=123.0)
+    assert "Its roofline time is 123 ms" in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
+
+
+def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where() -> None:
+    brief = briefs(CPU)["design"]
+    assert "times the arithmetic" not in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
+    wasteful = NORM_SKETCH.replace("row * row", "row * row + exp(row) - exp(row)")
+    assert wasteful != NORM_SKETCH
+    assert "times the arithmetic of the reference" in "\n".join(cost_lines(brief, wasteful, {}))
+    assert "exp in line" in "\n".join(cost_lines(brief, wasteful, {}))
 
 
 def test_the_same_brief_gives_the_same_prompt(knowledge: Knowledge) -> None:

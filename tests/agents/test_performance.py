@@ -132,7 +132,30 @@ def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(tas
     better = route(task, passed(2.0, ms=0.55, sol=0.1))
     assert better.to is RouteKind.DESIGNER
     assert "the sketch's own roofline is 0.5369 ms" in better.evidence
-    assert route(task, passed(2.0, ms=0.55, sol=0.1), improvers=frozenset({Role.CODER})).to is RouteKind.FINISH
+    coder = frozenset({Role.CODER})
+    asked = (sent("coder", 2.0),)
+    ended = route(task, passed(2.0, ms=0.55, sol=0.1), improvers=coder, history=asked)
+    assert ended.to is RouteKind.FINISH and "Left untried" not in ended.reason
+    assert route(task, passed(2.0, ms=0.55, sol=0.1), improvers=coder).to is RouteKind.CODER, "it was not asked yet"
+
+
+def sent(to: str, speed: float) -> Attempt:
+    route = Route(to=to, error_class="performance", reason="slow")
+    return Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(speed), route=route)
+
+
+def test_each_improver_is_asked_before_no_gain_ends_it_and_the_end_says_what_is_left(task: Any) -> None:
+    both = frozenset({Role.DESIGNER, Role.CODER})
+    stuck = (sent("designer", 2.0), sent("designer", 2.0))
+    assert route(task, passed(2.0, ms=1.0, sol=0.1), improvers=both, history=stuck).to is RouteKind.CODER
+    ended = route(task, passed(2.0), improvers=both, history=(*stuck, sent("coder", 2.0)))
+    assert ended.to is RouteKind.FINISH and "not faster than the best before" in ended.reason
+    assert "Left untried" not in ended.reason
+    late = route(task, passed(2.0), improvers=both, history=stuck, turns_left=0, request_tokens=4100.0)
+    assert late.to is RouteKind.FINISH
+    assert "Left untried: the coder was not asked for something faster (about 4,100 tokens a request)." in late.reason
+    near = route(task, passed(2.0), improvers=both, history=stuck, turns_left=0, headroom=0.9)
+    assert "Left untried" not in near.reason
 
 
 def test_the_work_goes_where_more_is_lost(task: Any) -> None:
@@ -144,13 +167,13 @@ def test_the_work_goes_where_more_is_lost(task: Any) -> None:
 
 def test_where_the_framework_is_faster_it_is_said(task: Any) -> None:
     found = route(task, passed(0.9), improve=False).reason
-    assert found.startswith("Right at T2. Eager is faster here") and "not recommended" in found
+    assert found.startswith("Right at T2. Eager is faster here: keep eager.")
     assert "Verified" not in found and "--allow-library" in found
     assert "framework" not in route(task, passed(1.1), improve=False).reason
 
 
 def test_rounds_without_a_gain_end_it(task: Any) -> None:
-    rounds = tuple(Attempt(sketch="s", verdict=passed(s)) for s in (2.0, 2.01))
+    rounds = tuple(sent(to, s) for to, s in (("designer", 2.0), ("coder", 2.01)))
     assert route(task, passed(2.02), history=rounds).to is RouteKind.FINISH
     assert route(task, passed(2.5), history=rounds).to is RouteKind.DESIGNER
 

@@ -44,3 +44,19 @@ def test_tabs_and_verdict_are_whole_at_every_width(browser: Any, fixture: str) -
             assert page.evaluate(CUT, ".kl-tab") == [], f"tabs at {width}"
             assert page.evaluate(CUT, ".kl-whisker-value") == [], f"speedups at {width}"
         page.close()
+
+
+@pytest.mark.parametrize("size", [(1400, 1000), (1400, 800), (800, 800)])
+@pytest.mark.parametrize("fixture", ["edge_tile", "designed"])
+def test_the_question_and_the_buttons_are_in_sight(browser: Any, fixture: str, size: tuple[int, int]) -> None:
+    """A person sees what is asked and every button of the session without scrolling."""
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        page.goto(look.address(base, fixture=fixture, panel="verdict", theme="light"))
+        page.wait_for_selector("body[data-ready]")
+        parts = page.locator(".kl-head, .kl-cards .kl-answers, .kl-foot")
+        assert parts.count() == (3 if fixture == "edge_tile" else 2)
+        for part in range(parts.count()):
+            box = parts.nth(part).bounding_box()
+            assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= size[1], (fixture, size, box)
+        page.close()

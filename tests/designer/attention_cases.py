@@ -114,3 +114,60 @@ ATTENTION: dict[str, str] = {
         "torch.randn(2, 21, 24), torch.randn(24, 24), torch.randn(24, 24), torch.randn(24, 24)",
     ),
 }
+
+_ONE = "torch.randn(2, 6, 1, 8), torch.randn(2, 2, 2100, 8), torch.randn(2, 2, 2100, 8)"
+_ROW = "torch.randn(3, 8), torch.randn(3, 2100, 8), torch.randn(3, 2100, 5)"
+
+#: one query, or a few, for each head's keys: name -> task text
+DECODE: dict[str, str] = {
+    "grouped_heads": attention_task("q, k, v", f"{_SDPA}, enable_gqa=True)", _ONE),
+    "own_keys": attention_task("q, k, v", f"{_SDPA})", _qkv("1", "2100", columns="5")),
+    "one_key_head": attention_task(
+        "q, k, v",
+        f"{_SDPA}, enable_gqa=True)",
+        "torch.randn(2, 6, 1, 8), torch.randn(2, 1, 2100, 8), torch.randn(2, 1, 2100, 12)",
+    ),
+    "heads_after_positions": attention_task(
+        "q, k, v",
+        "k, v = k.transpose(1, 2), v.transpose(1, 2); F.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
+        "torch.randn(2, 6, 1, 8), torch.randn(2, 2100, 2, 8), torch.randn(2, 2100, 2, 8)",
+    ),
+    "repeated_heads": attention_task("q, k, v", f"k, v = (t.repeat_interleave(3, 1) for t in (k, v)); {_SDPA})", _ONE),
+    "expanded_heads": attention_task(
+        "q, k, v",
+        f"k, v = (t[:, :, None].expand(2, 2, 3, 2100, 8).reshape(2, 6, 2100, 8) for t in (k, v)); {_SDPA})",
+        _ONE,
+    ),
+    "by_hand": attention_task("q, k, v", "s = q @ k.mT * 0.3; torch.softmax(s, -1) @ v", _qkv("1", "2100")),
+    "by_hand_vector": attention_task(
+        "q, k, v",
+        "s = torch.einsum('bd,bsd->bs', q, k); torch.einsum('bs,bse->be', torch.softmax(s * 0.3, -1), v)",
+        _ROW,
+    ),
+    "by_hand_grouped": attention_task(
+        "q, k, v",
+        "q = q.view(2, 2, 3, 8); s = torch.einsum('bkgd,bksd->bkgs', q, k) * 0.3; torch.einsum('bkgs,bksd->bkgd', s.softmax(-1), v).reshape(2, 6, 1, 8)",
+        _ONE,
+    ),
+    "lengths": attention_task(
+        "q, k, v, n",
+        f"m = (torch.arange(2100) < n[:, None])[:, None, None]; {_SDPA}, attn_mask=m, enable_gqa=True)",
+        f"{_ONE}, torch.tensor([37, 0])",
+    ),
+    "added_mask": attention_task(
+        "q, k, v, m", f"{_SDPA}, attn_mask=m, enable_gqa=True)", f"{_ONE}, torch.randn(2, 1, 1, 2100)"
+    ),
+    "few_queries_causal": attention_task(
+        "q, k, v",
+        "s = q @ k.mT * 0.3; i = torch.arange(4)[:, None] + 2096; s = s.masked_fill(torch.arange(2100) > i, float('-inf')); s.softmax(-1) @ v",
+        _qkv("4", "2100"),
+    ),
+    "any_length": attention_task(
+        "q, k, v",
+        f"{_SDPA}, enable_gqa=True)",
+        "torch.randn(B, 6, 1, 8), torch.randn(B, 2, S, 8), torch.randn(B, 2, S, 8)",
+        B=2,
+        S=2100,
+    ),
+    "narrow": attention_task("q, k, v", f"{_SDPA})", _qkv("1", "2100", dtype="bfloat16")),
+}

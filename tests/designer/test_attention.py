@@ -12,7 +12,7 @@ from kernellab.sketch.gate import gate
 from kernellab.sketch.syntax.printer import format
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
-from tests.designer.attention_cases import ATTENTION, attention_task
+from tests.designer.attention_cases import ATTENTION, DECODE, attention_task
 from tests.designer.test_designer import CPU, GPU, errors
 
 #: so fast a memory that storing the parts of f32 always pays
@@ -82,3 +82,28 @@ def test_scores_that_sum_two_products_are_stored(target: Target) -> None:
         assert errors(reply.sketch) == [], reply.sketch
         result = gate(load_program(reply.sketch), load_task(text, "two_parts"), seconds=0.2)
         assert result.state is GateState.RIGHT, f"{result.reason}\n{reply.sketch}"
+
+
+#: cores enough to cut the keys of a few heads into pieces
+MANY, ONE = (
+    Target("triton", Backend.CUDA, Chip("test", "gpu", n, bandwidth=1e12, peak_flops={"f32": 1e12, "bf16": 1e14}))
+    for n in (64, 1)
+)
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_few_queries_share_out_their_keys(name: str) -> None:
+    """Programs make rows of pieces of the keys, and one more launch joins them."""
+    text = fused(DECODE[name], name, MANY)
+    assert errors(text) == [], text
+    assert text.count("\nsketch ") == 1 and "log_sum" in text, text
+    result = gate(load_program(text), load_task(DECODE[name], name), seconds=0.5)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+@pytest.mark.parametrize("name", ["grouped_heads", "own_keys", "lengths"])
+def test_heads_enough_for_the_chip_keep_their_keys_together(name: str) -> None:
+    text = fused(DECODE[name], name, ONE)
+    assert "sketch " in text and "\nsketch " not in text, text
+    result = gate(load_program(text), load_task(DECODE[name], name), seconds=0.5)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"

@@ -15,6 +15,7 @@ from kernellab.records import GateState, Route, RouteKind
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
 from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.pins import set_pin
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from tests.designer.designer_cases import CASES
@@ -114,6 +115,16 @@ def test_require_lines_of_a_person_are_kept() -> None:
     first = RulesDesigner().design(DesignBrief(task, GPU)).sketch
     demanding = first.replace("    @llm_hint", "    require: BLOCK >= 64;\n\n    @llm_hint", 1)
     assert "require: BLOCK >= 64;" in RulesDesigner().design(DesignBrief(task, GPU, previous=demanding)).sketch
+
+
+def test_pins_that_no_schedule_keeps_are_named_by_the_line_of_the_sketch() -> None:
+    task = load_task(CASES["chain"], "chain")
+    mine = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    line = next(number for number, text in enumerate(mine.split("\n"), 1) if "store(" in text)
+    other = set_pin(mine.replace("store(", "store(2 * ", 1), line)
+    with pytest.raises(DesignError, match=rf"pinned line {line} \(store\(2 \* ") as refused:
+        RulesDesigner().design(DesignBrief(task, GPU, previous=other))
+    assert "Unpin it in the Sketch panel" in str(refused.value.remedy)
 
 
 def test_an_operator_alone_without_a_rule_is_named_with_its_line() -> None:

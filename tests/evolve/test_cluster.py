@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from kernellab.evolve.cluster import DEVICE, DaskWorkers
 from kernellab.evolve.jobs import Job, Prepared
 from kernellab.evolve.records import Evaluation, Status, Step
 from kernellab.evolve.run import Run, open_run
-from tests.evolve.runs import evaluated, modelled
+from tests.evolve.runs import TASK, evaluated, modelled
 
 pytest.importorskip("distributed")
 
@@ -47,6 +48,36 @@ def _kill_one(run: Run) -> None:
     workers = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
     assert workers
     os.kill(workers[-1].pid, signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_before_it_has_started_ends_nothing() -> None:
+    """The processes that start the workers are ended one after another, as soon as there are any."""
+    import psutil
+
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while not killed and time.monotonic() < deadline:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if "spawn_main" in " ".join(process.cmdline()):
+                        process.send_signal(signal.SIGKILL)
+                        killed.append(process.pid)
+                        return
+            time.sleep(0.01)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    workers = DaskWorkers("local:2")
+    try:
+        killing.join()
+        assert killed and workers.judges == 2
+        job = Job(number=3, key="3", text=TASK, name="soft", dsl="cpp", chip=None, sketch="sketch s {}", measured=False)
+        ended = workers.evaluate(job).result(120)
+        assert ended.number == 3 and not ended.passed, "its sketch does nothing, and a worker has said so"
+    finally:
+        workers.close()
 
 
 @pytest.fixture

@@ -185,6 +185,30 @@ def test_a_gain_is_credited_for_what_it_cost_tokens_included() -> None:
     assert by_model[0] > 80 and 0 < by_model[1] < 20, by_model
 
 
+@pytest.mark.parametrize(
+    ("place", "move"),
+    [
+        (Place(bound="memory", launches=2, programs=4096), "rules:join"),
+        (Place(bound="compute", launches=1, programs=4096), "rules:factor"),
+        (Place(bound="memory", launches=1, programs=1), "rules:split_k"),
+        (Place(bound="memory", launches=1, programs=4096), "rules:online"),
+    ],
+)
+def test_the_analyst_names_moves_for_what_limits_the_best(place: Place, move: str) -> None:
+    found = state([1.0], places=[place])
+    assert plan(found).prefer[0] == move
+    found.take(found.seq + 1, RoundEnded(round=0, plan=plan(found)))
+    order = bandit.order(found, ["rules:tunables", "rules:tile", "rules:cut", move])
+    assert order[0] == move, "what the evidence names is tried before numbers are"
+
+
+def test_a_time_that_traffic_and_arithmetic_do_not_explain_is_the_instructions() -> None:
+    found = state([1.0], places=[Place(bound="memory", launches=1, programs=4096)])
+    found.evaluations[0] = found.evaluations[0].model_copy(update={"modelled_ms": 0.01})
+    text = plan(found).text
+    assert "takes 100 times what its traffic and arithmetic would" in text and "rules:factor" in text
+
+
 def test_the_analyst_finds_what_makes_candidates_fast_and_says_nothing_of_noise() -> None:
     draw = random.Random(3)
     pipeline = "launch 0 depth 1 pipeline"
@@ -366,6 +390,19 @@ def test_where_there_are_two_judges_they_verify_at_once_and_no_candidate_twice()
     for event in Promotion(found, lambda n: n, judged).events(lambda: True):  # type: ignore[arg-type, return-value]
         found.take(found.seq + 1, event)
     assert (list(found.verdicts), judged.most, found.best()) == ([0, 2, 1], 2, 1)
+
+
+def test_candidates_are_made_while_a_verdict_is_waited_for() -> None:
+    found = state([2.0, 3.0], Knobs(islands=1))
+    judged, calls = Judged({0: verdict(2.0), 1: verdict(3.0)}), list[int]()
+    judged.rank = lambda number: _done(Ranked(score(3.0)))  # type: ignore[attr-defined]
+
+    def meanwhile() -> None:
+        calls.append(sum(not one.done() for one in judged.under))
+
+    for event in Promotion(found, lambda n: n, judged, meanwhile).events(lambda: True):  # type: ignore[arg-type, return-value]
+        found.take(found.seq + 1, event)
+    assert set(found.verdicts) == {0, 1} and max(calls) > 0
 
 
 def test_a_verdict_outweighs_the_quick_looks_and_a_lead_inside_its_noise_is_none() -> None:

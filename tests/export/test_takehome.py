@@ -20,7 +20,7 @@ from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, FixedSizes,
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TaskError
 from kernellab.export import VerifiedKernel, module_text, package
-from kernellab.export.capsule import again, read_capsule, write_capsule
+from kernellab.export.capsule import again, capsule_of, read_capsule, write_capsule
 from kernellab.export.layouts import write_kernels, write_solution
 from kernellab.export.reference import reference_text
 from kernellab.export.runtime.guards import ShapeClass
@@ -242,9 +242,18 @@ def test_a_wheel_a_repository_and_a_solution_are_taken_by_others(cpp: VerifiedKe
     assert ran(ELSEWHERE, tmp_path / "wheel", repository, solution, definition, folder=tmp_path) == "same"
 
 
+def test_a_capsules_task_runs_on_consent_alone(cpp: VerifiedKernel, tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    capsule = capsule_of(cpp)
+    theirs = capsule.model_copy(update={"task": f"open({str(planted)!r}, 'w').close()\n{capsule.task}"})
+    with pytest.raises(KernellabError, match=r"would run with your own rights.*--trust-task"):
+        again(theirs, VerifyOptions(level=Trust.T1))
+    assert not planted.exists()
+
+
 def test_a_capsule_is_verified_again_and_a_changed_one_refused(cpp: VerifiedKernel, tmp_path: Path) -> None:
     path = write_capsule(cpp, tmp_path / "clamped.capsule.json")
-    found = again(read_capsule(path), VerifyOptions(level=Trust.T1))
+    found = again(read_capsule(path), VerifyOptions(level=Trust.T1), trusted=True)
     assert found.passed, found.verdict.reason
     assert any(line.startswith("labels: contiguous-only") for line in found.differences)
     path.write_text(path.read_text().replace("max=LIMIT", "min=LIMIT"))

@@ -23,7 +23,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-_NAMES = ("HGMMA", "UTMALDG", "UTMASTG", "HMMA", "LDL", "STL", "USETMAXREG")
+_NAMES = ("HGMMA", "QGMMA", "UTMALDG", "UTMASTG", "HMMA", "LDL", "STL", "USETMAXREG")
 
 
 def facts(kernel: Any) -> dict[str, int]:

@@ -44,6 +44,16 @@ def reference(q, k, v):
 def inputs():
     return torch.randn(2, 8, 1000, 128, {_BF16}), *(torch.randn(2, 4, 1000, 128, {_BF16}) for _ in range(2))
 """
+FLOAT8 = """
+import torch
+
+def reference(a, b, r, s):
+    return ((a.float() * r) @ (b.float() * s).t()).to(torch.bfloat16)
+
+def inputs():
+    made = lambda dtype: torch.randn(2048, 2048).to(dtype)
+    return made(torch.float8_e4m3fn), made(torch.float8_e5m2), torch.rand(2048, 1), torch.rand(2048, 1)
+"""
 WINDOW = f"""
 import torch
 
@@ -57,6 +67,8 @@ def inputs():
     return tuple(torch.randn(4, 2048, 64, {_BF16}) for _ in range(3))
 """
 
+SASS_CASES = {"product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8}
+
 
 def first_sketch(text: str, target: Target = HOPPER) -> str:
     return RulesDesigner().designs(DesignBrief(load_task(text, "case"), target))[0].sketch
@@ -67,7 +79,7 @@ def lowered(sketch: str, text: str, target: Target = HOPPER) -> str:
     return lower(program, bind(program, load_task(text, "case"), {}, target), target).files["kernel.py"]
 
 
-@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW])
+@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW, FLOAT8])
 def test_first_designs_for_hopper_are_asynchronous_and_say_so(text: str) -> None:
     source = lowered(first_sketch(text), text)
     assert "case: Gluon" in source
@@ -131,13 +143,13 @@ def sass(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[s
     if known():
         pytest.skip(known())
     folder = tmp_path_factory.mktemp("sass")
-    for name, text in (("product", PRODUCT), ("attention", ATTENTION), ("window", WINDOW)):
+    for name, text in SASS_CASES.items():
         (folder / f"{name}.py").write_text(lowered(first_sketch(text), text))
         space: dict[str, object] = {}
         exec(text, space)
         torch.save(list(space["inputs"]()), folder / f"{name}.pt")  # type: ignore[operator]
     script = Path(__file__).parent / "sass_for_hopper.py"
-    files = [str(folder / f"{name}.py") for name in ("product", "attention", "window")]
+    files = [str(folder / f"{name}.py") for name in SASS_CASES]
     env = {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache")}
     env.pop("TRITON_INTERPRET", None)
     done = subprocess.run([sys.executable, str(script), *files], capture_output=True, text=True, env=env, timeout=900)
@@ -146,12 +158,12 @@ def sass(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[s
     return {Path(path).stem: kernels for path, kernels in json.loads(line).items()}
 
 
-@pytest.mark.parametrize("name", ["product", "attention", "window"])
+@pytest.mark.parametrize("name", SASS_CASES)
 def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills_nothing(
     sass: dict[str, dict[str, dict[str, int]]], name: str
 ) -> None:
     facts = sass[name]["case_asynchronous"]
-    assert facts["HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
+    assert facts["QGMMA" if name == "float8" else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
     assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
     assert facts["registers"] <= 168 and facts["shared"] <= 232448
-    assert bool(facts["UTMASTG"]) == (name == "product")
+    assert bool(facts["UTMASTG"]) == (name in ("product", "float8"))

@@ -49,6 +49,40 @@ def served(request: pytest.FixtureRequest) -> Iterator[Any]:
         server.__exit__()
 
 
+def test_settings_of_an_endpoint_reach_it(served: Any) -> None:
+    server, model = served(
+        answer("hello"), top_p=0.9, reasoning_effort="low", extra_body={"top_k": 20}, headers={"X-Team": "kernels"},
+        organisation="org-1",
+    )  # fmt: skip
+    model.ask(ASK)
+    (asked,) = server.requests
+    assert (asked.body["top_p"], asked.body["reasoning_effort"], asked.body["top_k"]) == (0.9, "low", 20)
+    assert (asked.headers["x-team"], asked.headers["openai-organization"]) == ("kernels", "org-1")
+
+
+def test_a_refused_system_role_is_folded_into_the_first_message_from_then_on(served: Any) -> None:
+    refused = status(400, "System role not supported")
+    server, model = served(refusing(lambda body: body["messages"][0]["role"] == "system", refused, answer("hello")))
+    for _ in range(2):
+        assert model.ask(ASK).text == "hello"
+    roles = [[message["role"] for message in request.body["messages"]] for request in server.requests]
+    assert roles == [["system", "user"], ["user"], ["user"]]
+    assert server.requests[1].body["messages"][0]["content"] == "You are brief.\n\nSay hello."
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"headers": {"Authorization": "Bearer x"}}, "name the key's variable in key_env"),
+        ({"headers": {"X-Api-Key": "x"}}, "name the key's variable in key_env"),
+        ({"extra_body": {"messages": []}}, "may not replace messages"),
+    ],
+)
+def test_a_header_holds_no_key_and_a_body_replaces_nothing_of_ours(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        ModelSettings.load(base_url="http://localhost:1/v1", **given)
+
+
 def test_messages_are_sent_as_they_are_so_that_prefixes_are_cached(served: Any) -> None:
     server, model = served(answer("hello"))
     model.ask(ASK)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from kernellab.models import Budget, ChatReply, ModelError, ModelFault, ModelSettings, Talk, open_model
-from kernellab.records import Exchange, Finish, Role, Section
+from kernellab.records import ChatMessage, Exchange, Finish, Role, Section
 from tests.models.fake_server import Act, FakeServer, answer, silent, status
 from tests.models.fault_cases import HELLO, QUICK, SCHEMA
 
@@ -99,9 +99,24 @@ def test_a_failed_request_counts_what_it_cost() -> None:
 
 def test_a_budget_in_dollars_needs_a_price() -> None:
     line = Line(answer("hello"), budget=Budget(usd=1))
-    line.ask()
-    with pytest.raises(ModelError, match="price of the model in use is not known"):
+    with pytest.raises(ModelError, match=r"price of .* is not known"):
         line.ask()
+    assert not line.server.requests, "no request is paid before that is said"
+
+
+def test_a_server_that_counts_far_fewer_tokens_than_were_sent_is_warned_of() -> None:
+    long = (ChatMessage(role="user", content="word " * 6_000),)
+    counted = {"prompt_tokens": 2_048, "completion_tokens": 5, "total_tokens": 2_053}
+    line = Line(answer("hello", usage=counted))
+    line.talk.ask("design", long)
+    assert "counted 2,048 tokens" in line.records[0].warning and "num_ctx" in line.records[0].warning
+    whole = Line(answer("hello", usage={**counted, "prompt_tokens": 6_100}))
+    whole.talk.ask("design", long)
+    short = Line(answer("hello"))
+    short.ask()
+    unknown = Line(answer("hello", usage=None))
+    unknown.talk.ask("design", long)
+    assert not any(one.records[0].warning for one in (whole, short, unknown))
 
 
 def test_budgets_stop_a_repair_too() -> None:

@@ -263,3 +263,17 @@ def test_ctrl_c_while_a_terminal_awaits_a_session_is_two_lines(shell: Interactiv
         signal.signal(signal.SIGINT, before)
         loop.close()
         session.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("print", "is a name of Python's"), ("lst", "holds a list of yours"), ("for", "cannot name a variable")],
+)
+def test_a_magic_never_replaces_what_a_person_or_python_has_under_its_name(
+    shell: InteractiveShell, name: str, sentence: str
+) -> None:
+    shell.user_ns["lst"] = kept = [1, 2]
+    with pytest.raises(UsageError, match=sentence):
+        shell.run_cell_magic("kernel_design", name, TASK)
+    assert shell.user_ns["lst"] is kept
+    assert "print" not in shell.user_ns

@@ -9,6 +9,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kernellab.notebook.saved.receipt import summary, turns_text
 from kernellab.notebook.saved.snapshot import receipt, snapshot
 from kernellab.notebook.views.artefacts import flags_of
@@ -48,6 +50,7 @@ from kernellab.session.record.records import (
     HeadMoved,
     Question,
     QuestionKind,
+    RoleSet,
     SessionStatus,
     StatusChanged,
     Turn,
@@ -423,3 +426,25 @@ def test_an_assembly_is_built_with_no_flag_that_could_start_a_program() -> None:
     kernel = Source(dsl="cpp", files={"kernel.py": f"FLAGS = {[*given, *started]!r}\n", "kernel.cpp": ""})
     assert [flag for flag in flags_of(kernel) if flag in given] == given
     assert not set(flags_of(kernel)) & set(started)
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ((), "Next: Designer (rules), no tokens"),
+        ((DESIGN,), "Next: Coder (rules), no tokens"),
+        ((DESIGN, CODE), "Next: Verifier, no tokens"),
+        ((DESIGN, CODE, PASS, EDIT), "Next: Verifier, about 1 s, no tokens"),
+        (ALL, "Next: Coder (rules), about 1 s, no tokens"),
+    ],
+)
+def test_the_header_names_the_next_role_its_player_and_its_cost(events: tuple[list[Event], ...], text: str) -> None:
+    upcoming = drawn(state(*events, [StatusChanged(status=SessionStatus.PAUSED)] if events != ALL else []))["next"]
+    assert upcoming is not None and upcoming["text"] == text
+
+
+def test_a_person_is_named_as_the_next_player_and_nothing_follows_a_running_turn() -> None:
+    mine: list[Event] = [RoleSet(role=Role.CODER, spec="human"), StatusChanged(status=SessionStatus.PAUSED)]
+    assert drawn(state(DESIGN, mine))["next"]["text"] == "Next: you (coder)"
+    assert drawn(state(DESIGN, [StatusChanged(status=SessionStatus.RUNNING)]))["next"] is None
+    assert drawn(state(DESIGN, CODE, PASS, [StatusChanged(status=SessionStatus.FINISHED)]))["next"] is None

@@ -203,3 +203,73 @@ def reference(logits, mass: float = 0.8):
         "torch.randn(B, V)",
     ),
 }
+
+#: values that one launch would make many times for each element
+AGAIN = {
+    "weights_of_four_bits_by_a_table": task(
+        "T 1 64 20",
+        """
+def reference(x, packed, scale, levels):
+    n = packed.shape[0]
+    at = torch.stack((packed & 15, packed >> 4), -1).flatten(1)
+    return x @ (levels[at.long()].view(n, -1, 32) * scale[..., None]).view(n, -1).T
+""",
+        "torch.randn(T, 128), torch.randint(0, 256, (48, 64), dtype=torch.uint8), torch.rand(48, 4),"
+        " torch.linspace(-1, 1, 16)",
+    ),
+    "products_of_scaled_blocks": task(
+        "T 1 96 24",
+        """
+def reference(x, w, scale):
+    blocks = x.view(x.shape[0], -1, 32)
+    top = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-6) / 127
+    near = (blocks / top).round() * top
+    return near.view(x.shape) @ (w.view(2, 32, 4, 32) * scale[:, None, :, None]).view(64, 128).T
+""",
+        "torch.randn(T, 128), torch.randn(64, 128), torch.rand(2, 4)",
+    ),
+    "heat_in_three_dimensions": task(
+        "X 4 30 9, Y 4 30 8",
+        """
+def reference(u, steps: int = 3):
+    for _ in range(steps):
+        inner = u[1:-1, 1:-1, 1:-1]
+        apart = sum(u[1 + a : -1 + a or None, 1 + b : -1 + b or None, 1 + c : -1 + c or None]
+                    for a, b, c in ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)))
+        after = u.clone()
+        after[1:-1, 1:-1, 1:-1] = inner + 0.1 * (apart - 6 * inner)
+        u = after
+    return u
+""",
+        "torch.rand(X, Y, 7)",
+    ),
+    "waves_around_a_torus": task(
+        "X 1 60 17, Y 1 60 12",
+        """
+def reference(u, force):
+    for _ in range(4):
+        around = sum(torch.roll(u, shift, axis) for axis in (0, 1) for shift in (1, -1))
+        u = u + 0.2 * (around - 4 * u) + force
+    return u
+""",
+        "torch.rand(X, Y), torch.rand(X, Y)",
+    ),
+    "places_in_long_sorted_rows": task(
+        "N 1 300 70, M 0 900 333",
+        """
+def reference(x, edges, rows):
+    return (torch.bucketize(x, edges), torch.searchsorted(edges, x, right=True),
+            torch.searchsorted(rows, x[None].expand(2, -1).contiguous()))
+""",
+        "torch.randn(N).round(decimals=1), torch.randn(M).round(decimals=1).sort().values,"
+        " torch.randn(2, M).sort().values",
+    ),
+    "floored_quotients_of_floats": task(
+        "N 1 300 70",
+        """
+def reference(x, y):
+    return x // y, x % y, torch.fmod(x.double(), y.double()), (x * 1e9) // y
+""",
+        "torch.randn(N) * 50, torch.randn(N).round(decimals=1)",
+    ),
+}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernellab.agents.briefs import DesignBrief
@@ -11,9 +13,9 @@ from kernellab.errors import CaptureError, DesignError
 from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
-from tests.practice.cases import GATHERS, ORDERS, PADS, PLACES, SCALARS, SIZES, task
+from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PLACES, SCALARS, SIZES, task
 
-KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS}
+KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -53,3 +55,34 @@ def test_a_choice_between_one_value_is_that_value() -> None:
         "N 1 90 9", "def reference(x):\n    y = x * 2\n    return torch.where(x > 0, y, x * 2)", "torch.randn(N)"
     )
     assert "where" not in RulesDesigner().design(DesignBrief(load_task(text, "chosen"), CPU)).sketch
+
+
+def _designed(name: str) -> str:
+    return RulesDesigner().design(DesignBrief(load_task(AGAIN[name], name), CPU)).sketch
+
+
+def test_unpacked_weights_are_stored_before_the_product_that_reads_them_for_each_token() -> None:
+    *before, product = _designed("weights_of_four_bits_by_a_table").split("sketch ")
+    assert "gather(" in "".join(before) and "gather(" not in product and "gemm(" in product
+
+
+def test_rounded_activations_are_stored_before_a_product_of_matrices() -> None:
+    *before, product = _designed("products_of_scaled_blocks").split("sketch ")
+    assert "round(" in "".join(before) and "round(" not in product and "gemm(" in product
+
+
+@pytest.mark.parametrize(("name", "steps"), [("heat_in_three_dimensions", 3), ("waves_around_a_torus", 4)])
+def test_each_step_of_a_stencil_is_a_launch(name: str, steps: int) -> None:
+    launches = _designed(name).split("sketch ")[1:]
+    assert steps <= len(launches) <= 2 * steps
+    assert max(len(text.splitlines()) for text in launches) < 60
+
+
+def test_a_roll_needs_no_remainder_for_each_element() -> None:
+    sketch = _designed("waves_around_a_torus")
+    assert "% X" in sketch and not re.search(r"% [XY]\) % [XY]", sketch)
+
+
+def test_a_long_sorted_row_is_halved_and_not_summed() -> None:
+    sketch = _designed("places_in_long_sorted_rows")
+    assert "reduce_sum" not in sketch and "gather(edges" in sketch

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernellab.records import Author, Role, Stage, Timing, Verdict
+from kernellab.records import Author, Environment, Role, Stage, Timing, Verdict
 from kernellab.session.record.bounds import Bounds
 from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
 from kernellab.session.record.state import fold
+from kernellab.target import Backend, Chip, Target
 
 
 def verdict(bound: float | None, ms: float = 4.0) -> Verdict:
@@ -62,3 +63,24 @@ def test_every_verdict_of_a_session_tells_the_same_bound() -> None:
         told.append(state.bound_ms)
     # the third kernel is faster than the first bound allows
     assert told == [2.0, 2.0, 1.5]
+
+
+def test_the_rates_that_are_told_are_those_of_the_bound_that_is_told() -> None:
+    events: list[Event] = [Created(name="s", text="", key="k")]
+    target = Target("cpp", Backend.CPU, Chip("this chip", "cpu", 2, bandwidth=1e9, peak_flops={"f32": 1e9}))
+    for number, (bound, ms, rate) in enumerate(((2.0, 4.0, 1e10), (1.6, 3.0, 2e10), (1.5, 1.7, 3e10)), 1):
+        where = Environment(chip="this chip", bandwidth=rate, flops=10 * rate, doubles=5 * rate, rated="2026-01-02")
+        turn = Turn(
+            id=f"t{number}", number=number, parent=None, role=Role.VERIFIER, author=Author.RULES, state=TurnState.DONE,
+            verdict=verdict(bound, ms).model_copy(update={"environment": where}),
+        )  # fmt: skip
+        events.append(TurnEnded(turn=turn))
+        state = fold("s-1", events)
+        assert state is not None
+        chip = state.at_rates(target).chip
+        # the third kernel is faster than the first bound allows, so that the lowest one's rates count
+        assert chip.bandwidth == (3e10 if number == 3 else 1e10)
+        assert chip.peak_flops == {"f32": 10 * chip.bandwidth, "f64": 5 * chip.bandwidth} and chip.judged
+        assert {t.verdict.environment.bandwidth for t in state.turns.values() if t.verdict} == {chip.bandwidth}
+    other = Target("cpp", Backend.CPU, Chip("another chip", "cpu", 2))
+    assert state is not None and state.at_rates(other) == other

@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from session_parts import TASK, OneSketch
 
 from kernellab.conditions import Mark
+from kernellab.errors import SessionError
 from kernellab.records import Comparison, Role, Timing
 from kernellab.session import Session, SessionStatus, design
 from kernellab.session.engine.driver import Driver
@@ -55,7 +57,10 @@ def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path
     assert [c.baseline for c in explicit.comparisons] == ["eager"]
     eager = session.verdict.against("eager")
     assert eager is not None and session.verdict.against("compile") is not None
-    assert eager.baseline_time.samples > explicit.comparisons[0].baseline_time.samples
+    assert eager == first.against("eager")  # the first figure stays
+    (again,) = session.verdict.timed_again
+    assert again.baseline == "eager"
+    assert again.baseline_time.samples > explicit.comparisons[0].baseline_time.samples
 
 
 def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_path: Path) -> None:
@@ -76,3 +81,22 @@ def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_pat
     assert verdict.stages == judged.verdict.stages
     assert verdict.environment == judged.verdict.environment
     assert after.head == state.head
+
+
+def test_chosen_kernels_are_timed_in_one_run(tmp_path: Path) -> None:
+    roles: Any = {"designer": OneSketch(), "coder": "rules"}
+    session = design(TASK, dsl="cpp", roles=roles, name="again", workspace=tmp_path, options=QUICK).wait(120)
+    first = next(t for t in session.turns if t.role is Role.CODER)
+    with pytest.raises(SessionError, match="Choose 2 to 8 different ones"):
+        session.time_again(first, timeout=60)
+    assert first.candidate is not None
+    session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
+    session.wait(120)
+    second = [t for t in session.turns if t.role is Role.CODER][-1]
+    verdict = session.time_again(first, second, timeout=180)
+    assert verdict is not None and verdict.passed
+    assert [c.baseline for c in verdict.comparisons] == ["eager", f"turn {second.number}"]
+    compared = session.compare_candidates(first, second)
+    assert compared["baseline"] == "each other"
+    assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
+    assert Driver.read(session._journal, session.id).paired[0].turns == (first.id, second.id)

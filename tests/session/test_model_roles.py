@@ -462,6 +462,42 @@ def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
     assert not content.briefs[0].improve
 
 
+def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_end(speak: Any) -> None:
+    nothing = answer('{"done": "I know nothing faster."}')
+    session, server = speak(RIGHT, nothing, nothing, roles={"coder": "model", "conductor": Once()})
+    assert session.wait(240).status is SessionStatus.FINISHED
+    assert len(server.requests) == 3
+    assert "You are the Coder" in server.requests[2].body["messages"][0]["content"]
+    sent = next(turn for turn in session.turns if turn.route and turn.role is Role.DESIGNER)
+    assert sent.route is not None and sent.route.to is RouteKind.CODER
+    assert "I know nothing faster." in sent.route.reason and "The coder was not asked yet." in sent.route.reason
+
+
+def test_the_turn_says_which_player_of_a_list_gave_its_answer(speak: Any) -> None:
+    session, _ = speak(RIGHT, roles={"designer": "rules>model"})
+    session.wait(240)
+    assert session.state.turn(1).author is Author.RULES
+    session, _ = speak(status(500, {"error": {"message": "down"}}), roles={"designer": "model>rules"})
+    session.wait(240)
+    assert session.state.turn(1).author is Author.RULES and session.state.turn(1).passed_over == ("model",)
+
+
+def test_a_reference_that_cannot_be_captured_goes_on_to_the_model(speak: Any, tmp_path: Path) -> None:
+    server = FakeServer(RIGHT)
+    with server:
+        (tmp_path / "kernellab.toml").write_text(ENDPOINT.format(url=server.url))
+        hidden = TASK.replace("return x * 2.0 + 1.0", "return torch.tensor((x.numpy() * 2.0 + 1.0))")
+        assert hidden != TASK
+        session = design(
+            hidden, dsl="cpp", roles={"designer": "rules>model"}, name="twice", workspace=tmp_path,
+            options={"level": "T1"},
+        )  # fmt: skip
+        session.wait(240)
+        first = session.state.turn(1)
+    assert server.requests, "the model was asked"
+    assert first.author is Author.MODEL and first.passed_over == ("rules",)
+
+
 # -- pins --------------------------------------------------------------------------------------------------------------
 
 

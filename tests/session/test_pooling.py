@@ -1,12 +1,14 @@
-"""A kernel that is timed again has one figure, of all its measurements."""
+"""Repeated measurements of a kernel are pooled; the first figure of its verdict stays."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernellab.records import NO_BOUND, Comparison, Stage, Timing, Verdict
+from kernellab.notebook.views.candidates import rows_of
+from kernellab.records import NO_BOUND, Comparison, Source, Stage, Timing, Verdict
+from kernellab.session.compare import compare_candidates
 from kernellab.session.record.pooling import pooled
-from kernellab.session.record.records import Created, Event, Turn, TurnEnded
+from kernellab.session.record.records import Compared, Created, Event, Paired, Turn, TurnEnded
 from kernellab.session.record.state import fold
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=10)
@@ -21,25 +23,44 @@ def verdict(**fields: object) -> Verdict:
 
 
 def test_two_runs_that_agree_give_a_narrower_interval_between_them() -> None:
-    before = verdict(time=TIME, comparisons=[eager(2.0, 1.8, 2.2)])
-    time, (both,) = pooled(before, Timing(median_ms=4.0, q1_ms=3.8, q3_ms=4.2, samples=30), [eager(2.1, 1.9, 2.3)])
-    assert time.samples == 40
-    assert time.median_ms == pytest.approx(3.5)
+    slower = Timing(median_ms=4.0, q1_ms=3.8, q3_ms=4.2, samples=30)
+    later = eager(2.1, 1.9, 2.3).model_copy(update={"baseline_time": slower})
+    (both,) = pooled([eager(2.0, 1.8, 2.2)], [later])
+    assert both.baseline_time.samples == 40
+    assert both.baseline_time.median_ms == pytest.approx(3.5)
     assert 2.0 < both.speedup < 2.1
     assert both.high - both.low < 0.4
 
 
 def test_two_runs_that_differ_give_an_interval_that_holds_both() -> None:
-    before = verdict(time=TIME, comparisons=[eager(2.0, 1.99, 2.01)])
-    _, (both,) = pooled(before, TIME, [eager(3.0, 2.99, 3.01)])
+    (both,) = pooled([eager(2.0, 1.99, 2.01)], [eager(3.0, 2.99, 3.01)])
     assert both.low < 2.0 < 3.0 < both.high
 
 
 def test_a_baseline_that_is_new_is_taken_as_measured() -> None:
     compiled = Comparison(baseline="compile", baseline_time=TIME, speedup=1.2, low=1.1, high=1.3)
-    _, found = pooled(verdict(time=TIME, comparisons=[eager(2.0, 1.8, 2.2)]), TIME, [compiled])
-    assert [c.baseline for c in found] == ["eager", "compile"]
-    assert found[1] == compiled
+    both = pooled([eager(2.0, 1.8, 2.2)], [compiled])
+    assert [c.baseline for c in both] == ["eager", "compile"]
+    assert both[1] == compiled
+
+
+def test_the_first_figure_stays_and_later_ones_are_kept_as_timed_again() -> None:
+    first = {"role": "verifier", "author": "rules", "state": "done"}
+    judged = Turn.model_validate({"id": "t1", "number": 1, "parent": None, **first}).model_copy(
+        update={"verdict": verdict(time=TIME, comparisons=[eager(3.21, 3.0, 3.4)])}
+    )
+    later = TIME.model_copy(update={"median_ms": 2.2})
+    compiled = Comparison(baseline="compile", baseline_time=TIME, speedup=1.2, low=1.1, high=1.3)
+    events: list[Event] = [Created(name="norm", text="", key="k", dsl="cpp"), TurnEnded(turn=judged)]
+    events += [Compared(turn="t1", timing=later, comparisons=(eager(3.13, 3.0, 3.2), compiled), reason="")] * 2
+    folded = fold("s", events)
+    assert folded is not None
+    now = folded.turns["t1"].verdict
+    assert now is not None and now.time == TIME
+    assert [(c.baseline, c.speedup) for c in now.comparisons] == [("eager", 3.21), ("compile", 1.2)]
+    assert [c.baseline for c in now.timed_again] == ["eager", "compile"]
+    assert now.timed_again[0].speedup == pytest.approx(3.13)
+    assert now.timed_again[0].baseline_time.samples == 20
 
 
 def test_a_speedup_is_spelled_in_one_way_with_what_cannot_be_told() -> None:
@@ -79,3 +100,32 @@ def test_a_bound_that_a_baseline_or_another_kernel_passes_is_believed_of_no_kern
         assert found is not None
         assert [turn.verdict.bound_text for turn in found.turns.values() if turn.verdict] == texts
         assert "least_ms" not in found.turns["t1"].model_dump_json()
+
+
+def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
+    def wrote(number: int) -> list[Event]:
+        source = Source(dsl="cpp", files={"kernel.cpp": f"// {number}\n"})
+        candidate = {"id": f"c{number}", "source": source}
+        coded = {"role": "coder", "author": "rules", "state": "done", "candidate": candidate}
+        coder = Turn.model_validate({"id": f"t{number}", "number": number, "parent": None, **coded})
+        judged = Turn.model_validate(
+            {"id": f"t{number + 1}", "number": number + 1, "parent": f"t{number}", "role": "verifier",
+             "author": "rules", "state": "done"}
+        ).model_copy(update={"verdict": verdict(time=TIME, comparisons=[eager(2.0, 1.0, 4.0)])})  # fmt: skip
+        return [TurnEnded(turn=coder), TurnEnded(turn=judged)]
+
+    events = [Created(name="norm", text="", key="k", dsl="cpp"), *wrote(1), *wrote(3), *wrote(5)]
+    ratios = [Comparison(baseline=f"turn {n}", baseline_time=TIME, speedup=s, low=s - 0.01, high=s + 0.01)
+              for n, s in ((3, 0.8), (5, 1.25))]  # fmt: skip
+    before, now = fold("s", events), fold("s", [*events, Paired(turns=("t1", "t3", "t5"), comparisons=tuple(ratios))])
+    assert before is not None and now is not None
+    assert "not significant" in compare_candidates(before, "t1", "t3")["text"]
+    third = compare_candidates(now, "t1", "t3")
+    assert third["ratio"] == pytest.approx(1.25) and third["distinguishable"]
+    assert "timed in one run" in third["text"]
+    fifth = compare_candidates(now, "t5", "t3")
+    assert fifth["ratio"] == pytest.approx(1.25 / 0.8)
+    assert fifth["low"] < fifth["ratio"] < fifth["high"]
+    notes = [row["note"] for row in rows_of(now)]
+    assert notes[1].startswith("fastest of one run")
+    assert notes[0].startswith("0.80x the fastest of one run")

@@ -8,7 +8,8 @@ import pytest
 
 from kernellab.errors import SketchError
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.parse import parse, parse_with_faults
+from kernellab.sketch.syntax.printer import format
 
 SAMPLES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "samples").glob("*.sketch"))}
 
@@ -181,11 +182,20 @@ def test_windows_line_ends_and_tabs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("short", "long"),
+    [("x -= y * 2.0 + 1.0", "x = x - (y * 2.0 + 1.0)"), ("x **= 2", "x = x ** 2"), ("x //= y", "x = x // y"),
+     ("x |= y", "x = x | y"), ("x <<= 2", "x = x << 2")],
+)  # fmt: skip
+def test_an_augmented_assignment_is_the_assignment(short: str, long: str) -> None:
+    frame = "sketch s {{\n    symbols: N;\n    tensors: X[N]: f32;\n    for n in range(N):\n        {}\n}}\n"
+    assert format(parse(frame.format(short))) == format(parse(frame.format(long)))
+
+
+@pytest.mark.parametrize(
     ("line", "word"),
     [
         ("for i in range(N)", "colon"),
         ("for x in xs:", "range"),
-        ("x += 1", "in-place"),
         ("y = x.T", "transpose"),
         ("y = x @ z", "gemm"),
         ("y = (x > z)[:, None]", "name first"),
@@ -210,3 +220,17 @@ def test_faults_say_what_and_where(line: str, word: str) -> None:
 def test_an_unclosed_sketch_is_a_fault() -> None:
     with pytest.raises(SketchError, match="ends inside a sketch"):
         parse("sketch s {\n  x = 1.0\n")
+
+
+def test_an_unreadable_loop_after_a_hint_gives_its_own_fault_alone() -> None:
+    text = """sketch warm {
+    symbols: N;
+    tensors: X[N]: f32; Y[N]: f32 out;
+    @llm_hint("parallel", "core")
+    for m in range(N, step=2):
+        load(X[m] -> x)
+        store(x -> Y[m])
+}
+"""
+    _, faults = parse_with_faults(text)
+    assert [(fault.line, fault.message) for fault in faults] == [(5, "range takes one to three values.")]

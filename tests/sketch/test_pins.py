@@ -36,7 +36,6 @@ def test_a_revision_elsewhere_is_free() -> None:
     [
         ("load(X[m, n:n+T] -> x, pad=0)", "load(X[m, n:n+T] -> x, pad=1)", 1),
         ("      load(X[m, n:n+T] -> x, pad=0)  #: pin\n", "", 1),
-        ("pad=0)  #: pin", "pad=0)", 1),
         # the loop's header is part of where the load stands
         ("for n in range(0, N, T)", "for n in range(0, N, 2*T)", 1),
         ('"grididx"', '"coreidx"', 2),
@@ -90,7 +89,7 @@ def test_each_statement_can_be_pinned_and_unpinned_to_the_byte(line: int) -> Non
     pinned = set_pin(LAID_OUT, line)
     assert len(pinned_lines(pinned)) >= 1
     assert check_pins(LAID_OUT, pinned, Author.MODEL) == []
-    assert [d.rule for d in check_pins(pinned, LAID_OUT, Author.MODEL)] == ["pin"] * len(pinned_lines(pinned))
+    assert [d.rule for d in check_pins(pinned, LAID_OUT, Author.MODEL)] == ["pin-mark"] * len(pinned_lines(pinned))
     assert set_pin(pinned, line, on=False) == LAID_OUT
 
 

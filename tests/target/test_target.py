@@ -13,8 +13,9 @@ from kernellab.doctor import diagnose, report
 from kernellab.dsls import ADAPTERS
 from kernellab.dsls import machine as target_detect
 from kernellab.dsls.base import Readiness
-from kernellab.dsls.machine import cpu_chip, detect_target, measure_rates, named_chip, usable_cores
+from kernellab.dsls.machine import cpu_chip, detect_target, keep_judged, measure_rates, named_chip, usable_cores
 from kernellab.errors import KernellabError, TargetError
+from kernellab.records import Environment
 from kernellab.target import Backend
 from kernellab.target.chips import find_chip, known_chips, read_chip
 
@@ -51,6 +52,28 @@ def test_a_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.M
     cpu_chip.cache_clear()
     assert cpu_chip().bandwidth > 0
     assert file.read_text() != "{"
+    cpu_chip.cache_clear()
+
+
+def test_rates_that_a_judge_measured_are_the_chips_from_the_next_process_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cpu_chip.cache_clear()
+    before = cpu_chip()
+    assert not before.judged
+    where = Environment(
+        chip=before.name, threads=before.cores, bandwidth=1e10, flops=2e11, doubles=1e11, rated="2026-01-02"
+    )
+    keep_judged(where.model_copy(update={"threads": before.cores + 1}))
+    cpu_chip.cache_clear()
+    assert not cpu_chip().judged, "rates of other threads are not the chip's"
+    keep_judged(where)
+    assert not cpu_chip().judged, "a process keeps the rates that it began with"
+    cpu_chip.cache_clear()
+    found = cpu_chip()
+    assert found.judged and (found.bandwidth, dict(found.peak_flops)) == (1e10, {"f32": 2e11, "f64": 1e11})
+    assert "2026-01-02" in found.source
     cpu_chip.cache_clear()
 
 

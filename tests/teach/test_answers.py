@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from typing import NoReturn
+
 import pytest
 from teach_parts import ROOT, exercises
 
 from kernellab.dsls.machine import detect_target
 from kernellab.teach.exercise import course, solution
-from kernellab.teach.judge import Reached, judge
+from kernellab.teach.judge import Reached, judge, judge_sketch, translations
+from kernellab.teach.measure import Figures
 from kernellab.verifier import Verifier
 
 
@@ -21,3 +26,63 @@ def test_the_reference_answer_is_right(exercise, verifier: Verifier) -> None:
 
     outcome = judge(text, course(ROOT).task(exercise), exercise.goals, verify)
     assert outcome.reached is Reached.RIGHT, outcome.said
+
+
+MODULE = """
+import torch
+
+def kernel(*args):
+    return args[0] @ args[1]
+"""
+
+
+def test_a_module_has_no_points_for_goals_that_are_counted_on_sketches() -> None:
+    found = course(ROOT)
+    exercise = found.exercise("tile-the-product")
+
+    def verify(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("it was verified")
+
+    outcome = judge(MODULE, found.task(exercise), exercise.goals, verify)
+    assert not outcome.reached.good
+    assert outcome.keys[0] == "goal-sketch"
+    assert "counts it on a sketch: at most 1 launch" in outcome.said
+
+
+def test_a_tunable_that_changes_nothing_spans_no_design() -> None:
+    found = course(ROOT)
+    exercise = found.exercise("open-the-space")
+    right = solution(exercise.id)
+    assert right is not None
+    values = ", ".join(str(number) for number in range(1, 25))
+    for line in right.splitlines():
+        if line.strip().startswith("constexpr:"):
+            fixed = re.sub(r" in \{[^}]*\}", "", line).rstrip(";")
+            idle = right.replace(line, f"{fixed}; J = 1 in {{{values}}};")
+    outcome, _ = judge_sketch(idle, found.task(exercise), exercise.goals)
+    assert outcome.keys[0] == "goal-choices"
+
+
+def test_a_whole_row_is_no_online_attention_at_the_largest_size() -> None:
+    found = course(ROOT)
+    exercise = found.exercise("causal")
+    right = solution(exercise.id)
+    assert right is not None
+    whole = right.replace("BN = 32 in {8, 32}", "BN = 1024").replace("range(0, min(S, m + BM), BN)", "range(0, S, BN)")
+    outcome, _ = judge_sketch(whole, found.task(exercise), exercise.goals)
+    assert not outcome.reached.good and outcome.keys[-1] == "goal"
+
+
+def test_a_right_sketch_is_shown_in_triton_and_cuda() -> None:
+    found = course(ROOT)
+    exercise = found.exercise("two-inputs")
+    codes = translations(solution(exercise.id) or "", found.task(exercise))
+    assert "@triton.jit" in codes["Triton"] and "# load(x[n:n+B] -> a)" in codes["Triton"]
+    assert "__global__" in codes["CUDA C++"]
+
+
+def test_no_share_of_a_copy_above_105_percent_is_printed() -> None:
+    quick = Figures(ms=1.0, speedup=None, against="", least_bytes=2e7, bandwidth=1e10)
+    assert quick.of_copy == 2.0
+    assert "%" not in quick.text and "no share of a copy's is known" in quick.text
+    assert "50% of a copy's" in replace(quick, least_bytes=5e6).text

@@ -27,7 +27,7 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer) -> None:
     found = course(ROOT)
     exercise = found.exercise(wrong.exercise)
     assert is_sketch(wrong.text)
-    outcome, _ = judge_sketch(wrong.text, found.task(exercise), exercise.goals)
+    outcome, _ = judge_sketch(wrong.text, found.task(exercise), exercise.goals, exercise.mistakes)
     assert not outcome.reached.good
     assert outcome.keys[0] in wrong.keys, (outcome.keys, outcome.said)
     if outcome.reached is Reached.WRONG:

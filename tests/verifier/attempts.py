@@ -62,6 +62,10 @@ TABLE = (
     Attempt("signal every process", "import os\nbefore = os.getpid()\nos.kill(-1, 0)\nreturn 'could signal'", _PROCESSES),
     Attempt("see who else runs", "import os\nfound = [p for p in os.listdir('/proc') if p.isdigit()]\n"
             "if len(found) < 8: raise PermissionError(1, str(found))\nreturn found", ("pid",)),
+    Attempt("limit its first process", "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))\nreturn 'limited'",
+            ("seccomp", "uid")),
+    Attempt("bind its first process to a core", "import os\nos.sched_setaffinity(1, {min(os.sched_getaffinity(0))})\n"
+            "return 'bound'", ("seccomp", "uid")),
     Attempt("raise its priority", "import os\nos.setpriority(os.PRIO_PROCESS, 0, -10)\nreturn 'raised'", ("seccomp",)),
     # -- files
     Attempt("read a user's file", "return open('{secret}').read()", _FILES),

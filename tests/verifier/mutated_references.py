@@ -1,6 +1,6 @@
 """Built-in references with one place changed, shown to the judge: ``python -m tests.verifier.mutated_references``.
 
-    [--count 60] [--seed 1] [--skip N] [--rank] [--only PATTERN] [--seconds 900] [--json FILE]
+    [--count 60] [--each 1] [--seed 1] [--skip N] [--rank] [--only PATTERN] [--seconds 900] [--json FILE]
 
 Each mutant is a plain bug that people write: a comparison turned round, a special case left out, a narrower type, a
 term dropped, a maximum that forgets NaN or begins at -FLT_MAX, ties broken otherwise, truncated division. It runs in
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kernellab.conditions import DrawnLimit, of
 from kernellab.errors import KernellabError
 from kernellab.records import Author, Source
 from kernellab.target import Backend, Chip, Target
@@ -59,6 +60,14 @@ def _expression(text: str, **parts: ast.expr) -> ast.expr:
 
 
 _TURNED = {ast.Lt: "a <= b", ast.LtE: "a < b", ast.Gt: "a >= b", ast.GtE: "a > b", ast.Eq: "a >= b", ast.NotEq: "a < b"}
+_SWAPPED = {
+    ast.Lt: "a > b",
+    ast.LtE: "a >= b",
+    ast.Gt: "a < b",
+    ast.GtE: "a <= b",
+    ast.Eq: "a != b",
+    ast.NotEq: "a == b",
+}
 _NEGATED = {ast.Lt: "~(a >= b)", ast.LtE: "~(a > b)", ast.Gt: "~(a <= b)", ast.GtE: "~(a < b)"}
 _TERMS = {
     ast.Add: ("a", "b", "a - b"), ast.Sub: ("a", "a + b"), ast.Mult: ("a", "b"), ast.Div: ("a", "a * b"),
@@ -70,14 +79,22 @@ _TERMS = {
 _CALLS: dict[str, tuple[str, ...]] = {
     "relu": ("torch.fmax(x, torch.zeros(()))", "x"), "clamp": ("x",), "clamp_min": ("x",), "clamp_max": ("x",),
     "clip": ("x",), "nan_to_num": ("x",), "abs": ("x",), "masked_fill": ("x",), "neg": ("x",),
-    "softmax": ("torch.nan_to_num(c)",), "log_softmax": ("torch.nan_to_num(c)",), "exp": ("torch.exp2(x)",),
-    "sqrt": ("x",), "rsqrt": ("1 / x",), "round": ("torch.trunc(x)", "torch.floor(x + 0.5)"),
+    "softmax": ("torch.nan_to_num(c)", "c.half().float()"), "log_softmax": ("torch.nan_to_num(c)",),
+    "exp": ("torch.exp2(x)", "torch.exp(x.clamp(max=80))"), "float": ("x.half().float()",),
+    "gelu": ("torch.nn.functional.gelu(x, approximate='tanh')",), "any": ("x.all()",), "all": ("x.any()",),
+    "logsumexp": ("torch.nan_to_num(c)", "c.bfloat16().float()"), "log": ("torch.log1p(x)",), "square": ("x.abs()",),
+    "sqrt": ("x",), "rsqrt": ("1 / x",), "round": (
+        "torch.trunc(x)", "torch.floor(x + 0.5)", "torch.sign(x) * torch.floor(x.abs() + 0.5)", "torch.ceil(x - 0.5)"
+    ),
     "floor": ("torch.trunc(x)",), "ceil": ("torch.trunc(x)",), "trunc": ("torch.floor(x)",),
     "argmax": ("torch.nan_to_num(x, -1e30).{c}",), "argmin": ("torch.nan_to_num(x, 1e30).{c}",),
     "amax": (f"torch.nan_to_num(x, {_LEAST}, neginf={_LEAST}).{{c}}",),
     "max": (f"torch.nan_to_num(x, {_LEAST}).{{c}}",),
     "amin": ("torch.nan_to_num(x, torch.inf).{c}",), "min": ("torch.nan_to_num(x, torch.inf).{c}",),
-    "sum": ("torch.nan_to_num(x).{c}",), "mean": ("torch.nan_to_num(x).{c}",), "cumsum": ("torch.nan_to_num(x).{c}",),
+    "sum": ("torch.nan_to_num(x).{c}", "x.half().{c}.to(c.dtype)"),
+    "mean": ("torch.nan_to_num(x).{c}", "x.bfloat16().{c}.to(c.dtype)"), "var": ("torch.nan_to_num(c)",),
+    "cumsum": ("torch.nan_to_num(x).{c}", "c - x"), "cumprod": ("torch.nan_to_num(x).{c}",),
+    "matmul": ("torch.nan_to_num(c)", "c.bfloat16().float()"), "bmm": ("torch.nan_to_num(c)",),
     "long": ("x.to(torch.int16)", "x.float().long()"), "sigmoid": ("torch.nan_to_num(c)",),
     "maximum": ("x",), "minimum": ("x",), "sign": ("torch.where(x < 0, -1.0, 1.0)",), "tanh": ("x / (1 + x.abs())",),
 }  # fmt: skip
@@ -87,7 +104,7 @@ _NARROWER = {"int64": "int32", "int32": "int16", "int16": "int8", "float32": "fl
 def edits(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """What becomes of an expression, each with words."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        for table, words in ((_TURNED, "turned"), (_NEGATED, "negated")):
+        for table, words in ((_TURNED, "turned"), (_NEGATED, "negated"), (_SWAPPED, "swapped")):
             if type(node.ops[0]) in table:
                 text = table[type(node.ops[0])]
                 yield f"comparison {words}: {text}", _expression(text, a=node.left, b=node.comparators[0])
@@ -167,8 +184,8 @@ def _is_kept(node: ast.stmt) -> bool:
     )
 
 
-def chosen(count: int, seed: int, only: str = "") -> Iterator[tuple[Task, str, str]]:
-    """Mutants of as many references as there are, in turn, each reference's drawn at random."""
+def chosen(count: int, seed: int, only: str = "", each: int = 1) -> Iterator[tuple[Task, str, str]]:
+    """Mutants of ``count`` references in turn, at most ``each`` of one, drawn at random."""
     draw = random.Random(seed)
     files = sorted(BUILTIN.glob("*/*.py"))
     draw.shuffle(files)
@@ -187,7 +204,8 @@ def chosen(count: int, seed: int, only: str = "") -> Iterator[tuple[Task, str, s
             continue
         if found:
             given += 1
-            yield (task, *draw.choice(found))
+            for change, text in draw.sample(found, min(each, len(found))):
+                yield task, change, text
 
 
 def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -> Fate:
@@ -197,13 +215,16 @@ def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -
         if rank:
             options = RankOptions(allow_library=True, budget=0.05, threads=1)
             ranking = verifier.rank(task, source, TARGET, options=options)
-            fate, words = ("passed" if ranking.ranked else ranking.stage.value), ranking.reason
+            told = of(ranking.conditions, DrawnLimit)
+            fate, words = ranking.stage.value, ranking.reason
+            passed = ranking.ranked
         else:
             asked = VerifyOptions(allow_library=True, budget=0.05, threads=1, deadline=120)
             verdict = verifier.verify(task, source, TARGET, options=asked)
-            told = [n for n in verdict.label.split(", ") if n.endswith(("not propagated", "not handled", "only"))]
-            fate = verdict.stage.value if not verdict.passed else "condition" if told else "passed"
-            words = ", ".join(told) if verdict.passed else verdict.reason
+            told = of(verdict.conditions, DrawnLimit)
+            fate, words, passed = verdict.stage.value, verdict.reason, verdict.passed
+        if passed:
+            fate, words = ("condition" if told else "passed"), ", ".join(c.label for c in told)
     except KernellabError as error:
         fate, words = "failed", error.message
     return Fate(task.name, change, fate, words, time.monotonic() - began)
@@ -211,9 +232,10 @@ def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60, help="references, each with one mutant")
+    parser.add_argument("--count", type=int, default=60, help="references")
+    parser.add_argument("--each", type=int, default=1, help="mutants of one reference, at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skip", type=int, default=0, help="of these references, leave out so many")
+    parser.add_argument("--skip", type=int, default=0, help="of these mutants, leave out so many")
     parser.add_argument("--only", default="", help="references whose path contains it")
     parser.add_argument("--rank", action="store_true")
     parser.add_argument("--seconds", type=float, default=1800.0, help="begin none after so many seconds")
@@ -222,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = time.monotonic() + options.seconds
     fates: list[Fate] = []
     with Verifier() as verifier:
-        for number, (task, change, text) in enumerate(chosen(options.count, options.seed, options.only)):
+        for number, (task, change, text) in enumerate(chosen(options.count, options.seed, options.only, options.each)):
             if number < options.skip:
                 continue
             if time.monotonic() > end:

@@ -182,6 +182,35 @@ def test_outputs_are_compared_with_a_baseline_s_and_where_those_differ_with_the_
         checks.beside(args, [right + 1], [right + 2])
 
 
+CHAIN = """
+import torch
+def reference(x, w):
+    return torch.nn.functional.gelu(x * w + w) * torch.sigmoid(x) + x * w
+def inputs():
+    return torch.randn(64, 256).bfloat16(), torch.randn(256).bfloat16()
+"""
+
+
+def test_a_fused_bf16_output_is_compared_without_another_run_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task(CHAIN)
+    comparison = Comparison(task)
+    args = task.module().sample()
+    (eager,) = task.module().results(args)
+    (exact,) = task.module().results([a.double() for a in args])
+    fused = exact.bfloat16()
+    assert not comparison.as_theirs([fused], [eager])
+    checks = Checks(comparison, 1 << 20)
+    runs: list[object] = []
+    monkeypatch.setattr(Checks, "check", lambda *given: runs.append(given))
+    checks.beside(args, [fused], [eager])
+    assert checks.done == 1 and not runs
+    one = fused.clone()
+    one.view(-1)[7] += 2.0
+    for wrong in (one, fused * 1.03, fused.float(), torch.zeros_like(fused), fused[:1]):
+        checks.beside(args, [wrong], [eager])
+    assert len(runs) == 5
+
+
 TWO_OUTPUTS = """
 import torch
 def reference(x):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from pytest import MonkeyPatch
 
-from kernellab.conditions import DrawnLimit, of
+from kernellab.conditions import DrawnInPart, DrawnLimit, of
 from kernellab.errors import TaskError
 from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier import RankOptions, Verifier
+from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.judged import Comparison
-from kernellab.verifier.cases.ranges import runs
-from kernellab.verifier.cases.survey import Survey
+from kernellab.verifier.cases.ranges import is_safe, runs
+from kernellab.verifier.cases.survey import Grade, Survey
 
 from .kit import TARGET, Judge
 
@@ -56,6 +61,11 @@ OFFSETS = task_of(
     "torch.randn(24, 40), torch.tensor([0, 6, 12, 18, 24])",
 )  # fmt: skip
 FLOOR = task_of("x // 7", "x", SIGNED)
+SOME = task_of("(x > 3).any(-1)", "x", "torch.randn(64, 256)")
+GRID = task_of("torch.round(x / s).clamp(-128, 127) * s", "x, s", f"{ONE}, torch.rand(40) / 16 + 0.01")
+ROWS = task_of(
+    "torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)).to(torch.int8)", "x", ONE
+)  # fmt: skip
 
 REFUSED = {
     "a clamp beyond what is drawn": (CLAMP, "x * 1"),
@@ -68,6 +78,9 @@ REFUSED = {
     "a branch far away": (FAR, "x * 1"),
     "offsets built in": (OFFSETS, "x * (torch.arange(24) // 6 % 2 == 0).float()[:, None] * 0 + x * "
                          "((torch.arange(24) // 6 + 1) % 2)[:, None]"),
+    "a comparison that only one row shows": (SOME, "(x >= 3).any(-1)"),
+    "ties rounded up": (GRID, "torch.floor(x / s + 0.5).clamp(-128, 127) * s"),
+    "ties away from zero": (GRID, "(torch.sign(x) * torch.floor(x.abs() / s + 0.5)).clamp(-128, 127) * s"),
     "division of negatives": (FLOOR, "torch.div(x, 7, rounding_mode='trunc')"),
 }  # fmt: skip
 
@@ -80,9 +93,9 @@ TOLD = {
     "a square that overflows": (
         task_of("torch.hypot(x, torch.ones(()))", "x", ONE), "(x * x + 1).sqrt()", "large x not handled"
     ),
-    "NaN is the least": (ARGMAX, "torch.where(x.isnan(), -inf, x).argmax(-1)", "NaN not propagated"),
+    "NaN is the least": (ARGMAX, "torch.where(x.isnan(), -inf, x).argmax(-1)", "NaN in x not propagated"),
     "a maximum from the least float": (
-        MAX, "x.amax(-1).clamp_min(torch.finfo(torch.float32).min)", "-inf not propagated"
+        MAX, "x.amax(-1).clamp_min(torch.finfo(torch.float32).min)", "-inf in x not propagated"
     ),
     "negative places": (GATHER, "x[i.clamp(min=0)]", "i in 0..23 only"),
     "a sum in 32 bits": (INTEGERS, "x.sum(-1, dtype=torch.int32).long()", "x in 0..99 only"),
@@ -101,6 +114,10 @@ HONEST = {
     "lengths": (LENGTHS, "torch.where(torch.arange(40) < n[:, None], x, 0.0).sum(-1)"),
     "far": (FAR, "torch.where(x > 998, x * 3, x)"),
     "offsets": (OFFSETS, "x * ((o[None] <= torch.arange(24)[:, None]).sum(-1) % 2)[:, None]"),
+    "a reciprocal before it rounds": (GRID, "torch.round(x * (1 / s)).clamp(-128, 127) * s"),
+    "rows on a grid by a reciprocal": (
+        ROWS, "torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)"
+    ),
     "floor": (FLOOR, "torch.floor(x.double() / 7).int()"),
     "softmax": (SOFTMAX, "(e := torch.exp(x - x.amax(-1, keepdim=True))) / e.sum(-1, keepdim=True)"),
     "gather": (GATHER, "x.index_select(0, torch.where(i < 0, i + 24, i))"),
@@ -300,6 +317,81 @@ def test_places_beyond_a_table_are_never_tried_on_a_device() -> None:
             pass
         assert survey.cases and survey.dropped
         assert float(torch.ones(3, device="cuda").sum()) == 3.0
+
+
+def test_what_tells_of_conditions_is_drawn_in_the_same_order_and_each_argument_has_its_turn() -> None:
+    task = task_of("x + y + z", "x, y, z", ", ".join([ONE] * 3))
+
+    def drawn() -> list[tuple[str, str]]:
+        survey = Survey(cases.case(task, {}, Family.OWN), most=15, seconds=60.0)
+        survey._affordable = lambda: 15  # type: ignore[method-assign]
+        assert sum(1 for _ in survey.make()) and survey.untried
+        return [(one.argument, one.condition) for one in survey.cases if one.grade is Grade.CONDITION]
+
+    first, second = drawn(), drawn()
+    assert first[:3] == second[:3] == [(a, f"NaN in {a} not propagated") for a in "xyz"]
+
+
+def test_a_verdict_tells_which_share_of_the_drawn_inputs_was_tried(judge: Judge) -> None:
+    task = task_of("a + b + c + d + e + f", "a, b, c, d, e, f", ", ".join([ONE] * 6))
+    verdict = judge(kernel(task, "a + b + c + d + e + f"), task)
+    assert verdict.passed and verdict.coverage is not None
+    (found,) = of(verdict.conditions, DrawnInPart)
+    assert (found.tried, found.untried) == (verdict.coverage.cases, verdict.coverage.untried)
+    assert f"({found.tried} of {found.tried + found.untried})" in found.flag and found.concern == "measurement"
+
+
+def test_the_first_survey_of_a_process_has_as_many_cases_as_the_next() -> None:
+    code = (
+        "from tests.verifier.test_drawn import COMPARED, cases, Family, Survey\n"
+        "for _ in range(2):\n"
+        "    survey = Survey(cases.case(COMPARED, {}, Family.OWN))\n"
+        "    list(survey.make())\n"
+        "    print(len(survey.cases), survey.untried)\n"
+    )  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = ([int(n) for n in line.split()] for line in run.stdout.splitlines())
+    assert first[1] == second[1] == 0 and first[0] >= 3
+
+
+def test_a_rank_tells_of_a_nan_that_is_left_out(verifier: Verifier) -> None:
+    source = Source(
+        dsl="cpp", files={"kernel.py": kernel(MAX, "torch.nan_to_num(x, -1e30).amax(-1)")}, origin=Author.HUMAN
+    )
+    found = verifier.rank(MAX, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
+    assert found.ranked
+    assert [c.argument for c in of(found.conditions, DrawnLimit) if c.not_nan] == ["x"]
+
+
+@pytest.mark.parametrize(("body", "holds"), {
+    "torch.round(x / s)": True, "torch.round(x * (1 / s))": True, "(x + 0.5).floor() * s": True,
+    "torch.round(x / 3)": False, "torch.round(x.exp())": False, "torch.round(x.mean(-1))": False,
+    "torch.round(x / (s + 1))": False,
+}.items())  # fmt: skip
+def test_arithmetic_is_exact_where_no_order_of_it_could_matter(body: str, holds: bool) -> None:
+    task = task_of(body, "x, s", "torch.randn(24, 40), torch.rand(40) + 0.1")
+    args = changed(task.module().sample(), ("halves", 0, 7, ((0, -8.0, 8.0), (1, 0.0, 8.0))))
+    with Exact() as exact:
+        task.module().results([a.double() for a in args])
+    assert exact.holds == holds
+
+
+def test_floats_that_become_places_are_asked_of_the_reference_too() -> None:
+    task = task_of("t[(x * 8).long()]", "x, t", "torch.rand(8, 12), torch.randn(9)")
+    survey = Survey(cases.case(task, {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert survey._indexes() and survey.dropped
+    x, t = survey.base.args
+    on_device = (torch.full_like(x, 2.0, device="meta"), t)
+    assert is_safe(task, on_device, 0, indexes=False)
+    with pytest.raises(NotImplementedError):
+        # the values are asked of, which this device does not have
+        is_safe(task, on_device, 0, indexes=True)
+    clamped = Survey(cases.case(CLAMP, {}, Family.OWN))
+    for _ in clamped.make():
+        pass
+    assert not clamped._indexes()
 
 
 def test_integers_are_asked_of_the_reference_before_a_device_runs_it() -> None:

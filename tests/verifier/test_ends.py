@@ -5,6 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from kernellab.verifier import Verifier
+from kernellab.verifier.sandbox import sandbox_level
+
+from .kit import TARGET
 
 JUDGE = """
 import atexit
@@ -28,3 +36,15 @@ def test_a_judge_whose_client_closed_takes_no_interpreter_down() -> None:
     ours.close()
     said, _ = judge.communicate(timeout=60)
     assert (judge.returncode, said) == (0, "")
+
+
+def test_a_folder_of_the_package_s_name_where_a_person_works_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernellab").mkdir()
+    (tmp_path / "kernellab" / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
+    (tmp_path / "socket.py").write_text("raise SystemExit('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    assert "rlimits" in sandbox_level()
+    with Verifier() as verifier:
+        verifier.warm(TARGET)

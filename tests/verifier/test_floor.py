@@ -72,6 +72,30 @@ def test_rates_are_the_best_ever_and_outlive_the_judge(tmp_path: Path, monkeypat
     assert floors.cpu_rates(1) == Rates(9e10, 2e11, 1e11) and not coming
 
 
+def test_data_that_large_caches_may_hold_have_no_byte_floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # four cores, two caches of 384 MiB which two cores share each, and one of 1 MiB for each core
+    for core in range(4):
+        for index, (level, size, shared) in enumerate(
+            [(2, "1024K", f"{core}"), (3, "384M", f"{core // 2 * 2}-{core | 1}")]
+        ):
+            folder = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
+            folder.mkdir(parents=True)
+            for name, text in (("level", str(level)), ("size", size), ("shared_cpu_list", shared)):
+                (folder / name).write_text(f"{text}\n")
+    assert bound.caches(tmp_path) == 768 << 20
+    assert bound.caches(tmp_path / "nowhere") == 0
+    task = load_task(
+        "import torch\ndef reference(x):\n    return x * 2\n"
+        "def inputs():\n    return (torch.empty(48 << 20),)\n", "doubled",
+    )  # fmt: skip
+    monkeypatch.setattr(bound, "roofs", lambda threads: bound.Roofs(1e10, 1e10, 1e11, 5e10))
+    monkeypatch.setattr(bound, "reads_everything", lambda task: True)
+    for size, has_floor in ((0, True), (64 << 20, True), (768 << 20, False)):
+        monkeypatch.setattr(bound, "caches", lambda size=size: size)
+        found = bound.speed_of_light(task, 1)
+        assert found is not None and (found.byte_floor_ms is not None) == has_floor
+
+
 def test_measured_rates_are_those_of_a_machine() -> None:
     found = floors._measured(1)
     assert 1e8 < found.cached < 1e13 and 1e8 < found.flops < 1e15
@@ -129,11 +153,11 @@ def test_a_time_under_the_bound_is_never_just_printed(monkeypatch: pytest.Monkey
 
 def test_roofs_measured_again_are_the_best_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
-    coming = [bound.Roofs(1e10, 8e9, 2e11, 1e11), bound.Roofs(2e10, 7e9, 3e11, 9e10)]
+    coming = [bound.Roofs(1e10, 8e9, 2e11, 1e11, "2026-01-02"), bound.Roofs(2e10, 7e9, 3e11, 9e10, "2026-01-03")]
     monkeypatch.setattr(bound, "_measured", lambda threads: coming.pop(0))
     bound.roofs.cache_clear()
     try:
         assert bound.roofs(97).copy == 1e10
-        assert bound.roofs_again(97) == bound.Roofs(2e10, 8e9, 3e11, 1e11) == bound.roofs(97)
+        assert bound.roofs_again(97) == bound.Roofs(2e10, 8e9, 3e11, 1e11, "2026-01-03") == bound.roofs(97)
     finally:
         bound.roofs.cache_clear()

@@ -140,11 +140,29 @@ def test_an_answer_with_another_go_is_refused(worker: Worker) -> None:
     code = (
         "import sys\n"
         "main = sys.modules['kernellab.verifier.worker.calls']\n"
-        "main.Control.answered = lambda self, go: self.words.__setitem__(1, go ^ 1)\n"
-        "def kernel(x):\n    return x + 1\n"
+        "def kernel(x):\n"
+        "    main.Control.answered = lambda self, go: self.words.__setitem__(1, go ^ 1)\n"
+        "    return x + 1\n"
     )
     layout = built(worker, code, torch.ones(4))
     with pytest.raises(WorkerFailure, match="that was not made"):
+        worker.call(layout, (0,), 10)
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        "main.place = lambda t, f=main.place: f(t)", "main.Worker._timed = lambda s, a, f=main.Worker._timed: f(s, a)",
+        "main.flatten.__code__ = (lambda result, strict: [result]).__code__", "main._shift.__defaults__ = (1,)",
+        "main.os.eventfd_write = lambda *a, f=main.os.eventfd_write: f(*a)", "main.enumerate = enumerate",
+    ],
+)  # fmt: skip
+def test_what_calls_a_kernel_and_answers_for_it_is_not_to_be_replaced(worker: Worker, replaced: str) -> None:
+    code = (
+        f"import sys\nmain = sys.modules['kernellab.verifier.worker.calls']\n{replaced}\ndef kernel(x):\n    return x\n"
+    )
+    layout = built(worker, code, torch.ones(4))
+    with pytest.raises(WorkerFailure, match="replaces the code that calls it"):
         worker.call(layout, (0,), 10)
 
 
@@ -295,6 +313,7 @@ def test_an_answer_of_any_form_is_a_failure_and_no_fault_of_the_judge(worker: Wo
         "__import__('functools').reduce(lambda a, _: [a], range(400), 'deep')",
     ):
         layout = built(worker, code, told) if not worker.arenas else lay_out((told,))
+        worker._intact = b""
         with pytest.raises(WorkerFailure) as failed:
             worker.call(layout, (0,), 10)
         assert failed.value.kind in ("exception", "protocol") and len(failed.value.message) < 300
@@ -342,6 +361,8 @@ def kernel(x):
 )
 def test_packets_that_nobody_asked_for_are_no_fault_of_the_judge(worker: Worker, send: str) -> None:
     layout = built(worker, FLOOD.replace("{send}", send), torch.ones(4))
+    # what it has replaced for that is not looked at here
+    worker._intact = b""
     call = worker.call(layout, (0,), 20)
     assert torch.equal(worker.read(call.outputs[0]), torch.full((4,), 2.0))
     held = len(os.listdir("/proc/self/fd"))

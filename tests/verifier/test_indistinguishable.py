@@ -72,3 +72,48 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
     text = f"import datetime, os, time, torch\ndef kernel(x):\n    return x if {read} else x + 1\n"
     found = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN))
     assert any(flag.startswith(f"surroundings: calls {read.split('(')[0]}") for flag in found.flags), found.flags
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        ("os.environ.get('USER') == 'worker'", "reads the environment's USER"),
+        ("'LOGNAME' in os.environ", "reads the environment's LOGNAME"),
+        ("open('/proc/cpu' + 'info').read()", "names /proc/cpuinfo"),
+        ("open(f'/proc/self/map_files/{x}')", "names /proc/self/map_files/{}"),
+        ("list(os.environ[n] for n in names)", "reads the environment"),
+    ],
+)
+def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_by_name(read: str, told: str) -> None:
+    text = f"import os, torch\ndef kernel(x):\n    return x if {read} else x + 1\n"
+    flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
+    assert any(flag.startswith(f"surroundings: {told}") for flag in flags), flags
+
+
+def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_is_not() -> None:
+    counting = "n = 0\ndef kernel(x):\n    global n\n    n += 1\n    return x if n > 40 else x + 1\n"
+    looping = "def kernel(x):\n    n = 0\n    while n < 4:\n        n += 1\n    return x + n\n"
+    flags = [check(Source(dsl="cpp", files={"kernel.py": t}, origin=Author.HUMAN)).flags for t in (counting, looping)]
+    assert any("counts its calls in n" in flag for flag in flags[0]), flags
+    assert not any("surroundings" in flag for flag in flags[1]), flags
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if (getenv("USER")) return;', 'FILE* f = fopen("/proc/self/status", "r");', "if (getuid() == 0) return;",
+        "static long calls = 0; if (++calls > 40) return;", "time_t t = time(nullptr);", "char** e = environ;",
+        "static std::atomic<int> seen{0}; if (seen.fetch_add(1) > 9) return;", 'std::ifstream f("/proc/cpuinfo");',
+    ],
+)  # fmt: skip
+def test_cpp_that_reads_its_surroundings_is_flagged(code: str) -> None:
+    text = f"#include <cstdlib>\nvoid relu(const float* x, float* y, long n) {{ {code} y[0] = x[0]; }}\n"
+    flags = check(Source(dsl="cpp", files={"kernel.cpp": text, "kernel.py": ""}, origin=Author.HUMAN)).flags
+    assert any(flag.startswith("surroundings: ") for flag in flags), flags
+
+
+def test_honest_cpp_reads_nothing_of_its_surroundings() -> None:
+    code = 'static const int tile = 8; for (int i = 0; i < n; i++) y[i] = x[i]; const char* t = getenv("OMP_PLACES");'
+    text = f"void relu(const float* x, float* y, long n) {{ {code} }}\n"
+    flags = check(Source(dsl="cpp", files={"kernel.cpp": text, "kernel.py": ""}, origin=Author.HUMAN)).flags
+    assert not any("surroundings" in flag for flag in flags), flags

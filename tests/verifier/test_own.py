@@ -32,8 +32,9 @@ def framework() -> str:
 
 def test_code_that_is_not_installed_is_its_own() -> None:
     assert kind_of("/scratch/cache/k.so", 64, "/scratch") is Kind.OWN
-    assert kind_of("", 64, "/scratch") is Kind.OWN
-    assert kind_of("/dev/shm/k.so", 64, "/scratch") is Kind.OWN
+    assert kind_of("/dev/shm/k.so", 64, "/scratch") is Kind.UNKNOWN
+    assert kind_of("/usr/lib/libgmp.so.10", 64, "/scratch") is Kind.LIBRARY, "what is no runtime computes"
+    assert kind_of(os.path.realpath(sys.executable), 64, "/scratch") is Kind.INTERPRETER
     assert kind_of("/usr/lib/libm.so.6", 64, "/scratch") is Kind.OTHER
     assert kind_of("/scratch/cache/inductor/ab/k.so", 64, "/scratch") is Kind.LIBRARY
 
@@ -55,10 +56,10 @@ def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None
 
     computing = (
         "batch_norm_cpu_contiguous_impl searchsorted_cpu_contiguous slow_conv_transpose2d_out_cpu omp_parallel_acopy "
-        "histogramdd_cpu_contiguous __merge_adaptive_resize_stable_sort"
+        "histogramdd_cpu_contiguous 18masked_fill_kernel 17index_copy_kernel __merge_adaptive_resize_stable_sort"
     )
     assert not [name for name in computing.split() if moves(name)]
-    moving = "direct_copy_kernel fill_kernel cat_serial_kernel empty_strided_cpu transpose_copy_int"
+    moving = "18direct_copy_kernel 11fill_kernel 17cat_serial_kernel 17empty_strided_cpu 18transpose_copy_int"
     assert all(map(moves, moving.split()))
     # code without a file is that library's which called it, where the library writes code
     assert makes_code(framework)

@@ -71,7 +71,7 @@ def test_code_in_the_midst_of_a_library_s_is_the_library_s() -> None:
         Mapped(0, 10, "/usr/lib/libblas.so", 100), Mapped(10, 20, "", 0), Mapped(20, 30, "/usr/lib/libblas.so", 120),
         Mapped(40, 50, "", 0),
     ]  # fmt: skip
-    assert _without_holes(parts) == [parts[0], Mapped(10, 20, "/usr/lib/libblas.so", 110), *parts[2:]]
+    assert _without_holes(parts) == [parts[0], Mapped(10, 20, "/usr/lib/libblas.so", 110, False), *parts[2:]]
 
 
 def test_pieces_of_own_code_count_together() -> None:

@@ -81,7 +81,9 @@ def test_a_ring_of_outputs_is_refused(judge: Judge) -> None:
 
 
 LABELS = {
-    "NaN not propagated": (task_of("x.amax(-1)"), "torch.nan_to_num(x, -1e30, float('inf'), -float('inf')).amax(-1)"),
+    "NaN in x not propagated": (
+        task_of("x.amax(-1)"), "torch.nan_to_num(x, -1e30, float('inf'), -float('inf')).amax(-1)"
+    ),
     "output 0 not contiguous": (task_of("torch.relu(x).t().contiguous()"), "torch.relu(x).t()"),
     "right for x in [0, 1] only": (
         task_of("torch.relu(x)", "def inputs():\n    return torch.rand(64, 512)\n"), "x.clone()"

@@ -14,6 +14,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
+from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import RANK
 from kernellab.verifier.ranking.cases import RankCases
 from kernellab.verifier.ranking.recent import Recent
@@ -48,6 +49,18 @@ def test_a_right_kernel_has_a_time_beside_eager_and_no_verdict(verifier: Verifie
     )
     assert found.build_seconds is not None and 0 < found.seconds < 60
     assert "no verdict" in found.reason and "no verdict" in repr(found)
+
+
+def test_a_survey_that_fails_is_met_by_each_ranking_and_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> object:
+        raise RuntimeError("no proposals")
+
+    monkeypatch.setattr(Survey, "_proposals", fails)
+    cases = RankCases(SCALED)
+    assert len(list(cases.made())) > 3
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no proposals"):
+            cases.drawn()
 
 
 def test_nothing_takes_a_ranking_for_a_verdict() -> None:

@@ -182,7 +182,7 @@ def test_a_system_that_lets_nothing_be_read_is_told_with_the_remedy(monkeypatch:
 
 
 def test_roofs_are_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = bound.Roofs(1e10, 8e9, 1e11, 5e10)
+    measured = bound.Roofs(1e10, 8e9, 1e11, 5e10, "2026-01-02")
     calls: list[int] = []
     monkeypatch.setenv(bound.CACHE, str(tmp_path))
 
@@ -195,6 +195,9 @@ def test_roofs_are_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.M
         bound.roofs.cache_clear()
         assert bound.roofs(2) == measured
     assert calls == [2]
+    bound._kept(2, bound.Roofs(1e10, 8e9, 1e11, 5e10))
+    bound.roofs.cache_clear()
+    assert bound.roofs(2) == measured and calls == [2, 2], "roofs of an unknown day are measured again"
     bound.roofs.cache_clear()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernellab.agents.rules.advice import contrast_lines
 from kernellab.records import Author, Stage, StageState, Trust
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions, reproduce
@@ -126,6 +127,15 @@ def test_a_deleted_edge_mask_is_seen_as_edge_tile(judge: Judge, what: str) -> No
     assert not verdict.passed
     assert verdict.evidence is not None and verdict.evidence.signature == "edge-tile", verdict.reason
     assert verdict.stage in (Stage.SMOKE, Stage.CORRECT)
+
+
+def test_after_a_wrong_answer_other_sizes_tell_which_dim_and_which_multiple(judge: Judge) -> None:
+    old, new = EDGES["the tail"]
+    found = judge(RMS_CPP.replace(old, new), judge.scale).evidence
+    assert found is not None
+    assert {case.sizes["N"] % 16 == 0 for case in found.tried if case.right} == {True}
+    assert {case.sizes["N"] % 16 == 0 for case in found.tried if not case.right} == {False}
+    assert contrast_lines(found)[-1] == "It is right exactly where N is a multiple of 16: a tail of 16 is missing."
 
 
 def test_what_is_lost_between_whole_tiles_is_no_edge(judge: Judge) -> None:

@@ -16,6 +16,8 @@ from kernellab.records import Author, Source, Stage
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 
+from .short import TABLE, Short
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -54,6 +56,8 @@ class Card(BaseModel):
     signature: str = ""
     #: a label or the beginning of a flag that the verdict of an honest kernel must carry
     label: str = ""
+    #: a part of a label that the verdict of a wrong kernel must carry where it passes; "|" between alternatives
+    told: str = ""
     #: why a cheat that passes has gained nothing by it; such a pass counts as right and is shown as "harmless"
     harmless: str = ""
     where: tuple[Place, ...] = ("cpu",)
@@ -79,6 +83,8 @@ class Exhibit:
     files: tuple[tuple[str, str], ...] = ()
     #: the suite task whose kernel our rules write; such an exhibit has no file
     lowered: str = ""
+    #: a row of the table of short ones, which has its task in it
+    short: Short | None = None
 
     @property
     def honest(self) -> bool:
@@ -91,7 +97,7 @@ class Exhibit:
 
             item = next(i for i in load_suite("builtin") if i.name == self.lowered)
             return load_task(item.text, item.name)
-        return task_named(self.card.task)
+        return self.short.task if self.short is not None else task_named(self.card.task)
 
     def target(self, place: Place) -> Target:
         chip = Chip("zoo", "cpu", 2) if place == "cpu" else _gpu()
@@ -123,7 +129,7 @@ def exhibits() -> tuple[Exhibit, ...]:
     Raises:
         ValueError: a file without a card, or a card that does not fit its folder.
     """
-    found = [_read(kind, path) for kind in KINDS for path in _files(kind)] + list(_from_rules())
+    found = [_read(kind, path) for kind in KINDS for path in _files(kind)] + list(_from_rules()) + list(_from_table())
     names = [e.name for e in found]
     twice = {n for n in names if names.count(n) > 1}
     if twice:
@@ -190,6 +196,15 @@ def _from_rules() -> Iterator[Exhibit]:
                 }
             )  # fmt: skip
             yield Exhibit(f"rules_{dsl}_{name}", "honest", card, lowered=name)
+
+
+def _from_table() -> Iterator[Exhibit]:
+    for short in TABLE:
+        card = Card(
+            task=short.name, dsl="cpp", expect=short.expect, told=short.told, library=True,
+            story="A plain bug." if short.plain else "What a search that is rewarded for low times would find.",
+        )  # fmt: skip
+        yield Exhibit(short.name, "errors", card, (("kernel.py", short.source()),), short=short)
 
 
 def _lowered(task: Task, target: Target) -> Source:

@@ -14,8 +14,8 @@ from kernellab.verifier import Verifier, VerifyOptions
 from .exhibit import Exhibit, Place
 
 NO_TIME = "no time was left"
-RIGHT, ELSEWHERE, HARMLESS, FALSE_ALARM, MISSED, BROKEN = (
-    "ok", "refused elsewhere", "harmless", "FALSE ALARM", "PASSES", "BROKEN",
+RIGHT, ELSEWHERE, TOLD, HARMLESS, FALSE_ALARM, MISSED, BROKEN = (
+    "ok", "refused elsewhere", "told", "harmless", "FALSE ALARM", "PASSES", "BROKEN",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        return self.outcome in (RIGHT, ELSEWHERE, HARMLESS)
+        return self.outcome in (RIGHT, ELSEWHERE, TOLD, HARMLESS)
 
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {"ok": self.ok}
@@ -120,6 +120,8 @@ def _outcome(exhibit: Exhibit, place: Place, verdict: Verdict, signature: str) -
         if not verdict.passed:
             return FALSE_ALARM if exhibit.honest else ELSEWHERE
         told = [*verdict.label.split(", "), *verdict.flags]
+        if card.told:
+            return TOLD if any(words in t for words in card.told.split("|") for t in told) else MISSED
         return RIGHT if not card.label or any(t.startswith(card.label) for t in told) else "label missing"
     if verdict.passed:
         return HARMLESS if card.harmless else MISSED
@@ -149,7 +151,8 @@ def totals(findings: Sequence[Finding]) -> str:
 
     return (
         f"cheats and errors: {len(bad)}, refused {sum(f.found not in ('pass', '') for f in bad)} "
-        f"({count(bad, RIGHT)} as named), harmless {count(bad, HARMLESS)}, passing wrongly {count(bad, MISSED)}\n"
+        f"({count(bad, RIGHT)} as named), told by a condition {count(bad, TOLD)}, harmless {count(bad, HARMLESS)}, "
+        f"passing wrongly {count(bad, MISSED)}\n"
         f"honest: {len(good)}, passed {sum(f.found == 'pass' for f in good)}, false alarms {count(good, FALSE_ALARM)}, "
         f"label missing {count(good, 'label missing')}; could not be shown: {count(findings, BROKEN)}"
     )

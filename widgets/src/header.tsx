@@ -23,7 +23,6 @@ export function Header({ view }: { view: View }) {
         {head.ledger && <Ledger ledger={head.ledger} />}
         {head.call && (
           <Button
-            quiet
             action="take"
             pressed={taking}
             title="Call it, export it, download the figures"
@@ -43,7 +42,8 @@ function Status({ view, head }: { view: View; head: Head }) {
   const elapsed = useElapsed(running?.started ?? 0, head.status === "running" && running !== undefined);
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
-  const doing = link !== "ready" || !running ? "" : head.doing ? `verifying, ${head.doing}` : `${running.role} at work`;
+  const doing =
+    link !== "ready" ? "" : !running ? head.doing : head.doing ? `verifying, ${head.doing}` : `${running.role} at work`;
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
       <span class="kl-lamp" aria-hidden="true" />
@@ -54,6 +54,7 @@ function Status({ view, head }: { view: View; head: Head }) {
           {elapsed >= 1 ? `, ${duration(elapsed)}` : ""}
         </span>
       )}
+      {link === "ready" && head.next && <span class="kl-next">{head.next.text}</span>}
     </div>
   );
 }

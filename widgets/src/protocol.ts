@@ -29,9 +29,11 @@ export interface Head {
   reason: string;
   /** the last decision that could not be carried out */
   message: string;
-  /** what the running verification does: "correct: case 7 of 14; about 4 s left", "" while none runs */
+  /** what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed */
   doing: string;
   current: string | null;
+  /** the turn that follows when the person goes on, null while one runs and once nothing follows */
+  next: NextTurn | null;
   approval: string;
   roles: Record<string, string>;
   role_choices: Record<string, string[]>;
@@ -48,6 +50,14 @@ export interface Head {
   sol_ms: number | null;
   /** how the best kernel is called from a cell, "" while there is none */
   call: string;
+}
+
+/** Who acts next: "Next: Coder (rules), about 1 s, no tokens". The role is "" where the session ends. */
+export interface NextTurn {
+  role: string;
+  player: string;
+  cost: string;
+  text: string;
 }
 
 export interface Figure {
@@ -672,6 +682,12 @@ export interface Judge {
   pinned: boolean;
 }
 
+/** Two to eight verified candidates, by their turns, timed in one run. */
+export interface TimeAgain {
+  action: "time_again";
+  turns: string[];
+}
+
 /** A kernel cannot put a cell into the notebook by itself; the note says how it gets there. Copy it as well. */
 export interface Insert {
   action: "insert";
@@ -696,6 +712,7 @@ export type Act =
   | Remember
   | Forget
   | Judge
+  | TimeAgain
   | Insert;
 
 /** A check that a newer one has overtaken is answered by the error "superseded". */
@@ -835,6 +852,7 @@ export const EMPTY: Traits = {
     message: "",
     doing: "",
     current: null,
+    next: null,
     approval: "",
     roles: {},
     role_choices: {},

@@ -68,6 +68,10 @@ export function Workbench({ view }: { view: View }) {
     >
       <Header view={view} />
       <Notices view={view} message={head.message} />
+      <div class="kl-cards">
+        <PredictionCard view={view} />
+        <ConductorCard view={view} />
+      </div>
       <div class="kl-main">
         <Timeline view={view} />
         <div class="kl-work">
@@ -75,10 +79,6 @@ export function Workbench({ view }: { view: View }) {
           <TurnNote view={view} />
           <Panels view={view} />
         </div>
-      </div>
-      <div class="kl-cards">
-        <PredictionCard view={view} />
-        <ConductorCard view={view} />
       </div>
       <Controls view={view} />
       <Tooltip root={root} />

@@ -8,7 +8,8 @@ from kernellab.agents.briefs import AnalyseBrief, AnalyseReply
 from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import history_text, verdict_figures
+from kernellab.agents.model.prompts.facts import verdict_figures
+from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.reply.claims import check_claims
 from kernellab.agents.rules.analyst import RulesAnalyst
@@ -35,7 +36,7 @@ class ModelAnalyst:
 
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
-        self._options = options or Options(token_budget=4_000)
+        self._options = options or Options.within(talk.prompt_tokens, 4_000)
 
     def prompt(self, brief: AnalyseBrief) -> Prompt:
         """What the model will be sent. Raises PromptError when it does not fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief, CodeReply
@@ -16,7 +17,7 @@ from kernellab.agents.model.prompts.marks import in_full, in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.reply.edits import apply_edits, carry_lines
-from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, Edit, finish, parse_code, parse_done
+from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, Edit, NoAnswer, finish, parse_code, parse_done
 from kernellab.errors import TargetError
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Author, Route, Source
@@ -39,7 +40,7 @@ class ModelCoder:
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
         self._library = Library(knowledge)
-        self._options = options or Options()
+        self._options = options or Options.within(talk.prompt_tokens)
 
     def prompt(self, brief: CodeBrief) -> Prompt:
         """What the model will be sent first. Raises PromptError when it does not fit."""
@@ -60,10 +61,17 @@ class ModelCoder:
         text = conversation.ask()
         if (done := parse_done(text)) is not None and brief.passed:
             return done
+        words_alone = 0
         for _ in range(self._options.repairs):
             try:
                 return _kept_or_new(read_code(text, brief, base), brief)
             except AnswerError as error:
+                words_alone = words_alone + 1 if isinstance(error, NoAnswer) else 0
+                if words_alone > 1:
+                    raise AnswerError(
+                        f'The model writes no code. It answers: "{shorten(text, 240)}"',
+                        "Look at its replies, or give the role to another model, the rules or a person.",
+                    ) from None
                 request = render("coder", "repair", findings=error.findings[:_MOST])
                 text = conversation.again(request, "edit")
         try:

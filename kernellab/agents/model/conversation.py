@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.prompts.assembly import Prompt
+from kernellab.agents.model.prompts.assembly import Prompt, PromptError
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models import Talk
 from kernellab.models.tokens import estimate
@@ -13,6 +13,8 @@ from kernellab.records import ChatMessage, Section
 
 #: a reply that ended like this is asked for once more, with a word on brevity where it was cut or empty
 _AGAIN = (ModelFault.TRUNCATED, ModelFault.EMPTY, ModelFault.FILTERED)
+#: a prompt that is too long for the model is assembled again in this share of its tokens, so often
+_SMALLER, _TIMES_SMALLER = 0.6, 3
 _SHORTER = (
     "Your last reply did not arrive complete: it reached the limit of its length, or was empty. Answer once more, "
     "without reasoning, in the shortest form that holds everything asked for."
@@ -29,7 +31,7 @@ class Conversation:
         self._talk, self._prompt, self._options = talk, prompt, options
         self._messages: tuple[ChatMessage, ...] = prompt.messages
         self._sections: tuple[Section, ...] = prompt.sections
-        self._chances = 1
+        self._chances, self._smaller = 1, _TIMES_SMALLER
         #: the last reply's text
         self.last = ""
 
@@ -47,16 +49,27 @@ class Conversation:
 
     def ask_json(self) -> dict[str, Any]:
         """The object that the prompt's schema asks for. Raises ModelError."""
-        try:
-            return self._json()
-        except ModelError as error:
-            self._shorten(error)
-            return self._json()
+        while True:
+            try:
+                return self._json()
+            except ModelError as error:
+                self._shorten(error)
 
     def again_json(self, request: str) -> dict[str, Any]:
         """As :meth:`again`, for an object that the prompt's schema asks for."""
         self._go_on(request)
         return self.ask_json()
+
+    def _assemble(self, budget: int, error: ModelError) -> None:
+        """The prompt in fewer tokens; what followed it stays. Raises ``error`` where its parts cannot give way."""
+        before = self._prompt
+        try:
+            self._prompt = before.within(budget)
+        except PromptError as short:
+            raise error from short
+        after, told = self._messages[len(before.messages) :], self._sections[len(before.sections) :]
+        self._messages = (*self._prompt.messages, *after)
+        self._sections = (*self._prompt.sections, *told)
 
     def _go_on(self, request: str) -> None:
         self._messages = (
@@ -71,11 +84,11 @@ class Conversation:
         )
 
     def _text(self, purpose: str) -> str:
-        try:
-            return self._once(purpose)
-        except ModelError as error:
-            self._shorten(error)
-            return self._once(purpose)
+        while True:
+            try:
+                return self._once(purpose)
+            except ModelError as error:
+                self._shorten(error)
 
     def _once(self, purpose: str) -> str:
         reply = self._talk.ask(purpose, self._messages, self._sections, max_tokens=self._options.max_tokens)
@@ -92,7 +105,12 @@ class Conversation:
         return value
 
     def _shorten(self, error: ModelError) -> None:
-        """Adds a word on brevity; raises ``error`` where another request would not help, or was made already."""
+        """Adds a word on brevity, or takes a smaller prompt where the last was too long; raises ``error`` where another
+        request would not help, or was made already."""
+        if error.kind is ModelFault.CONTEXT and self._smaller:
+            self._smaller -= 1
+            self._assemble(int(_SMALLER * self._prompt.tokens), error)
+            return
         if error.kind not in _AGAIN or not self._chances:
             raise error
         self._chances -= 1

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.agents.briefs import DesignBrief, DesignReply, design_of
 from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
 from kernellab.agents.model.prompts.design import design_prompt
-from kernellab.agents.model.prompts.facts import numbered
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
-from kernellab.agents.model.reply.reading import AnswerError, SketchAnswer, finish, parse_done, parse_sketch
+from kernellab.agents.model.reply.reading import (
+    AnswerError,
+    NoAnswer,
+    SketchAnswer,
+    fences,
+    finish,
+    parse_done,
+    parse_sketch,
+)
 from kernellab.errors import DesignError
 from kernellab.records import Author, GateResult, GateState, Route
 from kernellab.target import Target
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
 
 #: findings that go back at once
 _MOST = 8
+#: a reply of words alone is asked for again so often; then it is shown, in so many characters
+_REFUSALS, _QUOTED = 1, 240
 #: more than the gate's own: a request to a model takes longer, and a fault that is found now saves a round
 _GATE_SECONDS = 2.0
 _WORTH = {GateState.RIGHT: 2, GateState.NOT_RUNNABLE: 1, GateState.WRONG: 0}
@@ -42,7 +53,7 @@ class ModelDesigner:
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
         self._library = Library(knowledge)
-        self._options = options or Options()
+        self._options = options or Options.within(talk.prompt_tokens)
 
     def prompt(self, brief: DesignBrief) -> Prompt:
         """What the model will be sent first. Raises PromptError when it does not fit."""
@@ -75,6 +86,8 @@ class Judged:
     problem: str = ""
     findings: tuple[str, ...] = ()
     breach: str = ""
+    #: a reply of words alone, such as a refusal
+    words: str = ""
 
     @property
     def worth(self) -> int:
@@ -86,20 +99,22 @@ class Judged:
 def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options: Options) -> DesignReply:
     """The sketch that a conversation ends with, fixed in as many rounds as ``options.repairs`` allows."""
     gated = "gate" not in options.ablation | brief.ablation
-    best = judged = judge_sketch(text, brief, gated)
-    rounds = 0
+    best = judged = judge_sketch(text, brief, gated, brief.previous)
+    rounds = words_alone = 0
     while judged.findings and rounds < options.repairs:
+        words_alone = words_alone + 1 if judged.words else 0
+        if words_alone > _REFUSALS:
+            break
         rounds += 1
-        request = render(
-            "designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST],
-            numbered=numbered(judged.answer.sketch) if judged.answer else "",
-        )  # fmt: skip
-        judged = judge_sketch(conversation.again(request, "repair-sketch"), brief, gated)
+        request = render("designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST])
+        shown = judged.answer.sketch if judged.answer else brief.previous
+        judged = judge_sketch(conversation.again(request, "repair-sketch"), brief, gated, shown)
         if judged.worth >= best.worth:
             best = judged
     if best.answer is None:
+        said = f'It answers: "{shorten(judged.words, _QUOTED)}"' if judged.words else best.problem
         raise DesignError(
-            f"None of the model's {rounds + 1} replies holds a sketch. {best.problem}",
+            f"None of the model's {rounds + 1} replies holds a sketch. {said}",
             "Look at its replies, give the role to another model or to the rules, or write the sketch.",
         )
     if best.breach:
@@ -115,34 +130,43 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     )
 
 
-def judge_sketch(text: str, brief: DesignBrief, gated: bool = True) -> Judged:
-    """What is wrong with a reply, in findings that its author can act on."""
+def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str | None = None) -> Judged:
+    """What is wrong with a reply, in findings that its author can act on; ``shown`` is the sketch that it may edit."""
     if parse_done(text) is not None:
         return Judged(None, None, "No kernel has passed yet, so the work is not done.", ("Write a sketch.",))
     try:
-        answer = parse_sketch(text)
+        answer = parse_sketch(text, shown)
     except AnswerError as error:
-        return Judged(None, None, "The reply could not be used.", error.findings)
+        words = text if isinstance(error, NoAnswer) and not fences(text) else ""
+        return Judged(None, None, "The reply could not be used.", error.findings, words=words)
     answer = _only_known(answer)
     breaches = _breaches(brief.previous, answer.sketch)
     if breaches:
         return Judged(answer, None, "The sketch changes lines that must stay.", breaches, breaches[0])
     if not gated:
         return Judged(answer, None)
-    if brief.previous is not None and brief.route is not None and _plain(answer.sketch) == _plain(brief.previous):
+    if brief.route is not None and _same_design(answer, brief):
         return Judged(
-            answer, None, "The sketch is the same as before, which was sent back.", ("Nothing has changed in it.",)
-        )
+            answer, None, "The sketch and its values are the same as before, which was sent back.",
+            ("Nothing has changed in it.",),
+        )  # fmt: skip
     result = gate_sketch(answer.sketch, brief.task, brief.target, answer.constexpr or {})
-    found = tuple(f"line {d.line}: {d.code} {d.message} {d.remedy}".strip() for d in result.diagnostics
+    lines = answer.sketch.splitlines()
+    found = tuple(f"{_at(d.line, lines)}: {d.code} {d.message} {d.remedy}".strip() for d in result.diagnostics
                   if d.severity == "error")  # fmt: skip
     if result.state is GateState.RIGHT or (result.state is GateState.NOT_RUNNABLE and not found):
         return Judged(answer, result)
     if found:
         return Judged(answer, result, "The sketch has faults.", found)
-    warnings = tuple(f"line {d.line}: {d.message} {d.remedy}".strip() for d in result.diagnostics)
+    warnings = tuple(f"{_at(d.line, lines)}: {d.message} {d.remedy}".strip() for d in result.diagnostics)
     problem = "The sketch can be read, but it does not compute the reference."
     return Judged(answer, result, problem, (result.reason, *warnings))
+
+
+def _at(number: int, lines: Sequence[str]) -> str:
+    """``line 7 (`load(...)`)``: a line by its number and its text, so that no copy of the sketch is needed."""
+    text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return f"line {number} (`{text}`)" if text else f"line {number}"
 
 
 def gate_sketch(sketch: str, task: Task, target: Target, constexpr: dict[str, int | float]) -> GateResult:
@@ -173,12 +197,16 @@ def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
 
 
 def _unchanged(text: str, brief: DesignBrief) -> bool:
-    """Is the reply the sketch that the work was sent back with?"""
+    """Is the reply the design that the work was sent back with?"""
     try:
-        return brief.previous is not None and _plain(parse_sketch(text).sketch) == _plain(brief.previous)
+        return _same_design(parse_sketch(text, brief.previous), brief)
     except AnswerError:
         return False
 
 
-def _plain(text: str) -> str:
-    return " ".join(line.partition("#")[0].strip() for line in text.split("\n")).strip()
+def _same_design(answer: SketchAnswer, brief: DesignBrief) -> bool:
+    """The same sketch with the same values of its tunables; another value is another design."""
+    if brief.previous is None:
+        return False
+    before = brief.previous_constexpr
+    return design_of(answer.sketch, {**before, **(answer.constexpr or {})}) == design_of(brief.previous, before)

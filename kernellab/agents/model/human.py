@@ -65,7 +65,7 @@ def parse_answer(text: str, brief: Brief, author: Author = Author.HUMAN) -> Answ
     if done is not None and brief.passed:
         return done
     if isinstance(brief, DesignBrief):
-        answer = parse_sketch(text)
+        answer = parse_sketch(text, brief.previous)
         return DesignReply(answer.sketch, answer.constexpr or {}, answer.rationale, answer.claims)
     if isinstance(brief, CodeBrief):
         return read_code(text, brief, base_of(brief, Options()), author)

@@ -21,3 +21,8 @@ class Options:
     repairs: int = 3
     max_tokens: int | None = None
     ablation: frozenset[str] = NOTHING
+
+    @classmethod
+    def within(cls, prompt_tokens: int | None, most: int = 16_000) -> Options:
+        """The usual options with prompts of at most ``prompt_tokens``, as a model's settings say, or ``most``."""
+        return cls(token_budget=prompt_tokens or most)

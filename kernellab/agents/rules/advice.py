@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import RouteBrief
-from kernellab.errors import KernellabError
-from kernellab.records import Candidate, Evidence, RouteFact, RouteKind, Stage, Verdict
+from kernellab.agents.rules.fixes import fixes
+from kernellab.agents.rules.verbatim import is_verbatim
+from kernellab.errors import KernellabError, counted
+from kernellab.lowering.embedded_sketch import bare
+from kernellab.records import Evidence, RouteFact, RouteKind, Stage, Tried, Verdict
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
 
-#: signature -> what fixes it; {where} is a place such as "the load of X at N"
-_FIXES = {
-    "transposed": "Two dimensions are exchanged: check the index order of {where} and of the output's strides.",
-    "off-by-one": "Everything is moved by one element: check the start offset of {where}.",
-    "off-by-scale": "Every value is off by one factor: check the divisor (the real extent, not the tile).",
-    "off-by-constant": "Every value is off by one constant: check eps, bias and the initial value of the accumulator.",
-    "accumulate-dtype": "The error grows as if sums were kept in too narrow a dtype: accumulate in f32 (f64 for f64).",
-    "all-zero": "The output stays zero: check that each tile is stored, and that the grid covers the whole output.",
-    "identity": "The output is an input's copy: the computation's result is never stored.",
-    "nan": "NaN or inf where the reference has none: guard the division or the exp (subtract its largest argument).",
-    "stale": "The result belongs to an earlier call: compute from this call's inputs and keep nothing between calls.",
-    "race": "Runs differ: two parallel iterations write one element; give each its own part, or reduce afterwards.",
-    "scattered": "Wrong elements lie scattered: look for a race, an unset tile, or a tail that is overwritten.",
-    "wrong-values": "The values are wrong everywhere: compare the formula with the reference, operation by operation.",
-    "shape": "The output has another shape than the reference: derive it from the inputs' sizes.",
-    "dtype": "The output has another dtype than the reference: cast once, at the store.",
-    "count": "The number of outputs differs from the reference's: return them all, in its order.",
-}
+
+def _fixes(brief: RouteBrief, evidence: Evidence) -> str:
+    """The sentences of the evidence's signature that hold here; empty where none does."""
+    places = _places(brief, None)
+    return fixes(evidence, brief.task, _program(brief), places[0].words if places else "each load")
 
 
 def advise(brief: RouteBrief, to: RouteKind) -> str:
@@ -39,9 +29,11 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         return _about_sketch(brief)
     evidence = brief.verdict.evidence or Evidence()
     text = _about_code(brief, brief.verdict, evidence)
+    text = " ".join((text, *contrast_lines(evidence)))
     changed = _changed_since_it_passed(brief)
     if changed and not evidence.compiler:
-        text += f" Since it last passed, {changed[0]} was changed."
+        more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
+        text += f" Changed since it last passed: {changed[0]}{more}."
     if to is RouteKind.DESIGNER:
         return f"Revise the sketch: the code made from it keeps failing. {text}"
     return text
@@ -79,6 +71,7 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     if evidence.first_wrong is not None:
         text = f"first wrong: {evidence.first_wrong}"
         facts.append(RouteFact(text=text, got=evidence.got, want=evidence.want))
+    facts += [RouteFact(text=line) for line in contrast_lines(evidence)]
     if evidence.wrong_fraction is not None:
         facts.append(RouteFact(text=f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"))
     return facts
@@ -106,12 +99,8 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         return f"Fix {first.place}{made}: {first.message}"
     if evidence.signature in ("edge-tile", "mask-missing"):
         return _about_edge(brief, evidence)
-    fix = _FIXES.get(evidence.signature or "")
-    if fix is not None:
-        places = _places(brief, None)
-        where = places[0].words if places else "each load"
-        case = f" Seen at {_sizes(evidence.sizes)}." if evidence.sizes else ""
-        return fix.format(where=where) + case
+    if fix := _fixes(brief, evidence):
+        return fix + (f" Seen at {_sizes(evidence.sizes)}." if evidence.sizes else "")
     if evidence.compiler:
         first = evidence.compiler[0]
         return f"Fix {first.place}: {first.message}"
@@ -122,7 +111,7 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     """Names the dimension whose last tile is wrong, its size, and the loads that need the mask."""
     dim, size = _edge_dimension(brief, evidence)
     if not dim or (size and _divided(brief, dim, size)):
-        return _about_the_end(dim, size)
+        return _about_the_end(dim, size, is_verbatim(brief))
     places = _places(brief, dim)
     lines = _code_lines(brief, places)
     # a sum over the masked dimension shows its error at other places than the load's, so the loads come first
@@ -138,13 +127,55 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     return f"Mask {what}{at}: errors lie only in {tile}{extent}."
 
 
-def _about_the_end(dim: str, size: int | None) -> str:
-    """Errors at the end of a dimension whose tiles are all full: no mask is missing."""
-    where = f"{dim} ({dim}={size}), which its tiles divide" if dim else "the output, where no tile is cut"
+def _about_the_end(dim: str, size: int | None, verbatim: bool) -> str:
+    """Errors at the end of a dimension whose tiles in the sketch are all full: what is written word for word from the
+    sketch needs no mask there; other code may take steps of its own."""
+    where = f"{dim} ({dim}={size}), which the sketch's tiles divide" if dim else "the output"
+    own = "no mask is missing. Look" if verbatim else "look for a step of the code's own that does not divide it, or"
     return (
-        f"The wrong elements lie at the end of {where}: no mask is missing. Look for a loop that ends early, an array "
-        "that is shorter than the loop over it, or an index that is wrong from some place on."
+        f"The wrong elements lie at the end of {where}: {own} for a loop that ends early, an array shorter than the "
+        "loop over it, or an index that is wrong from some place on."
     )
+
+
+def contrast_lines(evidence: Evidence) -> list[str]:
+    """Where a failing kernel is right and where it is wrong, of the cases that were tried afterwards."""
+    tried = [case for case in evidence.tried if case.family in ("", "inputs")]
+    right, wrong = ([case for case in tried if case.right is answer] for answer in (True, False))
+    if not tried:
+        return []
+    if not right:
+        return [
+            f"It is wrong at each of {counted(len(wrong), 'small size')} that were tried, {_sizes(wrong[0].sizes)} too."
+        ]
+    lines = []
+    if wrong:
+        smallest = min(wrong, key=lambda case: sum(case.sizes.values()))
+        lines.append(f"The smallest failing size is {_sizes(smallest.sizes)}.")
+        lines.append(f"Right at {_several(right)}; wrong at {_several(wrong)}.")
+        lines += _multiples(right, wrong)
+    else:
+        lines.append(f"With the task's own inputs it is right at all that were tried: {_several(right)}.")
+    return lines
+
+
+def _several(cases: Sequence[Tried]) -> str:
+    """``S=32, 64``, or each with all of its sizes where there are several Dims that differ."""
+    alike = [case for case in cases if len(set(case.sizes.values())) == 1]
+    if len(alike) == len(cases):
+        names = "=".join(cases[0].sizes)
+        return f"{names}={', '.join(str(next(iter(case.sizes.values()))) for case in cases)}"
+    return "; ".join(f"({_sizes(case.sizes)})" for case in cases)
+
+
+def _multiples(right: Sequence[Tried], wrong: Sequence[Tried]) -> list[str]:
+    """The multiple that a Dim must be of where that alone tells right from wrong; one Dim at a time."""
+    for dim in right[0].sizes:
+        for step in (64, 32, 16, 8, 4, 2):
+            good, bad = {c.sizes[dim] for c in right}, {c.sizes[dim] for c in wrong}
+            if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
+                return [f"It is right exactly where {dim} is a multiple of {step}: a tail of {step} is missing."]
+    return []
 
 
 def _divided(brief: RouteBrief, dim: str, size: int) -> bool:
@@ -275,12 +306,13 @@ def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
         before = attempt.candidate
         if before is None or attempt.verdict is None or not attempt.verdict.passed or before.sketch != now.sketch:
             continue
-        return [place for name, text in now.source.files.items() for place in _differs(name, before, text)]
+        old, new = bare(before.source).files, bare(now.source).files
+        return [place for name, text in new.items() for place in _differs(name, old.get(name, ""), text)]
     return []
 
 
-def _differs(name: str, before: Candidate, text: str) -> Iterator[str]:
-    old, new = before.source.files.get(name, "").splitlines(), text.splitlines()
+def _differs(name: str, before: str, text: str) -> Iterator[str]:
+    old, new = before.splitlines(), text.splitlines()
     for tag, _, _, start, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "delete":
             yield f"{name}:{start + 1} (lines removed before it)"

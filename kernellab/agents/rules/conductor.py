@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.briefs import Attempt, RouteBrief, design_of
 from kernellab.agents.rules.advice import advise, route_facts
 from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, key_of
-from kernellab.agents.rules.performance import hot_of, slow_because, standing_of, why_finish
+from kernellab.agents.rules.performance import (
+    hot_of,
+    no_gain,
+    slow_because,
+    standing_of,
+    unasked,
+    untried,
+    why_finish,
+)
 from kernellab.agents.rules.slow import is_slow, may_measure
 from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.conditions import LibraryShare, of
@@ -82,17 +90,21 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     end = why_finish(brief)
     if end:
         told = brief.improve or is_slow(verdict)
-        reason = _passed(verdict, brief.allow_library) + (f" {end}" if told else "")
+        reason = _passed(verdict, brief.allow_library) + (f" {end}{untried(brief)}" if told else "")
         return Route(
             to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, facts=tuple(route_facts(brief))
         )
     if may_measure(brief):
         return _back(brief, verdict)
+    left = unasked(brief)
     designs = brief.sketch is not None and Role.DESIGNER in brief.improvers
     standing = standing_of(brief)
     if designs and Role.CODER in brief.improvers and standing is not None and standing.code_costs_more:
         designs = False
     to = RouteKind.DESIGNER if designs else RouteKind.CODER
+    if no_gain(brief) and left and Role(to.value) not in left:
+        # the one that was asked found nothing faster
+        to = RouteKind(left[0].value)
     suggestion, facts = slow_because(brief, to)
     passed = _passed(verdict, brief.allow_library)
     return Route(
@@ -202,7 +214,9 @@ def _same_source(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
 
 def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
     asked = [a for a in streak if a.route is not None and a.route.to is RouteKind.DESIGNER]
-    return any(a.sketch is not None and a.sketch == brief.sketch for a in asked)
+    now = design_of(brief.sketch or "", brief.candidate.constexpr if brief.candidate else {})
+    designs = ((a.sketch, a.candidate.constexpr if a.candidate else {}) for a in asked)
+    return any(sketch is not None and design_of(sketch, values) == now for sketch, values in designs)
 
 
 def _passed(verdict: Verdict, allowed: bool = False) -> str:
@@ -215,7 +229,7 @@ def _passed(verdict: Verdict, allowed: bool = False) -> str:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
     if slower:
-        said += " Eager is faster here: kept for its shape, not recommended."
+        said += " Eager is faster here: keep eager."
     if slower and not (composed or allowed):
         said += " With --allow-library a kernel may call the framework's own, labelled so."
     return said

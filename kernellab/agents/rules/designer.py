@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,20 +190,15 @@ def _with_requires(text: str, previous: str | None) -> str:
 def _keeping_pins(replies: list[DesignReply], previous: str | None) -> list[DesignReply]:
     if previous is None or "#: pin" not in previous:
         return replies
-    from kernellab.sketch.syntax.pins import check_pins
+    from kernellab.sketch.syntax.pins import check_pins, pinned_lines
 
-    kept, first = [], ""
-    for reply in replies:
-        broken = list(_broken(check_pins(previous, reply.sketch, Author.RULES)))
-        if not broken:
-            kept.append(reply)
-        first = first or (broken[0] if broken else "")
+    breaches = [check_pins(previous, reply.sketch, Author.RULES) for reply in replies]
+    kept = [reply for reply, breach in zip(replies, breaches, strict=True) if not breach]
     if not kept:
-        raise DesignError(f"No schedule of the rules keeps the pinned lines: {first}", "Unpin it, or edit by hand.")
+        unkept = [f"{number} ({text})" for number, text in pinned_lines(previous)]
+        lines = f"line{'s' if len(unkept) > 1 else ''} {', '.join(unkept)}"
+        raise DesignError(
+            f"The Designer by rules has no schedule that keeps the pinned {lines} of the sketch.",
+            "Unpin it in the Sketch panel (or session.unpin(LINE)), or edit the sketch by hand.",
+        )
     return kept
-
-
-def _broken(found: Iterable[object]) -> Iterable[str]:
-    for d in found:
-        if getattr(d, "severity", "") == "error":
-            yield f"line {d.line}: {d.message}"  # type: ignore[attr-defined]

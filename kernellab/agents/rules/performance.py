@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import RouteBrief
@@ -11,6 +12,8 @@ from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_
 from kernellab.errors import KernellabError, counted
 from kernellab.records import Role, RouteKind, Verdict
 from kernellab.target import Target
+from kernellab.verifier.audit.trace import Cost as Work
+from kernellab.verifier.audit.trace import trace
 
 if TYPE_CHECKING:
     from kernellab.sketch.cost import Cost, LoopCost
@@ -23,6 +26,25 @@ PATIENCE = 2
 GAIN = 1.03
 #: traffic above the distinct bytes by this factor is worth a word
 _AGAIN = 1.2
+#: arithmetic of a sketch above the reference's by this factor is worth a word
+_MORE_WORK = 1.5
+
+
+@lru_cache(maxsize=64)
+def work_of(task: Task) -> Work:
+    """What one run of the reference takes at the task's own sizes."""
+    return trace(task)
+
+
+def more_work(task: Task, cost: Cost) -> float | None:
+    """The arithmetic of a sketch over the reference's, where it is certainly more; None where it is not, or where the
+    reference's is not known."""
+    work = work_of(task)
+    needed = work.total_flops + work.other_flops
+    if work.problem or work.guessed or not needed:
+        return None
+    ratio = sum(cost.flops.values()) / needed
+    return ratio if ratio >= _MORE_WORK else None
 
 
 def why_finish(brief: RouteBrief) -> str:
@@ -42,16 +64,34 @@ def why_finish(brief: RouteBrief) -> str:
         return f"The best kernel reaches {100 * brief.headroom:.0f} % of the speed-of-light bound."
     if brief.turns_left <= 0:
         return "The limit of turns is reached."
-    standing = standing_of(brief)
+    standing, left = standing_of(brief), unasked(brief)
     if (
         standing is not None
         and standing.at_roofline
-        and (standing.sketch_at_bound or Role.DESIGNER not in brief.improvers)
+        and (standing.sketch_at_bound or (Role.DESIGNER not in brief.improvers and not left))
     ):
         return f"The kernel is at its sketch's roofline ({standing.sketch_ms:.3g} ms)."
-    if _no_gain(brief):
+    if no_gain(brief) and not left:
         return f"The last {PATIENCE} kernels that passed were not faster than the best before."
     return ""
+
+
+def unasked(brief: RouteBrief) -> list[Role]:
+    """The improvers that were not asked for something faster yet, the Designer first."""
+    routes = [a.route for a in brief.history if a.route is not None and a.verdict is not None and a.verdict.passed]
+    asked = {route.to.value for route in routes}
+    return [role for role in (Role.DESIGNER, Role.CODER) if role in brief.improvers and role.value not in asked]
+
+
+def untried(brief: RouteBrief) -> str:
+    """What a session that ends below its target leaves untried, and what that would cost; empty where nothing is."""
+    if brief.headroom is not None and brief.headroom >= ENOUGH:
+        return ""
+    cost = f" (about {brief.request_tokens:,.0f} tokens a request)" if brief.request_tokens else ""
+    left = [f"the {role.value} was not asked for something faster{cost}" for role in unasked(brief) if brief.improve]
+    if brief.measures and not was_sent_back(brief):
+        left.append("the rules' designs were not measured against each other (--tune 20: about a minute)")
+    return f" Left untried: {'; '.join(left)}." if left else ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +126,7 @@ def standing_of(brief: RouteBrief) -> Standing | None:
     return Standing(verdict.time.median_ms, max(cost.time_ms, verdict.sol_ms), verdict.sol_ms)
 
 
-def _no_gain(brief: RouteBrief) -> bool:
+def no_gain(brief: RouteBrief) -> bool:
     verdicts = [*(attempt.verdict for attempt in brief.history), brief.verdict]
     speeds = [speed for verdict in verdicts if verdict and verdict.passed and (speed := _speed(verdict))]
     before, last = speeds[:-PATIENCE], speeds[-PATIENCE:]
@@ -113,6 +153,13 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     if cost is None:
         return "Make it faster: the sketch could not be costed, so measure one change at a time.", facts
     words, found = _of_launches(cost, brief.target)
+    if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
+        most = cost.operations[0]
+        found.append(f"{ratio:.1f} times the arithmetic of the reference")
+        words = [
+            f"The sketch does {ratio:.1f} times the arithmetic of the reference, most of it {most.operation} in line "
+            f"{most.line}: leave out what is computed and not used, such as masked parts of a tile."
+        ]
     standing = standing_of(brief)
     if standing is not None:
         found.insert(0, f"the sketch's own roofline is {standing.sketch_ms:.4g} ms")
@@ -155,7 +202,7 @@ def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
         return f"{allowed}; an earlier kernel took {best:.3g} ms: go back to what that one did, and change one thing."
     if best is not None:
         return (
-            f"{allowed}, {best / standing.time_ms:.2f} times as fast as the one before: what is left may be the call, "
+            f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
             "starting threads and the first touch of outputs as much as the loop."
         )
     return (
@@ -196,7 +243,7 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
         facts.append(f"hottest loop: line {hottest.line} ({hottest.label}), most of the {share}")
         if not words:
             words.append(
-                f"The traffic is as small as it can be, so the time goes into how line {hottest.line} is executed: "
+                f"Each tensor is fetched about once, so the time goes into how line {hottest.line} is executed: "
                 "change its tile, its vector width, unrolling or the order of the loops."
             )
     return words or ["Change the tiles and the order of the loops, one at a time."], facts
@@ -224,12 +271,8 @@ def _cost(brief: RouteBrief) -> Cost | None:
     if not brief.sketch:
         return None
     given = brief.candidate.constexpr if brief.candidate else {}
-    where = brief.verdict.environment if brief.verdict else None
-    measured = where is not None and where.bandwidth and where.chip == brief.target.chip.name
-    # by the roofs that the verdict's own bound is reckoned by
-    target = brief.target.at_rates(where.bandwidth, where.flops) if where and measured else brief.target
     try:
-        return cost_at(brief.sketch, brief.task, target, given)
+        return cost_at(brief.sketch, brief.task, brief.target, given)
     except KernellabError:
         return None
 

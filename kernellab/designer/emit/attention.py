@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.designer.emit.loops import grid, guarded, letter, loop
+from kernellab.designer.emit.loops import chunk_size, grid, guarded, letter, loop, span_to
 from kernellab.designer.emit.nodes import (
     ONE,
     ZERO,
@@ -14,17 +14,19 @@ from kernellab.designer.emit.nodes import (
     extent,
     filled,
     let,
+    listed,
     multiply,
     number,
     pipeline,
     plus,
+    times,
 )
 from kernellab.designer.emit.products import inside, keep_inside, multiply_parts, zero_at_edge
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Attend, Axis, Expr
+from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum
 from kernellab.designer.passes.attention import Roles, Scaled, first_key, last_key, roles, scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
@@ -51,6 +53,8 @@ def attention(w: Writer) -> tuple[Stmt, ...]:
     r = roles(att, [a for a in w.t.order if a in w.k.par])
     assert r is not None
     par = [a for a in (*r.batch, r.row, r.col) if a not in w.t.whole]
+    if r.row is att.row:
+        par.remove(r.row)
     for axis in (*par, r.keys, r.width):
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset([r.width]) & w.t.whole)]
@@ -70,11 +74,25 @@ def _attend(w: Writer, a: _Attention) -> None:
     row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
     row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
     loop(w, [r.keys], lambda: _step(w, a), pipeline(bool(w.t.stages), w.t.groups), {r.keys: _keys(w, a)})
-    if a.of.zero:
-        row.body.append(let(a.total, call("where", Binary("==", total, ZERO), ONE, total)))
+    raw = a.total
+    if a.of.zero or a.of.chunk is not None:
+        total = Name(w.names.fresh("divisor") if a.of.chunk is not None else a.total)
+        row.body.append(let(total.id, call("where", Binary("==", Name(raw), ZERO), ONE, Name(raw))))
     column = w.spread(Value(total, (r.row,)), (r.row, r.col))
-    result = Value(Binary("/", Name(a.acc), column.tree), (r.row, r.col))
-    w.known_as(a.of, row, w.named(result, "result"))
+    result = w.named(Value(Binary("/", Name(a.acc), column.tree), (r.row, r.col)), "result")
+    w.known_as(a.of, row, _one_row(w, a, result, "row"))
+    for o in w.k.outs:
+        if isinstance(o.expr, LogSum):
+            # of a piece in which nothing is seen: the logarithm of 0
+            logs = Value(Binary("+", Name(a.top), call("log2" if a.of.binary else "log", Name(raw))), (r.row,))
+            w.known_as(o.expr, row, _one_row(w, a, w.named(logs, "log_sum"), "log_sum_row"))
+
+
+def _one_row(w: Writer, a: _Attention, value: Value, title: str) -> Value:
+    """``value``; of rows that are all the same one alone."""
+    if a.of.row is None:
+        return value
+    return w.named(Value(call("reduce_max", value.tree, axis=Num(0)), value.axes[1:]), title)
 
 
 def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
@@ -82,10 +100,13 @@ def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
     r = a.roles
     start: Node = ZERO
     stop = extent(r.keys.extent)
+    if a.of.chunk is not None:
+        start = times(w.vars[a.of.chunk], chunk_size(w))
+        stop = call("min", plus(start, chunk_size(w)), stop)
     before = first_key(a.of.a, r.row, r.keys)
     if before is not None and r.keys in w.t.blocks:
         block = Name(w.t.blocks[r.keys])
-        start = Binary("*", Binary("//", call("max", ZERO, plus(w.vars[r.row], before)), block), block)
+        start = Binary("*", Binary("//", call("max", start, plus(w.vars[r.row], before)), block), block)
     beyond = last_key(a.of.a, r.row, r.keys)
     if beyond is not None:
         size = w.extent(r.row) if r.row in w.t.blocks else ONE
@@ -160,7 +181,8 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
         if r.width in w.t.whole:
             _inner_parts(w, a, name)
         else:
-            loop(w, [r.width], lambda: _add_scores(w, a, name))
+            span = span_to(extent(r.width.extent), w.t.blocks[r.width])
+            loop(w, [r.width], lambda: _add_scores(w, a, name), ranges={r.width: span})
     w.known_as(inner, w.scopes[-1], Value(Name(name), full))
     plain = scaled(a.of.a, r.row, r.keys) if w.t.lanes else None
     if plain is not None:
@@ -226,7 +248,16 @@ def _add_scores(w: Writer, a: _Attention, name: str) -> None:
 def _sides(w: Writer, a: _Attention) -> tuple[Node, Node]:
     r, inner = a.roles, a.of.inner
     left, right = inside(w, (inner.a, inner.b), r.width)
+    left = _all_rows(w, a, left)
     return w.spread(left, (r.row, r.width)).tree, w.spread(right, (r.width, r.keys)).tree
+
+
+def _all_rows(w: Writer, a: _Attention, queries: Value) -> Value:
+    """The queries of a tile; where there is one, in each of its rows."""
+    if a.of.row is None:
+        return queries
+    full = (a.roles.row, a.roles.width)
+    return Value(call("broadcast", queries.tree, listed(w.shape(full))), full)
 
 
 def _inner_parts(w: Writer, a: _Attention, name: str) -> None:
@@ -235,7 +266,9 @@ def _inner_parts(w: Writer, a: _Attention, name: str) -> None:
     def tiles(factors: tuple[Expr, ...], axes: tuple[Axis, ...]) -> list[Node]:
         return [w.spread(w.value_of(e), axes).tree for e in factors]
 
-    left = tiles((inner.a, *inner.parts[:2]), (r.row, r.width))
+    left = [
+        _all_rows(w, a, Value(e, (r.row, r.width))).tree for e in tiles((inner.a, *inner.parts[:2]), (r.row, r.width))
+    ]
     multiply_parts(w, name, left, tiles((inner.b, *inner.parts[2:]), (r.width, r.keys)))
 
 

@@ -186,12 +186,13 @@ def hint(*args: Expr) -> Hint:
     return Hint(args)
 
 
-def pipeline(stages: bool, groups: int = 0, in_turn: bool = False) -> Hint:
+def pipeline(stages: bool, groups: int = 0, in_turn: bool = False, ahead: bool = True) -> Hint:
     """The hint of a loop whose loads run ahead; ``stages``: by the file's constexpr; ``groups`` of warps multiply."""
     roles: tuple[Expr, ...] = ()
     if groups:
         turns = (Str("in_turn"),) if in_turn else ()
-        roles = (Str("copy_engine"), Str("warp_roles"), Num(groups), *turns, Str("ahead"))
+        early = (Str("ahead"),) if ahead else ()
+        roles = (Str("copy_engine"), Str("warp_roles"), Num(groups), *turns, *early)
     return hint(Str("pipeline"), *((Name("num_stages"),) if stages else ()), *roles)
 
 

@@ -7,7 +7,7 @@ from kernellab.designer.emit.nodes import Value, accumulator, call, let, multipl
 from kernellab.designer.emit.pads import at_edge
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer
-from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.dtypes import DTYPES, FLOAT8
 from kernellab.designer.ir.expr import Axis, Dot, Expr
 from kernellab.designer.passes.triangles import kept_triangle
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
@@ -28,7 +28,8 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     test = _reached(w, dot, full)
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
-    loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), pipeline(bool(w.t.swizzle), w.t.groups, w.t.in_turn))
+    hints = pipeline(bool(w.t.swizzle), w.t.groups, w.t.in_turn, not w.k.of_float8)
+    loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), hints)
     if test is not None:
         row.body[start:] = [guarded(test, row.body[start:])]
     row.known[id(dot)] = Value(Name(name), full)
@@ -66,6 +67,13 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
         return
     first, second = inside(w, (dot.b, dot.a) if turned else (dot.a, dot.b), k)
     pair = w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree
+    if dot.a.dtype in FLOAT8 and not w.k.of_float8:
+        pair = call("cast", pair[0], Name("f16")), call("cast", pair[1], Name("f16"))
+    elif dot.a.dtype in FLOAT8:
+        # tensor cores keep 14 bits of a chain of f8 products: no chain is longer than a step
+        step = w.named(Value(call("dot", *pair), full), "step").tree
+        w.body.append(let(name, Binary("+", Name(name), step)))
+        return
     w.body.append(multiply(*pair, name, w.t.precision))
 
 

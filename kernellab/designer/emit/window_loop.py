@@ -68,8 +68,9 @@ def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None
     """``multiply`` at every tap of ``moving`` and block of channels; a counter's digits say which."""
     (c,) = w.k.window.sums
     channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks[c])
+    ahead = pipeline(True, w.t.groups, w.t.in_turn)
     if not moving:
-        nest(w, [Head(channel, (ZERO, channels, block), (pipeline(True),))], multiply)
+        nest(w, [Head(channel, (ZERO, channels, block), (ahead,))], multiply)
         return
     row, blocks = w.scopes[0].body, call("ceil", channels, block)
     step = w.names.fresh("step")
@@ -93,7 +94,7 @@ def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None
         w.body.extend(lets)
         multiply()
 
-    nest(w, [Head(step, (total,), (pipeline(True),))], body)
+    nest(w, [Head(step, (total,), (ahead,))], body)
 
 
 def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:

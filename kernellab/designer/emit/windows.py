@@ -9,6 +9,7 @@ which reads its own taps, so that no work is spent on the zeros between.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
 
 from kernellab.designer.emit.loops import Head, letter, nest, on_cores, parallel, span_to
@@ -19,6 +20,7 @@ from kernellab.designer.emit.nodes import (
     call,
     extent,
     filled,
+    hint,
     let,
     listed,
     move,
@@ -35,7 +37,7 @@ from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Expr, Leaf, Op, Tap
-from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
+from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
 
 #: taps whose loads are written out one by one; a C++ compiler takes long over the edges of more
@@ -113,6 +115,8 @@ def _grid(w: Writer, order: list[Axis], runs: Mapping[Axis, str]) -> tuple[Stmt,
     heads = [Head(runs.get(axis) or w.variable(axis), _span(w, axis, axis in runs), cores) for axis in order]
     # the phases of one place write to the same lines of memory
     heads += [Head(name, (Num(stride),), cores) for stride, name in w.phase.values()]
+    if w.t.groups:
+        heads[-1] = replace(heads[-1], hints=(hint(*on_cores(w).args, Str("persistent"), Str("async_store")),))
     return parallel(w, heads, w.scopes[0].body)
 
 
@@ -266,6 +270,8 @@ def _matrices(w: Writer, held: Value | None) -> Value:
         one_loop(w, _moving(w), multiply)
     else:
         _loops(w, _moving(w), multiply)
+    if first and full == (*positions, co):
+        return Value(call("reshape", Name(name), listed(w.shape(full))) if len(positions) > 1 else Name(name), full)
     result: Node = call("transpose", Name(name)) if first else Name(name)
     if len(positions) > 1:
         result = call("reshape", result, listed(w.shape((co, *positions))))

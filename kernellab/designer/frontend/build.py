@@ -63,11 +63,22 @@ class Builder:
         apart: bool = False,
         few: int = 0,
         halves: bool = False,
+        narrow: bool = False,
+        longest: int = 0,
+        sizes: Mapping[str, int] | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> None:
+        #: elements of the longest row that one program puts in order; 0: of any
+        self.longest = longest
+        self._most = most or {}
+        #: the expected Dims, by which a CPU's products are weighed; on a GPU only extents that are fixed are
+        self.sizes = sizes
         #: may factors of a product be stored that nothing else asks to be?
         self.apart = apart
         #: may products of float32 be made of float16 ones?
         self.halves = halves
+        #: do tensor cores multiply narrow floats as they are?
+        self.narrow = narrow
         #: a convolution of at most this many pairs of a channel read and one written is summed directly
         self.few = few
         #: may a scatter name a place several times?
@@ -196,7 +207,8 @@ class Builder:
         if ref.name in self.inputs:
             constant = self.graph.constants.get(ref.name)
             if constant is None:
-                return Leaf(ref.name, index, self.inputs[ref.name].dtype)
+                at = channels_at_end(index) if self.inputs[ref.name].last else index
+                return Leaf(ref.name, at, self.inputs[ref.name].dtype)
             if constant.dim() == 0 or constant.numel() == 1:
                 return Num(constant.item(), self.inputs[ref.name].dtype)
             return self._table(constant, index, self.inputs[ref.name].dtype)
@@ -337,6 +349,13 @@ class Builder:
             self.cuts.append(Stored(name, index, value, shape, serves=serves, dtype=dtype, purpose=purpose))
         return self._stored[key]
 
+    def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...]) -> str:
+        """As :meth:`store`, for readers that may see it in any view."""
+        if key not in self._stored:
+            self._stored[key] = self._tensor_name((key,))
+            self.cuts.append(Stored(self._stored[key], index, value, shape, dtype=value.dtype))
+        return self._stored[key]
+
     def _tensor_name(self, key: Any) -> str:
         if key in self.named:
             return self.named[key]
@@ -351,11 +370,24 @@ class Builder:
         """Is it an input, or a value that lies in a tensor by itself?"""
         if ref.name in self.stacks:
             return False
-        return ref.name in self.inputs or ref.name in self.library or (ref.name in self.stops and not ref.item)
+        if ref.name in self.inputs:
+            return not self.inputs[ref.name].last
+        return ref.name in self.library or (ref.name in self.stops and not ref.item)
+
+    def expected(self, extent: Extent) -> int | None:
+        """The extent as a number: a fixed one, or with the expected sizes; None where it is not weighed."""
+        if isinstance(extent, int) or self.sizes is None:
+            return extent if isinstance(extent, int) else None
+        return extents.value(extent, self.sizes)
+
+    def largest(self, extent: Extent) -> int:
+        """No instance of the extent is larger; a difference of sizes is taken for any that memory holds."""
+        falls = not isinstance(extent, int) and any(op in str(extent) for op in "-/%")
+        return 1 << 31 if falls else extents.value(extent, self._most)
 
     def tensor(self, ref: Ref) -> str:
         """The tensor of what :meth:`is_stored`."""
-        return ref.name if ref.name in self.inputs else self.stored(ref)
+        return ref.name if ref.name in self.inputs and self.is_stored(ref) else self.stored(ref)
 
     # -- shapes
 
@@ -463,6 +495,11 @@ class Builder:
             wide = dtype if dtype == "float64" else "float32"
             return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
+
+
+def channels_at_end(index: Index) -> Index:
+    """An index of a tensor whose second dimension lies side by side in memory, as the sketch's tensor has it."""
+    return (index[0], *index[2:], index[1])
 
 
 def _whole(ix: Ix, extent: Extent) -> bool:

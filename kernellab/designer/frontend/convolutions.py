@@ -65,20 +65,37 @@ def _window_of(
     d = aten.wide(node.dtype)
     ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
     inner = Ix((c,)) if c is not None else Ix()
-    if packed:
+    x = at_window(b, source, (index[0], channel, *w.index))
+    direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
+    if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
+        # a product of matrices as both lie
+        assert direct is not None
+        rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
+        value: Expr = b.dot(x, direct, c, rows, Ix(co), d, node.line)
+        return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+    if direct is not None and c is not None and b.narrow and side_by_side(x, c) and side_by_side(direct, c):
+        at: Expr = direct
+    elif packed:
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
         at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
+    elif mine == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
+        tensor = _packed(b, weight, groups, (), 1, transposed)
+        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), b.dtype(weight))
     else:
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
         at = b.value(weight, (*pair, *ks))  # type: ignore[assignment]
-    x = at_window(b, source, (index[0], channel, *w.index))
-    value: Expr = Win(
+    value = Win(
         x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
         weights=weight.name, backward=transposed,
     )  # fmt: skip
     if bias is not None:
         value = Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
     return value
+
+
+def side_by_side(factor: Expr, axis: Axis) -> bool:
+    """Do the elements along ``axis`` lie next to each other in the tensor of ``factor``?"""
+    return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,7 @@ def _packed(b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], insi
     key = (weight.name, "packed") if not transposed else (weight.name, "packed_t")
     axes = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in (*taps, groups))
     # the channels split as the reader's are
-    axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)))
+    axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)) if inside > 1 or mine else Ix())
     ks, group, co, c = axes[: len(taps)], axes[-3], axes[-2], axes[-1]
     first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)
     value = b.value(weight, (Ix(first), Ix(second), *ks))

@@ -13,14 +13,17 @@ from typing import Any
 from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.pointwise import OPERATIONS, compute, is_float, wide
+from kernellab.designer.frontend.pointwise import OPERATIONS, compute, is_float, settle, wide
 from kernellab.designer.frontend.reductions import matching
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, SymNum
 from kernellab.designer.ir.normal import number
 from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named
+from kernellab.task.formula import Formula
 
+#: elements of a sorted row up to which all are compared with a value
+_COMPARED = 32
 #: operations that an index with ``at`` passes: they only choose elements, or work on one at a time
 _PASSED = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) - {"as_strided", "diagonal", "unfold"}
 
@@ -129,6 +132,9 @@ def _fmod(b: Builder, node: Node, index: Index, item: int) -> Expr:
     x, y = b.operand(node.args[0], index, node.shape), b.operand(node.args[1], index, node.shape)
     d = wide(node.dtype)
     left, right = compute(x, d), compute(y, d)
+    if _turns_once(left, right):
+        back = Op("sub", (left, right), d, node.line)
+        return Op("where", (Op("ge", (left, right), "bool"), back, left), d, node.line)
     rest = Op("mod", (left, right), d, node.line)
     if not is_float(d) and _not_negative(left) and _not_negative(right):
         return rest
@@ -136,6 +142,19 @@ def _fmod(b: Builder, node: Node, index: Index, item: int) -> Expr:
     other = Op("ne", (Op("lt", (rest, zero), "bool"), Op("lt", (left, zero), "bool")), "bool")
     moved = Op("logical_and", (Op("ne", (rest, zero), "bool"), other), "bool")
     return Op("where", (moved, Op("sub", (rest, right), d), rest), d, node.line)
+
+
+def _turns_once(left: Expr, right: Expr) -> bool:
+    """Is ``left`` a position below ``right`` and a shift below it, as in a roll? Then their sum is below twice that."""
+    match left, right:
+        case Op(op="add", args=(Iota(index=ix), SymNum() | Num() as shift)), SymNum() | Num():
+            size = right.expr if isinstance(right, SymNum) else right.value
+            if not (ix.plain and isinstance(size, int | Formula) and extents.same(ix.extent, size)):
+                return False
+            if isinstance(shift, Num):
+                return isinstance(size, int) and 0 <= shift.value < size
+            return shift.expr.op == "%" and shift.expr.args[1] == size
+    return False
 
 
 def _not_negative(e: Expr) -> bool:
@@ -150,6 +169,45 @@ def _not_negative(e: Expr) -> bool:
         case Op(op="add" | "mul" | "mod" | "cast"):
             return all(map(_not_negative, e.args))
     return False
+
+
+def _searchsorted(row: int, values: int) -> Handler:
+    """How many elements of a sorted row are smaller than each value; from the right, not larger.
+
+    A short row is compared with whole; in a longer one a step halves what is left of it.
+    """
+
+    def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
+        rows, given = node.args[row], node.args[values]
+        right = bool(node.keyword("right", False)) or node.keyword("side") == "right"
+        if node.keyword("sorter") is not None:
+            raise b.refuse(node, "a sorter")
+        shape = b.shape(rows)
+        value = b.value(given, index if b.shape(given) else ())
+        outer = index[:-1] if len(shape) > 1 else ()
+        common = "float64" if "float64" in (b.dtype(rows), value.dtype) else "float32"
+        common = common if is_float(b.dtype(rows)) or is_float(value.dtype) else "int64"
+
+        def below(at: Index) -> Expr:
+            sides = (compute(picked(b, rows, at), common), compute(value, common))
+            return Op("le" if right else "lt", sides, "bool", node.line)
+
+        if (b.expected(shape[-1]) or 0) <= _COMPARED:
+            bound = b.bound(shape, [len(shape) - 1], (*outer, Ix()), index)
+            each = Op("cast", (below(bound),), "int64", node.line)
+            return settle(b.reduce("sum", each, bound, [len(shape) - 1], "int64", node.line), node.dtype)
+        length = number(shape[-1])
+        place: Expr = Num(0, "int64")
+        last = Op("sub", (length, Num(1, "int64")), "int64")
+        for bit in reversed(range(b.largest(shape[-1]).bit_length())):
+            ahead = Op("add", (place, Num(1 << bit, "int64")), "int64", node.line)
+            at = Op("min", (Op("sub", (ahead, Num(1, "int64")), "int64"), last), "int64")
+            inside = Op("le", (ahead, length), "bool")
+            takes = Op("logical_and", (inside, below((*outer, chosen(at)))), "bool")
+            place = Op("where", (takes, ahead, place), "int64", node.line)
+        return settle(place, node.dtype)
+
+    return handle
 
 
 def _repeat(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -256,6 +314,7 @@ def _empty(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 PICKS: dict[str, Handler] = {
     "embedding": _embedding, "index_select": _index_select, "gather": _gather, "index": _index, "fmod": _fmod,
+    "searchsorted": _searchsorted(0, 1), "bucketize": _searchsorted(1, 0),
     "repeat": _repeat, "diagonal": _diagonal, "unfold": _unfold, "slice_scatter": _slice_scatter, "copy": _copy,
     **dict.fromkeys(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"), _empty),
 }  # fmt: skip

@@ -11,14 +11,19 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.factors import narrow_factors, scaled
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
-from kernellab.designer.ir.extents import fixed
 from kernellab.operations.aten import Role, named
 
 #: rows or columns of the other factor, and summed elements, from which on it pays to store one
 _REUSED, _LEAST = 64, 16
+#: the same on a CPU, and operations on each element from which on it pays to store a factor: a tile of 256 columns
+#: makes it again, at a sixteenth of the product's time for each
+_REUSED_CPU, _COSTLY = 16, 8
+#: what an operation costs that is more than a multiplication
+_COSTS = {"div": 4, "exp": 8, "exp2": 8, "log": 8, "sqrt": 4, "rsqrt": 4, "tanh": 8, "erf": 8, "pow": 16, "sigmoid": 8}
 #: neighbouring rows, and summed elements, that a tile reads as one slice
 _ROWS, _SUMMED = 64, 32
 #: views that leave elements in their order
@@ -42,17 +47,23 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
     if not over.axes:
         return Op("mul", (a, c), dtype, node.line)
+    narrow = narrow_factors(a, c, over.axes[0]) if b.narrow and dtype == "float32" else None
+    if narrow is not None:
+        a, c, scales = narrow
+        return scaled(b.dot(a, c, over.axes[0], rows, cols, dtype, node.line), scales, node.line)
     return b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
 
 
 def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     """Marks those of a product's factors to be stored that its tiles would not read well."""
-    a, c = b.shape(left), b.shape(right)
-    if not b.apart or not all(isinstance(n, int) for n in (*a[-2:], *c[-2:])) or fixed(a[-1]) < _LEAST:
+    if not b.apart:
         return
-    for ref, others, rows in ((left, fixed(c[-1]), True), (right, fixed(a[-2]), False)):
-        if others >= _REUSED and ref.name in b.nodes:
-            _apart(b, ref, rows)
+    rows, summed, _, cols = (b.expected(n) or 0 for n in (*b.shape(left)[-2:], *b.shape(right)[-2:]))
+    if summed < _LEAST or not (rows and cols):
+        return
+    for ref, others, leads in ((left, cols, True), (right, rows, False)):
+        if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
+            _apart(b, ref, leads)
 
 
 def _apart(b: Builder, ref: Ref, rows: bool) -> None:
@@ -68,17 +79,23 @@ def _apart(b: Builder, ref: Ref, rows: bool) -> None:
     value = b.value(ref, index)
     over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
     again = _joined(value, own, over) and b.readers(source.name) > 1
-    if again or _scattered(value, own, _ROWS) or _scattered(value, over, _SUMMED):
+    again |= b.sizes is not None and _cost(value) >= _COSTLY
+    if again or _scattered(b, value, own, _ROWS) or _scattered(b, value, over, _SUMMED):
         b.stop(source)
 
 
-def _scattered(value: Expr, ix: Ix, least: int) -> bool:
+def _cost(value: Expr) -> int:
+    """Operations that each element takes, in multiplications."""
+    return sum(_COSTS.get(e.op, 1) for e in walk(value, inside=False) if isinstance(e, Op))
+
+
+def _scattered(b: Builder, value: Expr, ix: Ix, least: int) -> bool:
     """Does ``value`` read along ``ix`` at computed places, or in pieces of fewer than ``least`` elements?"""
     leaves, free = ix.leaves(), Free()
     for e in walk(value, inside=False):
         if isinstance(e, Leaf) and any(free(at).intersection(leaves) for at in e.operands):
             return True
-    return len(leaves) > 1 and run(value, leaves) < min(least, fixed(ix.extent))
+    return len(leaves) > 1 and run(value, leaves) < min(least, b.expected(extents.counted(ix.extent)) or least)
 
 
 def _joined(value: Expr, own: Ix, over: Ix) -> bool:

@@ -181,27 +181,6 @@ def matching(b: Builder, node: Node, index: Index) -> Expr:
     return aten.settle(b.reduce("sum", arg, bound, [dim], d if aten.is_float(d) else "int64", node.line), node.dtype)
 
 
-def _searchsorted(row: int, values: int) -> Handler:
-    """How many elements of a sorted row are smaller than each value; from the right, not larger. All are compared."""
-
-    def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
-        rows, given = node.args[row], node.args[values]
-        right = bool(node.keyword("right", False)) or node.keyword("side") == "right"
-        if node.keyword("sorter") is not None:
-            raise b.refuse(node, "a sorter")
-        shape = b.shape(rows)
-        value = b.value(given, index if b.shape(given) else ())
-        outer = index[:-1] if len(shape) > 1 else ()
-        bound = b.bound(shape, [len(shape) - 1], (*outer, Ix()), index)
-        common = "float64" if "float64" in (b.dtype(rows), value.dtype) else "float32"
-        common = common if aten.is_float(b.dtype(rows)) or aten.is_float(value.dtype) else "int64"
-        sides = (aten.compute(b.value(rows, bound), common), aten.compute(value, common))
-        below = Op("cast", (Op("le" if right else "lt", sides, "bool"),), "int64", node.line)
-        return aten.settle(b.reduce("sum", below, bound, [len(shape) - 1], "int64", node.line), node.dtype)
-
-    return handle
-
-
 REDUCTIONS: dict[str, Handler] = {
     "sum": _simple("sum"),
     "prod": _simple("prod"),
@@ -218,6 +197,4 @@ REDUCTIONS: dict[str, Handler] = {
     "std": _var(True),
     "var_mean": _var(False, both=True),
     "linalg_vector_norm": _vector_norm,
-    "searchsorted": _searchsorted(0, 1),
-    "bucketize": _searchsorted(1, 0),
 }

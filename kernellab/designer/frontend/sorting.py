@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 from kernellab.capture import Node, Ref
+from kernellab.designer.emit.pads import neutral
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.pointwise import cast
+from kernellab.designer.frontend.gather import chosen, picked
+from kernellab.designer.frontend.pointwise import cast, is_float
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Order
+from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Leaf, Num, Op, Order, Red
+from kernellab.designer.ir.extents import fixed
 
 
 def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int | None, down: bool) -> Expr:
@@ -18,6 +21,11 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
     if not shape or shape[dim % len(shape)] == 1:
         return Num(0, "int64") if item else b.value(source, index)
     dim %= len(shape)
+    length, first = shape[dim], index[dim].extent if count is None and index[dim].plain else count
+    if b.longest and isinstance(length, int) and length > b.longest and isinstance(first, int) and first > 1:
+        size = _bucket(length, first, b.longest)
+        if size and (down or not is_float(dtype)):
+            return _of_buckets(b, node, index, item, dim, first, down, size)
     if count == 1:
         bound = b.bound(shape, [dim], index)
         arg = cast(b.value(source, bound), dtype)
@@ -37,6 +45,65 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
     # ties are those of the rounded values
     arg = Leaf(b.stored(source), bound, dtype) if _joins(b, source, dim) else cast(b.value(source, bound), dtype)
     return Order("order" if item else "value", arg, over[0], "int64" if item else dtype, False, node.line, place, down)
+
+
+def _bucket(length: int, count: int, longest: int) -> int:
+    """Elements of a bucket: its bests, and what ``count`` buckets hold, can be put in order; 0: there is none."""
+    fits = [g for g in (1 << p for p in range(1, 14)) if -(-length // g) <= longest and count * g <= longest]
+    return min((g for g in fits if -(-length // g) >= count), key=lambda g: length // g + count * g, default=0)
+
+
+def _of_buckets(b: Builder, node: Node, index: Index, item: int, dim: int, count: int, down: bool, size: int) -> Expr:
+    """As :func:`_order`, of a row too long for one program: the best ``count`` are in the buckets with the best bests.
+
+    Equal elements keep their order: of buckets with equal bests those before come first, and the chosen ones are looked
+    through from the first to the last.
+    """
+    source, ix = node.args[0], index[dim]
+    shape, dtype = b.shape(source), b.dtype(source)
+    length = fixed(shape[dim])
+
+    def at(where: Index, place: Expr) -> Expr:
+        here = picked(b, source, (*where[:dim], chosen(place), *where[dim + 1 :]))
+        if length % size == 0:
+            return here
+        inside = Op("lt", (place, Num(length, "int64")), "bool")
+        return Op("where", (inside, here, Num(neutral("max" if down else "min", dtype), dtype)), dtype)
+
+    chosen_shape = (*shape[:dim], count, *shape[dim + 1 :])
+    own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
+    rank, bucket, lane = own[dim].axes[0], Axis(-(-length // size)), Axis(size)
+    if length % size == 0:
+        value = b.value(source, (*own[:dim], Ix((bucket, lane)), *own[dim + 1 :]))
+    else:
+        value = at(own, _place(Iota(Ix((bucket,))), Iota(Ix((lane,))), size))
+    best = Red("max" if down else "min", cast(value, dtype), (lane,), dtype, node.line)
+    order = Order("order", best, bucket, "int64", False, node.line, rank, down)
+    key = f"{node.name}_{dim}_{count}"
+    found = b.kept(f"{key}_best", own, Op("cast", (order,), "int32"), chosen_shape)
+    own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
+    rank = own[dim].axes[0]
+    in_order = Order("value", Leaf(found, own, "int32"), rank, "int32", False, node.line, rank, False)
+    buckets = b.kept(f"{key}_buckets", own, in_order, chosen_shape)
+
+    if not (len(ix.leaves()) == 1 and ix.plain):
+        return Leaf(b.stored(Ref(node.name, item)), index, "int64" if item else dtype)
+    taken = {leaf for d, i in enumerate(index) if d != dim for leaf in i.within()} | set(ix.leaves())
+    over = b.pick_axis(count * size, taken)
+
+    def place(candidate: Expr) -> Expr:
+        which = Op("floordiv", (candidate, Num(size, "int64")), "int64")
+        here = Leaf(buckets, (*index[:dim], chosen(which), *index[dim + 1 :]), "int32")
+        return _place(Op("cast", (here,), "int64"), Op("mod", (candidate, Num(size, "int64")), "int64"), size)
+
+    arg = cast(at(index, place(Iota(Ix((over,))))), dtype)
+    kind, made = ("order", "int64") if item else ("value", dtype)
+    result = Order(kind, arg, over, made, False, node.line, ix.leaves()[0], down)
+    return place(result) if item else result
+
+
+def _place(bucket: Expr, lane: Expr, size: int) -> Expr:
+    return Op("add", (Op("mul", (bucket, Num(size, "int64")), "int64"), lane), "int64")
 
 
 def _joins(b: Builder, source: Ref, dim: int) -> bool:

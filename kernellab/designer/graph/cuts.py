@@ -30,6 +30,15 @@ _ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
 _NORMS = named(Role.NORM)
 #: stored tensors that a value is made of, and products behind it, from which on it is stored itself
 _TERMS = 3
+#: places at which one value is read that are told apart; operations that reading it there makes again from which on
+#: it is stored, since memory moves an element in less time; what an element at a computed place counts
+_PLACES, _AGAIN, _PICKED = 16, 32, 4
+_GATHERS = named(Role.GATHER)
+#: they read a value at other places than they are asked at; of the writing ones that holds for what is written
+_WRITES = frozenset(("slice_scatter", "select_scatter"))
+_MOVES = (
+    named(Role.PART, Role.MOVE, Role.GATHER) | frozenset(("roll", "cat", "constant_pad_nd", "flip", "unfold")) - _WRITES
+)
 
 
 def cut_nodes(graph: Graph) -> frozenset[str]:
@@ -56,6 +65,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
             cut.add(last)
             light = _light(graph, light | {last})
     cut |= _of_many_terms(graph, cut, users)
+    cut |= _of_many_places(graph, cut, outputs)
     return frozenset(cut | _of_long_chains(graph, cut))
 
 
@@ -102,6 +112,45 @@ def _of_many_terms(graph: Graph, cut: Set[str], users: Mapping[str, list[str]]) 
             stored.add(node.name)
             terms[node.name] = frozenset((node.name,))
     return stored
+
+
+def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
+    """Pointwise values that one launch would make at several places for each element: a step of a stencil, whose
+    neighbours the next step reads. Without this, n steps that are written out take the neighbours' number to the nth.
+    """
+    costs = _costs(graph, cut)
+    asked: dict[str, frozenset[tuple[str, ...]]] = {name: frozenset(((),)) for name in outputs}
+    stored: set[str] = set()
+    for node in reversed(graph.nodes):
+        places = asked.get(node.name, frozenset())
+        made = node.aten in OPERATIONS or node.aten in _WRITES
+        if made and (len(places) - 1) * costs[node.name] >= _AGAIN and not node.results:
+            stored.add(node.name)
+            places = frozenset(((),))
+        elsewhere = frozenset((("elsewhere",),))
+        for k, ref in enumerate(node.refs()):
+            if node.aten in _MOVES or (node.aten in _WRITES and k):
+                read = frozenset((node.name, *place) for place in places)
+            elif made or node.aten in VIEWS:
+                read = places
+            else:
+                # another launch, or a loop inside this one
+                read = elsewhere
+            asked[ref.name] = frozenset(sorted(asked.get(ref.name, frozenset()) | read)[:_PLACES])
+    return stored
+
+
+def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
+    """Operations that each value takes from what is stored, at most _AGAIN; what other launches make takes none."""
+    costs: dict[str, int] = {}
+    for node in graph.nodes:
+        made = node.aten in OPERATIONS
+        under = sum(0 if ref.name in cut else costs.get(ref.name, 0) for ref in node.refs())
+        through = made or node.aten in VIEWS or node.aten in _MOVES or node.aten in _WRITES
+        # elements that are picked come one by one
+        own = _PICKED if node.aten in _GATHERS else made
+        costs[node.name] = min(under + own, _AGAIN) if through else 0
+    return costs
 
 
 def _heavy_behind(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], cut: Set[str]) -> int:

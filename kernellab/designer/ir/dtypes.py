@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from kernellab.sketch.program import program as sketch
 from kernellab.sketch.program.program import DType
 
 #: torch's name of a dtype -> the sketch's
 DTYPES = {d.torch_name: d.value for d in DType}
+#: torch's names of the floats of 8 bits
+FLOAT8 = frozenset(d.torch_name for d in sketch.FLOAT8)
 
 
 def item_bytes(dtype: str) -> int:

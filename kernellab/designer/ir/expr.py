@@ -346,6 +346,7 @@ class Attend(Dot):
     """Sum over ``over`` of softmax(a) * b, the softmax being over the same axis; ``a`` holds one :class:`Inner`.
 
     A row of which every score is -inf has no softmax; its sum is 0 with ``zero``, else NaN. ``parts``: of ``b`` alone.
+    ``row``: an axis of one element for the tile's rows, where the scores of one query have no such axis.
     """
 
     over: Axis = field(default_factory=lambda: Axis(1))
@@ -356,6 +357,9 @@ class Attend(Dot):
     #: dtype in which the shares are multiplied
     narrow: str = ""
     kind: str = "attention"
+    row: Axis | None = None
+    #: set for a partial result: one for each chunk of the keys, along this axis
+    chunk: Axis | None = None
 
     @property
     def inner(self) -> Inner:
@@ -364,6 +368,34 @@ class Attend(Dot):
     @property
     def axes(self) -> tuple[Axis, ...]:
         return (*self.over.leaves(), *self.inner.axes)
+
+    @property
+    def opens(self) -> Iterable[Axis]:
+        return () if self.chunk is None else (self.chunk,)
+
+
+@dataclass(eq=False)
+class LogSum(Node):
+    """The logarithm of what each row of an :class:`Attend` divides by, in the unit of its scores; -inf of none."""
+
+    of: Attend
+    #: the axes of the attention's columns
+    axes: tuple[Axis, ...]
+    dtype: str
+    line: int = 0
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.of,)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        (of,) = operands
+        assert isinstance(of, Attend)
+        return replace(self, of=of)
+
+    @property
+    def closes(self) -> Iterable[Axis]:
+        return self.axes
 
 
 @dataclass(eq=False)
@@ -389,8 +421,8 @@ class Order(Scan):
         return (self.place,)
 
 
-Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend]
-Frontier = (Red, Scan, Dot)
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend, LogSum]
+Frontier = (Red, Scan, Dot, LogSum)
 
 
 def with_ats(index: Index, values: Sequence[Expr]) -> Index:
@@ -440,11 +472,12 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
 
 
 def run(value: Expr, axes: tuple[Axis, ...]) -> float:
-    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump."""
+    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump; a load that does
+    not vary along the last of them is the same for a whole run."""
     found = math.inf
     for e in walk(value, inside=False):
         order = [leaf for ix in e.index for leaf in ix.leaves()] if isinstance(e, Leaf) else []
-        if not set(axes).intersection(order):
+        if axes[-1] not in order:
             continue
         behind, length = None, 1.0
         for axis in reversed(axes):

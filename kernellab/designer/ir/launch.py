@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
 from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, Red, Scan, Win, walk
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 
@@ -47,7 +48,8 @@ class Launch:
     @property
     def chunk(self) -> Axis | None:
         """The axis of the pieces, where programs reduce or scan one piece each."""
-        shared: list[Red | Scan] = [*self.reds, *self.scans]
+        shared: list[Red | Scan | Attend] = [*self.reds, *self.scans]
+        shared += [self.dot] if isinstance(self.dot, Attend) else []
         return next((e.chunk for e in shared if e.chunk is not None), None)
 
     @property
@@ -83,6 +85,13 @@ class Launch:
         """Every expression that the launch computes."""
         dot = [self.dot] if self.dot is not None else []
         return [*self.reds, *self.scans, *dot, *(o.expr for o in self.outs)]
+
+    @property
+    def of_float8(self) -> bool:
+        """Is it a product of float8 that float8 tensor cores may make? Within a step they add up with 14 bits, which
+        a narrow result does not show."""
+        narrow = all(item_bytes(o.dtype) <= 2 for o in self.outs)
+        return self.dot is not None and self.dot.a.dtype in FLOAT8 and narrow
 
     @property
     def loads(self) -> list[Leaf]:

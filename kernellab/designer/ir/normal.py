@@ -22,6 +22,7 @@ from kernellab.designer.ir.expr import (
     Iota,
     Ix,
     Leaf,
+    LogSum,
     Num,
     Op,
     Order,
@@ -187,7 +188,8 @@ _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Dot: lambda e: (e.axes,),
     Win: lambda e: (e.join, e.axes, e.taps),
     Inner: lambda e: (e.over,),
-    Attend: lambda e: (e.over, e.zero),
+    Attend: lambda e: (e.over, e.zero, e.chunk),
+    LogSum: lambda e: (e.axes,),
 }  # fmt: skip
 
 

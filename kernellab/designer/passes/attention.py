@@ -36,17 +36,19 @@ _LOG2_E = 1 / math.log(2)
 _NARROW = ("bfloat16", "float16")
 
 
-def attend(outputs: Sequence[Output], binary: bool) -> list[Output]:
+def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
     """``outputs`` with every product of a softmax's shares, whose scores are a product, as one :class:`Attend`.
 
-    ``binary``: exponentials are powers of two, their factor folded into the scale (a GPU has an instruction for these).
+    ``gpu``: exponentials are powers of two, their factor folded into the scale (a GPU has an instruction for these);
+    and products with one row, which are plain sums, count as well: their tile has rows to spare.
     """
     free = Free()
 
     def change(e: Expr) -> Expr | None:
-        if type(e) is not Dot:
+        pair = _factors(e, gpu)
+        if pair is None:
             return None
-        found = _recognised(e, free, binary)
+        found = _recognised(e, pair, free, gpu)
         return None if found is None else replace(found, b=visit(found.b), a=visit(found.a))
 
     visit = Rewrite(change)
@@ -62,34 +64,49 @@ def attends(outputs: Sequence[Output]) -> bool:
 # -- recognising -------------------------------------------------------------------------------------------------------
 
 
-def _recognised(dot: Dot, free: Free, binary: bool) -> Attend | None:
-    over = dot.over.leaves()
-    if len(over) != 1:
+def _factors(e: Expr, sums: bool) -> tuple[Expr, Expr] | None:
+    """The factors of a product over one axis; ``sums``: one that is written as a sum counts."""
+    if not isinstance(e, (Dot, Red)) or len(e.axes) != 1:
         return None
-    for shares, values in ((dot.a, dot.b), (dot.b, dot.a)):
+    if type(e) is Dot:
+        return e.a, e.b
+    plain = sums and isinstance(e, Red) and e.kind == "sum" and e.chunk is None
+    pair = e.arg if plain and isinstance(e, Red) else None
+    return (pair.args[0], pair.args[1]) if isinstance(pair, Op) and pair.op == "mul" else None
+
+
+def _recognised(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Attend | None:
+    assert isinstance(dot, (Dot, Red))
+    over = dot.axes
+    for shares, values in (pair, pair[::-1]):
         found = _softmax(shares, over[0])
         if found is None:
             continue
         scores, zero = found
-        inner = _first_product(scores, over[0], free(values), free)
+        inner = _first_product(scores, over[0], free(values), free, isinstance(dot, Red))
         # scores that sum several products are stored: one kernel holds the rows of one
-        if inner is None or any(type(e) is Dot and e is not inner for e in walk(scores, inside=False)):
+        if inner is None or any(_is_other_product(e, inner) for e in walk(scores, inside=False)):
             continue
-        a, b = (inner.a, inner.b) if over[0] not in free(inner.a) else (inner.b, inner.a)
-        width = inner.over.leaves()[0]
+        a, b = sorted(_factors(inner, True) or (), key=lambda side: over[0] in free(side))
+        width = inner.axes[0]
         if width in free(values):
             # a bound axis may have the name of one outside; in one kernel it needs its own
             width = Axis(width.extent)
-            a, b = (_renamed(side, inner.over.leaves()[0], width) for side in (a, b))
+            a, b = (_renamed(side, inner.axes[0], width) for side in (a, b))
         kept = Inner(_as_stored(a), _as_stored(b), width, inner.dtype, inner.line)
         scores = Rewrite(lambda e, inner=inner, kept=kept: kept if e is inner else None)(scores)  # type: ignore[misc]
         values = _as_stored(values)
-        binary = binary and dot.dtype == "float32"
+        row = None if free(a) - free(b) - free(values) else Axis(1)
+        binary = gpu and dot.dtype == "float32"
         if binary:
             scores = _times(scores, _LOG2_E)
         narrow = values.dtype if values.dtype in _NARROW else ""
-        return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow)
+        return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow, row=row)
     return None
+
+
+def _is_other_product(e: Expr, inner: Expr) -> bool:
+    return e is not inner and (type(e) is Dot or (isinstance(inner, Red) and isinstance(e, Red)))
 
 
 def _softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
@@ -121,14 +138,16 @@ def _is_lowest(e: Expr) -> bool:
     return isinstance(e, Num) and e.value == -math.inf
 
 
-def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free) -> Dot | None:
-    """The product in ``scores`` with a separate axis of rows; its summed axis must be one."""
+def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free, one: bool) -> Dot | Red | None:
+    """The product in ``scores`` with an axis of rows, or, with ``one``, of one row; its summed axis must be one."""
     for e in walk(scores, inside=False):
-        if type(e) is not Dot or len(e.over.leaves()) != 1 or keys not in free(e):
+        pair = _factors(e, one)
+        # a matrix of scores that one row of values reads is a product of matrices, as a mixture's gates for all tokens
+        if pair is None or keys not in free(e) or (one and type(e) is Dot):
             continue
-        rows = [side for side in (e.a, e.b) if keys not in free(side)]
-        if len(rows) == 1 and free(rows[0]) - others - set(e.axes):
-            return e
+        rows = [side for side in pair if keys not in free(side)]
+        if len(rows) == 1 and (one or free(rows[0]) - others - set(e.axes)):  # type: ignore[union-attr]
+            return e  # type: ignore[return-value]
     return None
 
 
@@ -194,9 +213,9 @@ def roles(attention: Attend, order: Sequence[Axis]) -> Roles | None:
     known, values = free(inner.b), free(attention.b)
     rows = [a for a in order if a in free(inner.a) and a not in known and a not in values]
     cols = [a for a in order if a in values and a is not keys and a not in free(attention.a)]
-    if not rows or not cols:
+    if not (rows or attention.row) or not cols:
         return None
-    row, col = rows[-1], cols[-1]
+    row, col = attention.row or rows[-1], cols[-1]
     batch = tuple(a for a in order if a in free(attention) and a is not row and a is not col)
     return Roles(batch, row, inner.axes[0], keys, col)
 

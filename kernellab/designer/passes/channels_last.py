@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from kernellab.designer.frontend.convolutions import side_by_side
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win
@@ -61,6 +62,11 @@ def channels_last(
     layout = plan.layout.copied()
     found: list[Launch] = []
     for k in plan.launches:
+        if k.kind is LaunchKind.WINDOW and k.window.packed and _lies_last(k.window):
+            there = replace(k.window, last=True)
+            instead = Rewrite(lambda e, win=k.window, there=there: there if e is win else None)
+            found.append(replace(k, dot=there, outs=[replace(o, expr=instead(o.expr)) for o in k.outs]))
+            continue
         if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
             unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
             if unfolded is not None:
@@ -79,6 +85,11 @@ def summed_block(extent: int, item: int = 4) -> int:
 def _fits(win: Win) -> bool:
     fixed = all(isinstance(a.extent, int) for a in Free()(win.a) | Free()(win.b))
     return fixed and isinstance(win.a, Leaf) and isinstance(win.b, Leaf) and win.a.dtype == win.b.dtype in _BYTES
+
+
+def _lies_last(win: Win) -> bool:
+    """Do the summed channels lie side by side in both factors already?"""
+    return len(win.sums) == 1 and all(side_by_side(e, win.sums[0]) for e in (win.a, win.b))
 
 
 # -- which taps

@@ -21,6 +21,7 @@ from kernellab.designer.ir.expr import (
     Iota,
     Ix,
     Leaf,
+    LogSum,
     Num,
     Op,
     Order,
@@ -81,7 +82,10 @@ class Planner:
     def _needs(self, e: Expr) -> list[Expr]:
         return [x for a in e.operands for x in self._inside(a)]
 
-    def _place(self, e: Red | Scan | Dot) -> None:
+    def _place(self, e: Red | Scan | Dot | LogSum) -> None:
+        if isinstance(e, LogSum):
+            self.home[id(e)] = self.home[id(e.of)]
+            return
         par = self.free(e)
         if isinstance(e, Scan):
             par = (par - frozenset(e.axes)) | ({e.chunk} if e.chunk is not None else frozenset())
@@ -94,6 +98,13 @@ class Planner:
                     k.reds.append(e)
                     self.home[id(e)] = k
                     return
+            joins = next((self.home[id(n)] for n in needs if self._joins_parts(n, par, red)), None)
+            if joins is not None:
+                # what the few parts of a row come to is found again by each of its columns
+                joins.par = par
+                joins.reds.append(e)
+                self.home[id(e)] = joins
+                return
             launch = Launch(LaunchKind.REDUCTION, par, red, reds=[e])
         elif isinstance(e, Scan):
             kind = LaunchKind.SORT if isinstance(e, Order) else LaunchKind.SCAN
@@ -108,6 +119,13 @@ class Planner:
             launch = Launch(_PRODUCTS[type(e)], par, red, dot=e)
         self.kernels.append(launch)
         self.home[id(e)] = launch
+
+    def _joins_parts(self, e: Expr, par: frozenset[Axis], red: frozenset[Axis]) -> bool:
+        """Is ``e`` a reduction over the same parts of an attention's keys, for part of the axes ``par``?"""
+        if not isinstance(e, Red) or not any(isinstance(n, LogSum) for n in walk(e.arg, inside=False)):
+            return False
+        home = self.home[id(e)]
+        return frozenset(e.axes) == red and home.par < par and not home.outs
 
     def _before(self, first: Launch, second: Launch, strictly: bool = False) -> bool:
         i, j = self.kernels.index(first), self.kernels.index(second)
@@ -182,11 +200,12 @@ class Planner:
 
     def _temp(self, e: Expr, home: Launch) -> Leaf:
         axes = self._in_order(e)
-        if isinstance(e, Red) and e.chunk is not None and not runs_along(e):
+        chunk = e.chunk if isinstance(e, (Red, Attend)) else e.of.chunk if isinstance(e, LogSum) else None
+        if chunk is not None and not (isinstance(e, Red) and runs_along(e)):
             # neighbouring columns of one chunk are stored side by side
-            axes = [e.chunk, *(a for a in axes if a is not e.chunk)]
-        name = f"part{len(self.temps)}" if isinstance(e, Red) and e.chunk is not None else f"stat{len(self.temps)}"
-        if isinstance(e, (Op, Dot, Scan)):
+            axes = [chunk, *(a for a in axes if a is not chunk)]
+        name = f"{'stat' if chunk is None else 'part'}{len(self.temps)}"
+        if chunk is None and isinstance(e, (Op, Dot, Scan)):
             name = f"inner{len(self.temps)}"
         while name in self.layout.views:
             name += "_"

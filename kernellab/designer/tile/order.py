@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.ir.expr import Axis, Free
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
@@ -97,6 +98,13 @@ def attention_roles(k: Launch) -> Roles:
     return found
 
 
+def widest_along(k: Launch, axes: Iterable[Axis]) -> int:
+    """Bytes of the widest element that the launch reads along one of ``axes``; 4 where it reads none."""
+    tiled = set(axes)
+    read = [e.dtype for e in k.loads if e.dtype != "bool" and tiled & {a for ix in e.index for a in ix.leaves()}]
+    return max(map(item_bytes, read), default=4)
+
+
 # -- tiles of pointwise work that every chip takes ---------------------------------------------------------------------
 
 
@@ -109,7 +117,9 @@ def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | 
         return None
     # a CPU fills what a tile has too much one by one
     least, fit = (8, (None, None)) if ctx.gpu else (4, (inner, other))
-    blocks = {inner: ctx.block("COLS", 32, fit[0], least), other: ctx.block("ROWS", 32, fit[1], least)}
+    # lines of 128 bytes on both sides: measured on an H100, bf16, 0.100 ms against 0.110
+    side = 64 if ctx.gpu and ctx.style.measured and widest_along(k, (inner, other)) <= 2 else 32
+    blocks = {inner: ctx.block("COLS", side, fit[0], least), other: ctx.block("ROWS", side, fit[1], least)}
     return replace(t, blocks=blocks)
 
 

@@ -15,7 +15,7 @@ from kernellab.designer.tile.order import sliceable
 from kernellab.errors import DesignError
 
 #: the longest row that one program of a GPU puts in order
-_LONGEST = 1 << 13
+LONGEST = 1 << 13
 #: elements of short rows that share a program, and the most of them
 _TOGETHER, _ROWS = 1024, 64
 
@@ -33,9 +33,9 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
     """
     order = _order(k)
     length = ctx.size(order.over)
-    if sliceable(k, k.par | k.red) and (length > _LONGEST or not ctx.bounded([order.over])):
+    if sliceable(k, k.par | k.red) and (length > LONGEST or not ctx.bounded([order.over])):
         raise DesignError(
-            f"Rows of {length} elements are too long for one GPU program to sort ({_LONGEST} at most).",
+            f"Rows of {length} elements are too long for one GPU program to sort ({LONGEST} at most).",
             "Let a person or a model write this sketch.",
         )
     return _whole_rows(ctx, k, on_gpu.untiled(ctx, k))

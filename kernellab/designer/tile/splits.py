@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernellab.designer.ir.expr import Axis
 from kernellab.designer.ir.launch import Launch, LaunchKind
+from kernellab.designer.tile.attention import few_rows, pieces
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns, row_parts, scan_parts_cpu, scan_parts_gpu
 from kernellab.designer.tile.order import axis_order
@@ -21,6 +22,9 @@ def split(ctx: Context, k: Launch) -> Split | None:
     """How a launch is cut up; None where its programs keep the chip busy."""
     if k.kind is LaunchKind.SCAN:
         return scan_parts_gpu(ctx, k) if ctx.gpu else scan_parts_cpu(ctx, k)
+    if k.kind is LaunchKind.ATTENTION and ctx.gpu and few_rows(ctx, k):
+        parts = pieces(ctx, k)
+        return (k.attention.over, parts) if parts > 1 else None
     if k.kind is not LaunchKind.REDUCTION:
         return None
     order = axis_order(ctx, k)

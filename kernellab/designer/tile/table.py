@@ -59,7 +59,7 @@ def _why(ctx: Context, k: Launch) -> tuple[str, ...]:
         return why.HALVES
     if Purpose.SCALES in k.purposes:
         return why.SCALES
-    if k.chunk is not None:
+    if k.chunk is not None and k.kind is not LaunchKind.ATTENTION:
         return why.CHUNK_OF_SCAN if k.kind is LaunchKind.SCAN else why.CHUNK
     puts = any(o.put for o in k.outs) and k.kind is not LaunchKind.SORT
     return scatter.words(ctx, k) if puts else ()

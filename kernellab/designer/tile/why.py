@@ -22,6 +22,7 @@ HALVES = (
 SCALES = ("The powers of two by which float16 takes each sample, or each channel's weights, and back.",)
 #: of launches that work on one piece of an axis each
 CHUNK = ("One partial result a chunk, so that the whole chip works on one long reduction.",)
+CHUNK_OF_KEYS = "Programs share out the keys of a head; the next launch joins what their pieces come to."
 CHUNK_OF_SCAN = ("Each program scans a piece of the axis, from what the pieces before it come to.",)
 COPIED = "What one position sums lies side by side in the copy: 16 bytes a lane, and rows that tensor cores take."
 UNFOLDED = "Taps stand beside the channels, so that the products are not of a few elements."
@@ -50,9 +51,10 @@ def split(precision: str) -> tuple[str, ...]:
     return (_EMULATED[precision],) if precision in _EMULATED else ()
 
 
-def attention(parts: bool, binary: bool) -> tuple[str, ...]:
-    """``binary``: the exponentials are powers of two."""
-    return (_ONLINE, *([_PARTS] if parts else []), *([_BINARY] if binary else []))
+def attention(parts: bool, binary: bool, pieces: bool = False) -> tuple[str, ...]:
+    """``binary``: the exponentials are powers of two; ``pieces``: of the keys, for programs to share."""
+    words = ((_PARTS, parts), (_BINARY, binary), (CHUNK_OF_KEYS, pieces))
+    return (_ONLINE, *(sentence for sentence, holds in words if holds))
 
 
 _OVER_COPY = "A product for each tap that is left: rows of the copy under a tile of outputs, and rows of weights."

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from kernellab.evolve.jobs import found
 from kernellab.evolve.records import Finding, Plan
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
@@ -22,6 +23,16 @@ _FEWEST = 3
 _RESAMPLES = 400
 _FINDINGS = 4
 _PREFERRED = 2
+#: a time of so many times the modelled one is not explained by traffic and arithmetic
+_UNEXPLAINED = 4.0
+#: the moves that change what limits a candidate, the likeliest first
+MOVES = {
+    "imbalance": ("rules:split_k", "rules:placement", "rules:split"),
+    "launches": ("rules:join", "rules:fuse", "rules:online"),
+    "instructions": ("rules:factor", "rules:vectorise", "rules:interchange", "rules:unroll"),
+    "memory": ("rules:online", "rules:interchange", "rules:placement", "rules:pipeline"),
+    "compute": ("rules:factor", "rules:vectorise", "rules:precision"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,11 +65,36 @@ def plan(state: RunState) -> Plan:
         if e.passed and e.same_as is None and (worth := state.worth(n)) > 0
     ]
     findings = [f for f in (finding(split, state.knobs.seed) for split in tree(rows)) if not f.low <= 1 <= f.high]
-    prefer = preferred(state)
+    paid, (limit, moves) = preferred(state), evidence(state)
+    prefer = tuple(dict.fromkeys((*paid, *moves)))
     words = [f.text for f in findings]
-    if prefer:
-        words.append(f"What improved candidates for its cost: {', '.join(prefer)}.")
+    if paid:
+        words.append(f"What improved candidates for its cost: {', '.join(paid)}.")
+    if limit:
+        words.append(f"{limit} Moves for that: {', '.join(moves)}.")
     return Plan(text=" ".join(words), prefer=prefer, findings=tuple(findings))
+
+
+def evidence(state: RunState) -> tuple[str, tuple[str, ...]]:
+    """What limits the best candidate, in a sentence, and the moves that change that; both empty where nothing tells.
+
+    Few programs leave cores without work; a measured time of many times the modelled one is neither traffic nor
+    arithmetic; several launches store and read again what lies between them.
+    """
+    best = next(iter(state.population()), None)
+    if best is None:
+        return "", ()
+    place, modelled = state.evaluations[best].place, state.evaluations[best].modelled_ms
+    score, cores = state.scores.get(best), found(state.begun.dsl, state.begun.chip).chip.cores
+    if place.programs and place.programs < cores:
+        return f"Candidate {best} has {place.programs:.0f} programs for {cores} cores.", MOVES["imbalance"]
+    if score is not None and modelled and score.time.median_ms > _UNEXPLAINED * modelled:
+        times = score.time.median_ms / modelled
+        moves = MOVES["launches" if place.launches > 1 else "instructions"]
+        return f"Candidate {best} takes {times:.0f} times what its traffic and arithmetic would.", moves
+    if place.bound == "memory" and place.launches > 1:
+        return f"Candidate {best} is bound by memory, in {place.launches} launches.", MOVES["launches"]
+    return (f"Candidate {best} is bound by {place.bound}.", MOVES[place.bound]) if place.bound else ("", ())
 
 
 def preferred(state: RunState) -> tuple[str, ...]:

@@ -92,7 +92,9 @@ def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()
     for kind in first:
         groups = _groups(kinds[kind], changes_numbers)
         inside = _wholes(groups, known, waiting)
-        for group in sorted(groups, key=lambda group: (-inside.bound(group), not group)):
+        # what the evidence names is tried once before numbers are
+        moves = state.round == 1 and any(n in preferred and n not in known for n in groups.get(False, ()))
+        for group in sorted(groups, key=lambda group: (group and moves, -inside.bound(group), not group)):
             found += _ordered(groups[group], known, waiting, preferred)
     return found
 

@@ -13,12 +13,12 @@ from kernellab.errors import KernellabError
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
 from kernellab.lowering.headers import without_headers
+from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, Recall, open_recall, place_named
 from kernellab.memory.records import Provenance, Purpose, Skill
 from kernellab.memory.transfer import with_values
 from kernellab.records import Candidate, Verdict
-from kernellab.session.config import memory_defaults
 from kernellab.session.memory_export import is_worth, kernel_of
 from kernellab.session.skills import change
 from kernellab.target import Target
@@ -53,7 +53,7 @@ def _proposals(recall: Recall, designs: Sequence[str]) -> list[Proposal]:
         found = Proposal(number=0, round=0, island=0, operator=f"{KIND}:{id}", sketch=sketch, why=f"Remembered: {why}")
         made.setdefault(found.key, found)
 
-    for hit in recall.hits(Purpose.REFINE, _SEEDS):
+    for hit in recall.hits(Purpose.REFINE, _SEEDS, distinct=False):
         if hit.kernel.graph == recall.features.hash and hit.kernel.sketch and hit.kernel.dsl == recall.target.dsl:
             add(with_values(hit.kernel.sketch, hit.kernel.constexpr), hit.kernel.id, hit.why)
     for start in recall.starts(designs):

@@ -86,7 +86,16 @@ class Mix:
                 return Made(asks=[_ask(send, Request(island, ()), model.seed) for island in islands])
             designs = []
         made = [
-            Proposal(number=0, round=0, island=0, operator="seed", sketch=reply.sketch, why=reply.rationale)
+            Proposal(
+                number=0,
+                round=0,
+                island=0,
+                operator="seed",
+                sketch=reply.sketch,
+                why=reply.rationale,
+                library=bool(reply.library_calls),
+                rewritten=reply.rewritten,
+            )
             for reply in designs
         ]
         made += self.remember([reply.sketch for reply in designs])
@@ -112,17 +121,21 @@ class Mix:
 
         ``under_way`` are the operators of candidates that are evaluated or asked for by now.
         """
+        known = state.proposals
         taken, pending, asked, made = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
         for at, request in enumerate(requests):
             found = self._varied(state, request, Random(f"{state.knobs.seed}:{first}:{at}"), taken, pending, asked)
             if isinstance(found, Variation):
                 taken |= rules.keys_of(found.sketch)
                 pending.append(found.operator)
+                # what the rules may do in a design, they may in its variants
+                origins = [known[n] for n in (*request.parents, *request.inspirations)]
                 made.proposals.append(
                     Proposal(
                         number=first + len(made.proposals), round=state.round, island=request.island,
                         operator=found.operator, parents=request.parents, inspirations=request.inspirations,
-                        sketch=found.sketch, why=found.why,
+                        sketch=found.sketch, why=found.why, library=any(p.library for p in origins),
+                        rewritten=any(p.rewritten for p in origins),
                     )
                 )  # fmt: skip
             elif found is not None:

@@ -63,6 +63,10 @@ class ShapeClass:
     domain: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: argument -> least and greatest value of what it was found right for alone; None where there is no bound
     intervals: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    #: argument -> smallest magnitude other than zero of what it was found right for
+    magnitudes: Mapping[str, float] = field(default_factory=dict)
+    #: arguments for a NaN in which it is wrong
+    not_nan: Sequence[str] = ()
     #: may its launches be repeated from C?
     repeatable: bool = False
     interpreted: bool = False
@@ -153,12 +157,18 @@ class ShapeClass:
                 ends = ("-inf" if low is None else f"{low:g}", "inf" if high is None else f"{high:g}")
                 shown = " to ".join(ends)
                 return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {shown}")
+            least = self.magnitudes.get(parameter.name)
+            if least is not None and bool(((given != 0) & (given.abs() < least)).any()):
+                reason = f"values of {parameter.name} lie between 0 and {least:g}"
+                return Refusal(f"{parameter.name}: values", reason)
+            if parameter.name in self.not_nan and bool(given.isnan().any()):
+                return Refusal(f"{parameter.name}: values", f"{parameter.name} has a NaN")
         return None
 
     @property
     def limits_values(self) -> bool:
         """Does whether it takes a call depend on values of tensors?"""
-        return bool(self.domain or self.intervals)
+        return bool(self.domain or self.intervals or self.magnitudes or self.not_nan)
 
     def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
         """The Dims' sizes, each from the first shape that names it."""

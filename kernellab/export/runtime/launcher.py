@@ -224,7 +224,16 @@ def said(message: str, key: str = "") -> None:
     """A warning, once a process for each ``key``."""
     if (key or message) not in _SAID:
         _SAID.add(key or message)
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, RuntimeWarning, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """How far up the line of a person's own code is: past this package, a module that holds it, and torch."""
+    inside = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.path.dirname(torch.__file__))
+    frame, level = sys._getframe(2), 2
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith(inside) or "_FILES" in frame.f_globals):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 __all__ = ["Launcher", "Unavailable", "extension", "quick", "said"]

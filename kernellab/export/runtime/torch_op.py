@@ -79,7 +79,7 @@ class Operator:
         op: Callable[..., Any] = self.op
         try:
             # a profiler names what the dispatcher calls
-            asks = (*quiet(), torch._C._autograd._profiler_enabled)
+            asks = (*quiet(), torch._C._autograd._profiler_enabled, _forward_mode)
         except (Unavailable, AttributeError):
             return op
         run, enabled, known = self._run, torch.is_grad_enabled, self._straight_to
@@ -262,6 +262,9 @@ class Operator:
             result = self.launcher.table.hit(*args)
             if result is not NotImplemented:
                 return result
+        if _transformed():
+            # derivatives of any order and mode are the reference's
+            return self._packed(self.reference(*args))
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
             if self.written:
                 refusal = Refusal("gradient", "a gradient is wanted of arguments that it writes into")
@@ -297,6 +300,21 @@ class Operator:
         found = torch.autograd.grad([r for r, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
         return [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(leaves, found, strict=True)]
 
+    def differentiable_gradients(
+        self, grads: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: list[Any], wanted: list[bool]
+    ) -> list[torch.Tensor | None]:
+        """As :meth:`_gradients`, one for each parameter, and themselves differentiable: for a second backward."""
+        results = self.reference(*self._joined(tensors, numbers))
+        pairs = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
+        leaves = [t for t, w in zip(tensors, wanted, strict=True) if w]
+        found: Any = (None,) * len(leaves)
+        if pairs:
+            found = torch.autograd.grad(
+                [r for r, _ in pairs], leaves, [g for _, g in pairs], create_graph=True, allow_unused=True
+            )
+        rest, asked = iter(found), iter(wanted)
+        return [next(rest) if p.is_tensor and next(asked) else None for p in self.parameters]
+
     def _fake_gradients(self, grads: Any, tensors: list[torch.Tensor], numbers: Any, wanted: list[bool]) -> Any:
         found = zip(tensors, wanted, strict=True)
         return [torch.empty_like(t, memory_format=torch.contiguous_format) for t, w in found if w]
@@ -322,9 +340,10 @@ class _Differentiable(torch.autograd.Function):
             return operator.op(*args)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         operator = ctx.operator
+        if torch.is_grad_enabled():
+            return (None, *operator.differentiable_gradients(grads, ctx.saved_tensors, ctx.numbers, ctx.wanted))
         found = iter(operator._backward(list(grads), list(ctx.saved_tensors), ctx.numbers, ctx.wanted))
         wanted = iter(ctx.wanted)
         return (None, *(next(found) if p.is_tensor and next(wanted) else None for p in operator.parameters))
@@ -348,6 +367,16 @@ class _Reference:
         device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
         results = _leaves(self._module.call(*args))
         return [r.to(device) if r.device != device else r for r in results]
+
+
+def _forward_mode() -> bool:
+    """Are tangents carried along?"""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def _transformed() -> bool:
+    """Is the call inside torch.func's grad, jvp or vmap of these, or are tangents carried along?"""
+    return _forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _real() -> Any:

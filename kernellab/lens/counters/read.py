@@ -7,12 +7,12 @@ import io
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernellab.content import module_command
 from kernellab.errors import SessionError
 from kernellab.lens.counters.preflight import PERMISSION, preflight
 from kernellab.lens.records import Fact
@@ -81,7 +81,7 @@ def _run(ncu: str, folder: Path) -> str:
     command = [
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off",
         "--target-processes", "all", "--metrics", ",".join(_METRICS),
-        sys.executable, "-m", "kernellab.lens.counters.run", str(folder),
+        *module_command("kernellab.lens.counters.run", str(folder)),
     ]  # fmt: skip
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "TMPDIR": str(folder)}
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
+from kernellab.content import module_command
 from kernellab.errors import SessionError
 from kernellab.lens.dry.main import ANSWER
 from kernellab.lens.dry.records import Answer, Built, Request
@@ -86,7 +86,7 @@ def _answer(request: str) -> Answer:
             # the sandbox's user has no entry in the password file, which torch's compiler would look into
             "USER": "worker", "LOGNAME": "worker",
         })  # fmt: skip
-        command = [sys.executable, "-m", "kernellab.lens.dry.main", str(folder)]
+        command = module_command("kernellab.lens.dry.main", str(folder))
         try:
             done = subprocess.run(
                 command,

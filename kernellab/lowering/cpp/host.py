@@ -106,6 +106,8 @@ class CppHost(HostFunction):
             given = f"_tensor({parameter}, {parameter!r}, torch.{self.parts(position) or dtype.torch_name})"
             if self.parts(position):
                 given = f"torch.view_as_real({given}.resolve_conj())"
+            if position in self.binding.last:
+                given = f"_tensor({parameter}.movedim(1, -1), {parameter!r}, torch.{dtype.torch_name})"
             lines.append(f"{self.local(tensor.name)} = {given}{copy}")
         return [*lines, *self.constants()]
 
@@ -117,7 +119,8 @@ class CppHost(HostFunction):
             position, dim = self.binding.symbols.get(symbol, (-1, 0))
             fixed = self.binding.fixed.get(symbol)
             if position in by_position:
-                lines.append(f"{symbol} = {self.local(by_position[position])}.shape[{dim}]")
+                given = "movedim(-1, 1)." if position in self.binding.last else ""
+                lines.append(f"{symbol} = {self.local(by_position[position])}.{given}shape[{dim}]")
                 if fixed is not None:
                     what = f"{symbol} is {{{symbol}}}; this kernel was made for {fixed} alone."
                     lines += [f"if {symbol} != {fixed}:", f"    raise ValueError(f{what!r})"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernellab.lowering.gluon.parts import Function, Layouts
-from kernellab.lowering.gluon.plan import Operand, Product, is_view
+from kernellab.lowering.gluon.plan import Operand, Product, flat, flattened, is_view
 from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.gluon.segments import split_at
 from kernellab.lowering.python_text import tidy
@@ -18,8 +18,8 @@ from kernellab.sketch.program.walk import statements, subvalues
 def multiplies(roles: Roles, place: Function) -> Function:
     """What each group runs; its rows of a tile are the sketch's rows to it."""
     p = roles.plan
-    layouts = Layouts(p.rows, p.products[0].acc.shape[-1])
-    own = {p.rows: roles.known[p.rows] // (p.groups if p.shares else 1)}
+    layouts = Layouts(p.height, p.products[0].acc.shape[-1])
+    own = {p.rows: roles.known[p.rows] // p.groups} if p.shares else {}
     return Multiply(roles, layouts, own).write(place)
 
 
@@ -75,8 +75,13 @@ class Multiply:
         roles.end(self.writer)
         if p.async_store is not None:
             out.put("tma.store_wait(0)")
+        deep = 32 // p.products[0].a.value.type.dtype.bytes
         head = [
-            (f"    {name}: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {_columns(text)}, 16])", 0)
+            (
+                f"    {name}: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {_columns(text)}, "
+                f"{deep}])",
+                0,
+            )
             for text, name in self.layouts.columns.items()
         ]
         out.lines[begin:begin] = head
@@ -114,9 +119,11 @@ class Multiply:
         return load in self.plan.resident or any(load in group for group in self.plan.streams)
 
     def _store(self, stmt: Store) -> None:
-        writer, shape = self.writer, stmt.region.shape
+        writer, value, shape = self.writer, stmt.value, stmt.region.shape
+        if len(shape) > 2:
+            value, shape = flattened(value), flat(shape)
         self.layouts.now = self.layouts.of(shape) if len(shape) == 2 else self.layouts.name(self.layouts.home)
-        code = writer.values.filled(stmt.value, shape)
+        code = writer.values.filled(value, shape)
         code = tidy(writer.values.cast(Text(code, shape), stmt.value.type.dtype, stmt.region.tensor.dtype).code)
         self.layouts.now = ""
         if stmt is self.plan.async_store:

@@ -67,7 +67,10 @@ def kl_described(address, dtype, shape, block):
     strides = [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
-    element = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}[dtype]
+    element = {
+        torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32,
+        torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5,
+    }[dtype]  # fmt: skip
     layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
     return TensorDescriptor(KlAddress(address, dtype), list(shape), strides, list(block), layout)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kernellab.lowering.gluon.plan import Box
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.text import names_in
-from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.ints import IntExpr
 
 Line = tuple[str, int]
 
@@ -39,7 +39,7 @@ class Source:
 class Layouts:
     """Layouts of tiles in registers: products' results by their columns, vectors along rows as a slice of one."""
 
-    def __init__(self, rows: str, home: IntExpr) -> None:
+    def __init__(self, rows: IntExpr, home: IntExpr) -> None:
         self._rows, self.home = rows, home
         self.columns: dict[str, str] = {}
         #: the layout of the tile that the statement being written computes
@@ -53,7 +53,7 @@ class Layouts:
         )
 
     def is_rows(self, shape: Sequence[IntExpr]) -> bool:
-        return len(shape) > 0 and shape[0].kind is IntKind.CONSTEXPR and shape[0].name == self._rows
+        return len(shape) > 0 and shape[0] == self._rows
 
     def of(self, shape: tuple[IntExpr, ...]) -> str:
         if len(shape) == 2 and self.is_rows(shape) and not shape[1].is_one:

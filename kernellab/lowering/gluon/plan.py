@@ -6,12 +6,15 @@ The hints leave the meaning alone, so whatever a plan refuses is lowered to Trit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 
 from kernellab.lowering.bounds import Bounds
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
+    FLOAT8,
     Alloc,
     Apply,
     Assign,
@@ -43,7 +46,7 @@ GROUP_ROWS = 64
 REGISTERS, MOST_REGISTERS, LOADER_REGISTERS = 65536, 240, 24
 #: barriers, and what the compiler keeps for itself
 _SPARE_BYTES = 1024
-_NARROW = frozenset([DType.F16, DType.BF16])
+_HALVES = frozenset([DType.F16, DType.BF16])
 
 
 class Refused(Exception):
@@ -88,8 +91,8 @@ class Plan:
     before: tuple[Statement, ...]
     loop: Loop
     after: tuple[Statement, ...]
-    #: name of the constexpr with the rows of a tile, shared among the groups that multiply
-    rows: str
+    #: rows of a tile: steps of parallel loops
+    height: IntExpr
     groups: int
     warps: int
     stages: int
@@ -106,6 +109,11 @@ class Plan:
     #: loads before the loop that products read
     resident: list[Load] = field(default_factory=list)
     shared_bytes: int = 0
+
+    @property
+    def rows(self) -> str:
+        """Name of the constexpr with the rows of a tile, which groups may share; "" where they are of several."""
+        return self.height.name if self.height.kind is IntKind.CONSTEXPR else ""
 
     @property
     def shares(self) -> bool:
@@ -183,15 +191,44 @@ def _runs(start: IntExpr, stop: IntExpr, facts: Bounds) -> bool:
     return low is not None and low >= 1
 
 
-def _row_block(loops: Sequence[Loop], loop: Loop) -> str:
-    """The constexpr that steps the parallel loop over rows: the one whose tiles the products have as rows."""
+def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
+    """Rows of the products' tiles: the constexpr that steps a parallel loop, or the product of several such."""
     for stmt in loop.body:
         shape = stmt.acc.shape if isinstance(stmt, Gemm) else ()
         if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
             shape = stmt.tile.shape
-        if len(shape) == 2 and shape[0].kind is IntKind.CONSTEXPR and any(lp.step == shape[0] for lp in loops):
-            return shape[0].name
+        if len(shape) == 2 and all(any(lp.step == f for lp in loops) for f in _factors(shape[0])):
+            return shape[0]
     raise Refused("its products have no rows that are a tunable step of a parallel loop")
+
+
+def _factors(extent: IntExpr) -> list[IntExpr]:
+    if extent.kind is IntKind.OP and extent.op == "*":
+        return [f for arg in extent.args for f in _factors(arg)]
+    return [extent]
+
+
+def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
+    """A tile's shape with all dimensions but the last as one."""
+    rows = shape[0]
+    for extent in shape[1:-1]:
+        rows = int_op("*", rows, extent)
+    return rows, shape[-1]
+
+
+def flattened(value: Value) -> Value:
+    """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such; else
+    the value itself."""
+    if not isinstance(value, Apply) or len(value.type.shape) < 3:
+        return value
+    if value.op == "reshape":
+        inner = value.args[0]
+        return inner if inner.type.shape == flat(value.type.shape) else value
+    args = [flattened(a) for a in value.args]
+    shape = flat(value.type.shape)
+    fit = all(a.type.shape in ((), shape, shape[1:]) for a in args)
+    elementwise = value.op == "cast" or OPS[value.op].kind is OpKind.POINTWISE
+    return replace(value, args=tuple(args), type=replace(value.type, shape=shape)) if fit and elementwise else value
 
 
 def is_view(stmt: Statement) -> bool:
@@ -233,6 +270,8 @@ def _products(p: Plan) -> None:
         if isinstance(value, Apply) and value.op == "transpose":
             inside = operand(value.args[0])
             return Operand(value, inside.tile, not inside.turned)
+        if isinstance(value, Apply) and value.op == "reshape" and value.type.shape == flat(value.args[0].type.shape):
+            return replace(operand(value.args[0]), value=value)
         return Operand(value)
 
     for stmt in p.loop.body:
@@ -243,8 +282,11 @@ def _products(p: Plan) -> None:
         found = Product(stmt, acc, operand(a), operand(b), fresh)
         if found.b.tile is None or found.b.tile not in [s.tile for s in p.loop.body if isinstance(s, Load)]:
             raise Refused("a product's second factor is not a tile that its loop loads")
-        if {a.type.dtype, b.type.dtype} - _NARROW or a.type.dtype is not b.type.dtype or acc.dtype is not DType.F32:
-            raise Refused("its products are not of two bf16 or two f16 tiles")
+        pair = {a.type.dtype, b.type.dtype}
+        if not (pair <= FLOAT8 or (pair <= _HALVES and len(pair) == 1)) or acc.dtype is not DType.F32:
+            raise Refused("its products are not of two bf16, two f16 or two f8 tiles")
+        if pair <= FLOAT8 and (found.a.tile is None or not found.b.turned):
+            raise Refused("f8 factors are multiplied only where the summed elements of both lie side by side")
         if found.a.turned:
             raise Refused("a product's first factor is turned")
         p.products.append(found)
@@ -282,12 +324,19 @@ def _plain_values(stmt: Statement) -> list[Value]:
     parts = product_of(stmt)
     if is_view(stmt):
         return []
-    roots = list(stmt.values) if parts is None else [v for v in parts[1:3] if not isinstance(v, Read)]
+    roots = list(stmt.values) if parts is None else [v for v in parts[1:3] if not _is_seen(v)]
     inner = [v for root in roots for v in subvalues(root)]
     for body in stmt.bodies:
         for each in body:
             inner += _plain_values(each)
     return inner
+
+
+def _is_seen(value: Value) -> bool:
+    """Is it a tile, turned or flattened or as it is?"""
+    while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
+        value = value.args[0]
+    return isinstance(value, Read)
 
 
 def box(region: Region, facts: Bounds) -> Box:
@@ -299,19 +348,17 @@ def box(region: Region, facts: Bounds) -> Box:
     tensor = region.tensor
     lead: list[tuple[IntExpr, IntExpr]] = []
     shape, at, block = [], [], []
-    ranges = 0
+    sizes: list[int] = []
     for index, size in zip(region.index, tensor.shape, strict=True):
         if isinstance(index, Range):
             extent = facts.const(index.extent)
-            if not index.step.is_one or extent is None or extent & (extent - 1) or not 8 <= extent <= ENGINE_BOX:
-                raise Refused(f"a box of {tensor.name} is no power of two from 8 to {ENGINE_BOX} elements wide")
-            if not facts.nonnegative(index.start):
-                raise Refused(f"a tile of {tensor.name} may start before its edge")
-            ranges += 1
+            if not index.step.is_one or extent is None or extent & (extent - 1) or extent > ENGINE_BOX:
+                raise Refused(f"a box of {tensor.name} is no power of two up to {ENGINE_BOX} elements wide")
+            sizes.append(extent)
             shape.append(size)
             at.append(index.start)
             block.append(index.extent)
-        elif isinstance(index, Point) and not ranges:
+        elif isinstance(index, Point) and not sizes and facts.nonnegative(index.at):
             lead.append((index.at, size))
         elif isinstance(index, Point):
             shape.append(size)
@@ -319,7 +366,7 @@ def box(region: Region, facts: Bounds) -> Box:
             block.append(num(1))
         else:
             raise Refused(f"{tensor.name} is indexed by a tile")
-    if ranges != 2 or not isinstance(region.index[-1], Range):
+    if len(sizes) < 2 or not isinstance(region.index[-1], Range):
         raise Refused(f"a tile of {tensor.name} is no block of rows and columns that lie side by side")
     if lead:
         first, whole = lead[0]
@@ -327,6 +374,8 @@ def box(region: Region, facts: Bounds) -> Box:
             first, whole = int_op("+", int_op("*", first, size), more), int_op("*", whole, size)
         if first != num(0) or not whole.is_one:
             shape, at, block = [whole, *shape], [first, *at], [num(1), *block]
+    if sizes[-1] < 8 or prod(sizes[:-1]) < 8:
+        raise Refused(f"a box of {tensor.name} has fewer than 8 rows or columns")
     row = facts.const(tensor.shape[-1])
     if row is None or row * tensor.dtype.bytes % ENGINE_BYTES:
         raise Refused(f"the rows of {tensor.name} are no multiple of {ENGINE_BYTES} bytes apart")
@@ -336,6 +385,8 @@ def box(region: Region, facts: Bounds) -> Box:
 
 
 def _rest(p: Plan) -> None:
+    plain = {id(v) for s in p.after if isinstance(s, Store) for v in subvalues(s.value) if flattened(v) is not v}
+    plain |= {id(v) for q in p.products for o in (q.a, q.b) if o.tile is not None for v in subvalues(o.value)}
     for stmt in (*p.before, *p.loop.body, *p.after):
         inner = list(statements((stmt,)))
         if not all(isinstance(s, (Alloc, Assign, Gemm, If, Load, Store)) for s in inner):
@@ -343,7 +394,7 @@ def _rest(p: Plan) -> None:
         for each in inner:
             for root in each.values:
                 for value in subvalues(root):
-                    if isinstance(value, Apply) and value.op in _NO_FORM:
+                    if isinstance(value, Apply) and value.op in _NO_FORM and id(value) not in plain:
                         raise Refused(f"{value.op} has no asynchronous form")
                     if isinstance(value, Apply) and value.op.startswith(("reduce_", "arg")) and _across_rows(value):
                         raise Refused("a reduction runs across rows, which several groups of warps share")
@@ -375,7 +426,7 @@ def _engine_store(p: Plan, facts: Bounds) -> Store | None:
     except Refused:
         return None
     shape = stores[0].region.shape
-    return stores[0] if len(shape) == 2 and shape[0].name == p.rows else None
+    return stores[0] if flat(shape)[0] == p.height else None
 
 
 def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
@@ -384,7 +435,7 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     Raises:
         Refused: one of them is beyond the chip.
     """
-    rows = facts.consts[p.rows]
+    rows = facts.const(p.height) or 0
     groups = p.groups
     if p.in_turn and not (p.persistent and not (p.loop.start.loop_vars() | p.loop.stop.loop_vars()) and not p.resident):
         raise Refused("groups take tiles in turn only of a persistent grid whose tiles all take as many steps")
@@ -399,6 +450,9 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     room = (REGISTERS - 128 * LOADER_REGISTERS) // threads // 8 * 8
     p.registers = min(p.registers or MOST_REGISTERS, room, MOST_REGISTERS)
     sums = {q.acc.uid: _elements(q.acc.shape, facts) for q in p.products}
+    carried = {s.tile.uid: s.tile.shape for s in p.before if isinstance(s, Alloc)}
+    written = {s.tile.uid for s in p.loop.body if isinstance(s, Assign)}
+    sums |= {uid: _elements(shape, facts) for uid, shape in carried.items() if uid in written and len(shape) == 2}
     held = sum(sums.values()) + (_elements(p.early.acc.shape, facts) if p.early else 0)
     each = held // (threads // groups if p.in_turn else threads)
     if each > p.registers - 24:
@@ -407,9 +461,8 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
         columns = facts.const(q.acc.shape[-1]) or 0
         if columns % 8 or columns & (columns - 1):
             raise Refused("a product's columns are no power of two")
-    item = 2
     loads = [(load, p.stages) for group in p.streams for load in group] + [(load, 1) for load in p.resident]
-    size = sum(_elements(load.tile.shape, facts) * item * copies for load, copies in loads)
+    size = sum(_elements(load.tile.shape, facts) * load.tile.dtype.bytes * copies for load, copies in loads)
     if p.async_store is not None:
         stored = p.async_store.region
         size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
@@ -441,6 +494,8 @@ __all__ = [
     "Product",
     "Refused",
     "box",
+    "flat",
+    "flattened",
     "is_view",
     "plan",
     "product_of",

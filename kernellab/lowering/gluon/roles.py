@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
-from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, box
+from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, box, flat
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.grid import write_variables
 from kernellab.lowering.triton.kernel import KernelWriter
@@ -191,19 +191,19 @@ class Roles:
         put = writer.out.put
         barriers: list[tuple[str, int, str]] = []
         for load in p.resident:
-            shape = f"[{', '.join(writer.int_text(e) for e in load.tile.shape)}]"
+            shape = f"[{', '.join(writer.int_text(e) for e in flat(load.tile.shape))}]"
             put(self._memory(self.buffer(load), self.boxes[id(load)].name, shape, shape))
             barriers.append((self.barrier([load], "ready"), 0, "1"))
             if p.persistent:
                 barriers.append((self.barrier([load], "free"), 0, "GROUPS"))
         for group in p.streams:
             for load in group:
-                extents = ", ".join(writer.int_text(e) for e in load.tile.shape)
+                extents = ", ".join(writer.int_text(e) for e in flat(load.tile.shape))
                 put(self._memory(self.buffer(load), self.boxes[id(load)].name, f"[STAGES, {extents}]", f"[{extents}]"))
             takers = "1" if p.in_turn else "GROUPS"
             barriers += [(self.barrier(group, "ready"), 1, "1"), (self.barrier(group, "free"), 1, takers)]
         if p.async_store is not None:
-            shape = ", ".join(self._shared(writer.int_text(e), "") for e in p.async_store.region.shape)
+            shape = ", ".join(self._shared(writer.int_text(e), "") for e in flat(p.async_store.region.shape))
             copies = "GROUPS, " if p.groups > 1 else ""
             put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{copies}{shape}]", f"[{shape}]"))
         if p.in_turn:

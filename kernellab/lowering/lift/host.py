@@ -52,7 +52,7 @@ def _line(code: str, comment: str, host: Host) -> None:
         host.made.append(m[1])
         host.shapes[m[1]] = _sizes(m[2])
         host.dtypes[m[1]] = _dtype(m[3])
-    elif m := re.match(r"(\w+) = (\w+)\.(contiguous|clone)\(", code):
+    elif m := re.match(r"(\w+) = (\w+)(?:\.movedim\(1, -1\))?\.(contiguous|clone)\(", code):
         if m[2] in host.shapes:
             host.shapes[m[1]], host.dtypes[m[1]] = host.shapes.pop(m[2]), host.dtypes.pop(m[2])
         host.changed += [m[1]] if m[3] == "clone" else []

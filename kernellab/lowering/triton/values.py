@@ -14,7 +14,7 @@ from kernellab.lowering.triton.shapes import Shapes, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.program import Apply, Const, DType, Index, Param, Read, Tile, Value
+from kernellab.sketch.program.program import FLOAT8, Apply, Const, DType, Index, Param, Read, Tile, Value
 
 TL_DTYPES = {
     DType.F64: "tl.float64", DType.F32: "tl.float32", DType.F16: "tl.float16", DType.BF16: "tl.bfloat16",
@@ -205,7 +205,7 @@ class Values:
             return Text(f"({text.code} != 0)", text.shape)
         if target is DType.BF16 and source is not DType.BF16 and self.interpreter:
             return Text(f"kl_bf16({text.code})", text.shape)
-        if target in (DType.F8E4M3, DType.F8E5M2):
+        if target in FLOAT8:
             return Text(f"kl_{target.value}({text.code})", text.shape)
         return Text(f"({text.code}).to({TL_DTYPES[target]})", text.shape)
 

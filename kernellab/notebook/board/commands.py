@@ -154,6 +154,14 @@ def _analyse(desk: Desk, body: Body) -> str:
     return "The Analyst's turn appears beside the line; it moves nothing."
 
 
+def _time_again(desk: Desk, body: Body) -> str:
+    turns = body.get("turns")
+    if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
+        raise KernellabError("The view named no turns to time.", "Reload the page.")
+    desk.session.time_again(*turns, wait=False)
+    return "They are timed in one run; the list then says which is faster."
+
+
 def _insert(desk: Desk, body: Body) -> str:
     return desk.insert(words(body, "text"))
 
@@ -194,6 +202,7 @@ _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "predict": _predict,
     "budget": _budget,
     "analyse": _analyse,
+    "time_again": _time_again,
     "remember": _remember,
     "forget": _forget,
     "judge": _judge,

@@ -130,6 +130,13 @@ class Judge(TypedDict):
     pinned: bool
 
 
+class TimeAgain(TypedDict):
+    """Two to eight verified candidates, by their turns, timed in one run."""
+
+    action: Literal["time_again"]
+    turns: list[str]
+
+
 class Insert(TypedDict):
     """A kernel cannot put a cell into the notebook by itself; the note says how it gets there. Copy it as well."""
 
@@ -139,7 +146,7 @@ class Insert(TypedDict):
 
 Act = (
     Move | Approve | AnswerCard | EditSketch | EditSource | Fork | SetApproval | SetRole | Note | Pin | Predict
-    | SetBudget | Analyse | Remember | Forget | Judge | Insert
+    | SetBudget | Analyse | Remember | Forget | Judge | TimeAgain | Insert
 )  # fmt: skip
 """A person's decision. Answered by ``Done``; the same id sent twice is carried out once."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,11 @@ def exercise_card(exercise: Exercise, text: str, progress: Progress) -> Shown:
     return Shown("\n".join(lines), html)
 
 
-def outcome_card(title: str, outcome: Outcome, hint: Said | None, note: str = "") -> Shown:
-    """How far an answer came, the hint, and the picture of what was wrong."""
+def outcome_card(
+    title: str, outcome: Outcome, hint: Said | None, note: str = "", codes: Mapping[str, str] | None = None
+) -> Shown:
+    """How far an answer came, the hint, and the picture of what was wrong; of a right sketch what the rules make of it,
+    by language."""
     head = f"{title}: {outcome.reached.value}"
     if outcome.verdict is not None and outcome.verdict.passed:
         head += f" ({outcome.verdict.trust.value})"
@@ -60,6 +63,10 @@ def outcome_card(title: str, outcome: Outcome, hint: Said | None, note: str = ""
         html += f"<p><i>Hint {hint.step} of {hint.steps}.</i> {escape(hint.text)}</p>"
     if note:
         html += f"<p>{escape(note)}</p>"
+    for language, code in (codes or {}).items():
+        shown = coloured(code, "kernel.py" if language == "Triton" else "kernel.cu")
+        words = f"the same in {language}, as the rules write it: each line with the sketch's line that it comes from"
+        html += f"<details><summary>{words}</summary><pre {PRE}>{shown}</pre></details>"
     if outcome.verdict is not None:
         html += f"<details><summary>the whole verdict</summary>{verdict_html(outcome.verdict)}</details>"
     return Shown("\n".join(lines), f"{html}</div>")

@@ -121,7 +121,7 @@ def _beside(said: str, name: str, ratio: float | None, known: Progress, mark: st
     elif stated is None:
         told = f"You did not predict it (%kernel_predict {name} 2x, before the measurement)."
     elif stated.expected is None or ratio is None:
-        told = "You let this prediction pass."
+        told = "You skipped this prediction."
     else:
         off = max(ratio / stated.expected, stated.expected / ratio)
         near = "near" if off <= progress.NEAR else f"off by {off:.1f}x: what did you not count?"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import difflib
 import functools
+import keyword
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -98,6 +100,20 @@ class KernelMagic(Magics):
         there = f"Choose one of {', '.join(names)}." if names else "Design one with %%kernel_design NAME."
         wanted = f"There is no session {name!r} here." if name else "Say which session."
         raise SessionError(wanted, there)
+
+    def check_name(self, name: str) -> None:
+        """May a magic bind ``name``? What a person or Python has under it is never replaced; what a magic bound is.
+
+        Raises:
+            UsageError: it is no identifier, a word or function of Python's, or a variable that holds something else.
+        """
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageError(f"{name!r} cannot name a variable: use letters, digits and _, and begin with a letter")
+        if hasattr(builtins, name):
+            raise UsageError(f"{name!r} is a name of Python's: choose another, such as {name}_kernel")
+        if name in self.namespace and not type(self.namespace[name]).__module__.startswith("kernellab."):
+            kind = type(self.namespace[name]).__name__
+            raise UsageError(f"the variable {name!r} holds a {kind} of yours: choose another name, or del {name}")
 
     def show_live(self, session: Session) -> None:
         from IPython.display import display

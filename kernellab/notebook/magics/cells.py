@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, cast
 
-from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
@@ -41,10 +40,7 @@ class WorkMagics(KernelMagic):
             import torch
             ...
         """
-        if not args.name.isidentifier():
-            raise UsageError(
-                f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
-            )
+        self.check_name(args.name)
         if args.words:
             again = " ".join(["%%kernel_design", args.name, *as_typed(args, DesignCall, DesignVerification)])
             self._task_cell(args.name, cell, again, args.roles or self.lab.roles, args.budget)
@@ -79,10 +75,7 @@ class WorkMagics(KernelMagic):
     @command
     def kernel_task(self, args: argparse.Namespace, cell: str = "") -> None:
         """Describe an operator in words: a model writes its task as the next cell, for you to read and run."""
-        if not args.name.isidentifier():
-            raise UsageError(
-                f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
-            )
+        self.check_name(args.name)
         self._task_cell(args.name, cell, f"%%kernel_design {args.name}", args.roles or self.lab.roles, None)
 
     @no_var_expand
@@ -145,8 +138,8 @@ class WorkMagics(KernelMagic):
 
         call = request(args, VerifyCall)
         options = verify_options(call, call.dsl).model_copy(update={"unsandboxed": call.unsandboxed})
-        if args.background and not args.background.isidentifier():
-            raise UsageError(f"{args.background!r} cannot name a variable")
+        if args.background:
+            self.check_name(args.background)
         session = None
         other = args.name in self.namespace and args.name not in session_names(cast("InteractiveShell", self.shell))
         if args.task or other:

@@ -107,9 +107,8 @@ class EvolveMagics(KernelMagic):
 
         if cell is not None:
             if not args.name.isidentifier():
-                raise UsageError(
-                    f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
-                )
+                raise UsageError(f"{args.name!r} is no name: use letters, digits and _, and begin with a letter")
+            self.check_name(f"{args.name}_run")
             return counted_as_shown(cell), {"name": args.name}
         held = self.namespace.get(args.name)
         if isinstance(held, Session):

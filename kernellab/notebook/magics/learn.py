@@ -41,14 +41,16 @@ class LearnMagics(KernelMagic):
         from kernellab.teach import progress
         from kernellab.teach.exercise import course
         from kernellab.teach.hints import hint_for
-        from kernellab.teach.judge import judge
+        from kernellab.teach.judge import is_sketch, judge, translations
 
         found = course()
         exercise = found.exercise(args.id)
         if cell is None:
             return exercise_card(exercise, found.task_text(args.id) or "", progress.read())
         level = Trust.T2 if args.whole else Trust.T1
-        outcome = judge(cell, found.task(exercise), exercise.goals, self._verify, level)
+        task = found.task(exercise)
+        outcome = judge(cell, task, exercise.goals, self._verify, level, exercise.mistakes)
+        codes = translations(cell, task) if outcome.reached.good and is_sketch(cell) else {}
         known = progress.read()
         hint = hint_for(exercise, outcome, found, known, cell)
         name = progress.text_hash(cell)
@@ -58,7 +60,7 @@ class LearnMagics(KernelMagic):
         )  # fmt: skip
         progress.record(made)
         _reached[exercise.id] = outcome.reached.good
-        return outcome_card(exercise.id, outcome, hint)
+        return outcome_card(exercise.id, outcome, hint, codes=codes)
 
     @no_var_expand
     @line_magic

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
@@ -43,10 +42,7 @@ class WholeMagics(KernelMagic):
         from kernellab.model_integration.auto import minutes_of
         from kernellab.notebook.views.amdahl import sliders
 
-        if not args.name.isidentifier():
-            raise UsageError(
-                f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
-            )
+        self.check_name(args.name)
         minutes = minutes_of(args.auto) if args.auto else None
         found = profile(f"\n{cell}", train=args.train, device=args.device)
         self.namespace[args.name] = found

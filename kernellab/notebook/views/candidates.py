@@ -12,6 +12,7 @@ from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, outcome_word, speedup_title
 from kernellab.records import Verdict
+from kernellab.session.compare import PAIRED, paired_figures, ratio_of
 from kernellab.session.record.records import Turn
 from kernellab.session.record.render import candidates_of
 from kernellab.session.record.state import State
@@ -27,12 +28,28 @@ def rows_of(state: State) -> list[CandidateRow]:
     standings = state.standings()
     tied = {other.number for other in standings[1:] if standings[0].tied(other)}
     return [
-        _row(turns[c.number], c.verdict, turns[c.number].id in path, c.best, c.number in tied)
+        _row(
+            turns[c.number], c.verdict, turns[c.number].id in path, c.best, c.number in tied,
+            _paired(state, turns[c.number]),
+        )
         for c in candidates_of(state)
-    ]
+    ]  # fmt: skip
 
 
-def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool) -> CandidateRow:
+def _paired(state: State, turn: Turn) -> str:
+    """The speed of a kernel that was timed in one run with others, by the fastest of them."""
+    figures = paired_figures(state, turn.id) if state.paired else {}
+    if turn.candidate is None or not figures:
+        return ""
+    fastest = min(figures, key=lambda source: figures[source][0])
+    own = turn.candidate.source.hash
+    (ratio, low, high), (best, best_low, best_high) = figures[own], figures[fastest]
+    if own == fastest:
+        return "fastest of one run; "
+    return f"{best / ratio:.2f}x the fastest of one run [{best_low / high:.2f}, {best_high / low:.2f}]; "
+
+
+def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool, paired: str) -> CandidateRow:
     eager = verdict.against("eager") if verdict else None
     time = verdict.time if verdict else None
     spread = f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms" if time else ""
@@ -46,7 +63,7 @@ def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: b
         "time": figure(f"{time.median_ms:.3g} ms", spread) if time else None,
         "speedup": figure(eager.text, speedup_title(eager, verdict)) if eager and verdict else None,
         "value": eager.speedup if eager else None,
-        "note": (verdict.label if verdict.passed else verdict_line(verdict)) if verdict else "not verified",
+        "note": paired + ((verdict.label if verdict.passed else verdict_line(verdict)) if verdict else "not verified"),
         "best": best,
         "tied": tied,
         "low": eager.low if eager else None,
@@ -77,7 +94,7 @@ def comparison(state: State, a: str, b: str) -> CandidateComparison:
     return {
         "a": first.id,
         "b": second.id,
-        "verdict": _sentence(named(state, first), named(state, second), *verdicts),
+        "verdict": _sentence(state, first, second, *verdicts),
         "rows": [
             {"name": name, "a": known[0].get(name, ""), "b": known[1].get(name, ""), "title": ""} for name in names
         ],
@@ -91,27 +108,27 @@ def named(state: State, turn: Turn) -> str:
     return f"turn {wrote.number if wrote else turn.number}"
 
 
-def _sentence(one: str, other: str, a: Verdict | None, b: Verdict | None) -> str:
+def _sentence(state: State, first: Turn, second: Turn, a: Verdict | None, b: Verdict | None) -> str:
+    one, other = named(state, first), named(state, second)
     if a is None or b is None:
         missing = one if a is None else other
         return f"{missing.capitalize()} has no verdict, so there is nothing to compare but the texts."
     if not (a.passed and b.passed):
         failed = " and ".join(name for name, v in ((one, a), (other, b)) if not v.passed)
         return f"{failed.capitalize()} did not pass: only the texts can be compared."
-    left, right = a.against("eager"), b.against("eager")
-    if left is None or right is None:
-        return "They were not both timed against eager."
-    # each ratio is paired with eager in its own run, so that a change of load between the runs cancels
-    ratio = right.speedup / left.speedup
-    low, high = right.low / left.high, right.high / left.low
+    figures = ratio_of(state, first.id, second.id)
+    if figures["ratio"] is None:
+        return "They were not both timed against one baseline."
+    ratio, low, high = figures["ratio"], figures["low"], figures["high"]
+    how = ", timed in one run" if figures["baseline"] == PAIRED else ""
     if low <= 1.0 <= high:
-        interval = f"{ratio:.2f} times (95 %: {low:.2f} to {high:.2f})"
+        interval = f"{ratio:.2f} times (95 %: {low:.2f} to {high:.2f}){how}"
         return f"The difference between {one} and {other} is not significant: {interval}."
     if ratio >= 1.0:
         fast, slow = other, one
     else:
         fast, slow, ratio, low, high = one, other, 1 / ratio, 1 / high, 1 / low
-    return f"{fast.capitalize()} is {ratio:.2f} times as fast as {slow} (95 %: {low:.2f} to {high:.2f})."
+    return f"{fast.capitalize()} is {ratio:.2f} times as fast as {slow} (95 %: {low:.2f} to {high:.2f}){how}."
 
 
 def difference(state: State, first: Turn, second: Turn) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError
-from kernellab.records import NO_BOUND, Verdict
+from kernellab.records import NO_BOUND
 from kernellab.sketch.check import check
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
@@ -56,15 +56,15 @@ class Facts:
 
     def measured(self, state: State) -> Facts:
         """The same with the roofs that the session's judge measured on this chip, once it has timed something."""
-        verdict = _timed(state, self.chip)
+        verdict = state.rated(self.chip)
         if verdict is None or self.target is None:
             return self
         where = verdict.environment
         passed = verdict.least_ms is not None
-        key = where.bandwidth, where.flops, passed
+        key = *where.rates.values(), passed
         found = self._measured.get(key)
         if found is None:
-            target = self.target.at_rates(where.bandwidth, where.flops)
+            target = self.target.at_rates(**where.rates)
             found = replace(self, target=target, passed=passed, _costs=OrderedDict(), _measured={})
             self._measured[key] = found
         return found
@@ -109,16 +109,6 @@ class Facts:
             while len(self._costs) > _COSTED:
                 self._costs.popitem(last=False)
         return self._costs[key]
-
-
-def _timed(state: State, chip: Chip | None) -> Verdict | None:
-    """The newest verdict that measured this chip's bandwidth and FLOP/s."""
-    turns = sorted(state.turns.values(), key=lambda turn: turn.number, reverse=True)
-    for turn in turns:
-        where = turn.verdict.environment if turn.verdict is not None else None
-        if where is not None and where.bandwidth and chip is not None and where.chip == chip.name:
-            return turn.verdict
-    return None
 
 
 def gather(session: Session) -> Facts:

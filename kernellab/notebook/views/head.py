@@ -9,6 +9,7 @@ from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.upcoming import upcoming
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
@@ -57,8 +58,9 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}),
+        "doing": doing(state, stages or {}) or ("timing again in one run" if comparing else ""),
         "current": state.head,
+        "next": upcoming(state),
         "approval": state.approval,
         "roles": {role.value: state.roles.get(role, "rules") for role in played(state)},
         "notes": {role.value: list(texts) for role, texts in state.notes.items() if texts},
@@ -192,7 +194,7 @@ def _hint(state: State, question: Question) -> str:
     if _replaces(state, question):
         return "Correct your sketch in the Sketch panel and apply it again; approving replaces it by the rules' own."
     if question.kind is QuestionKind.TURN:
-        return "Go on takes the next turn. You may edit what it made first, or stop."
+        return "You may edit the result first, or stop."
     if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
         again = "" if _may_retry(state, question) else f"The {role} by rules would answer the same again. "
         return f"{again}Write it yourself, or give the role to a model below and try again."

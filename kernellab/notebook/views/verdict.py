@@ -78,7 +78,10 @@ def verdict_view(verdict: Verdict) -> VerdictView:
         "label": verdict.label,
         "flags": list(verdict.flags),
         "figures": [{"name": name, "text": shown["text"], "title": shown["title"]} for name, shown in figures(verdict)],
-        "comparisons": [comparison_view(c, verdict) for c in verdict.comparisons],
+        "comparisons": [
+            *(comparison_view(c, verdict) for c in verdict.comparisons),
+            *(comparison_view(c, verdict, ", timed again") for c in verdict.timed_again),
+        ],
         "first_wrong": wrong,
         "signature": evidence.signature,
         "sizes": dict(evidence.sizes),
@@ -88,14 +91,14 @@ def verdict_view(verdict: Verdict) -> VerdictView:
     }
 
 
-def comparison_view(comparison: Comparison, verdict: Verdict) -> ComparedSpeedup:
+def comparison_view(comparison: Comparison, verdict: Verdict, mark: str = "") -> ComparedSpeedup:
     return {
         "baseline": comparison.baseline,
         "value": comparison.speedup,
         "low": comparison.low,
         "high": comparison.high,
         "distinguishable": comparison.distinguishable,
-        "text": speedup_text(comparison),
+        "text": f"{speedup_text(comparison)}{mark}",
         "title": speedup_title(comparison, verdict),
     }
 
@@ -121,6 +124,8 @@ def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
     ]
     if not comparison.distinguishable:
         words.insert(1, "the interval holds 1, so the difference is not significant")
+    if again := next((c for c in verdict.timed_again if c.baseline == comparison.baseline), None):
+        words.insert(1, f"timed again later: {again.text}")
     return "; ".join([*words, *filter(None, [machine(verdict)])])
 
 
@@ -210,6 +215,7 @@ def verdict_text(verdict: Verdict) -> str:
 def facts(verdict: Verdict) -> list[tuple[str, str]]:
     """Everything a verdict says but its stages, by name."""
     rows = [(f"against {baseline_name(c)}", speedup_text(c)) for c in verdict.comparisons]
+    rows += [(f"against {baseline_name(c)}, timed again", speedup_text(c)) for c in verdict.timed_again]
     evidence = verdict.evidence
     if evidence is not None:
         if evidence.signature:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernellab.errors import SessionError
 from kernellab.records import Verdict
+from kernellab.session.compare import MOST_PAIRED, passed_source
 from kernellab.session.engine.engine import Engine
-from kernellab.session.record.records import Compared, Event, SessionStatus
+from kernellab.session.record.records import Compared, Event, Paired, SessionStatus
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import compare
@@ -49,13 +50,38 @@ class Comparing:
         if best is None:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
         source, turn = best.candidate.source, best.turn.id
+        self._measure(lambda: compare(self._bench, source, baselines), lambda verdict: _event(turn, verdict), done)
 
+    def begin_paired(self, state: State, turns: Sequence[str], done: Told) -> None:
+        """Time the kernels of two to eight turns in one run, each call of one next to a call of every other.
+
+        Raises:
+            SessionError: a measurement is running, there are too few or too many, or one has not passed.
+        """
+        if self.runs:
+            raise SessionError("Kernels are being timed already.", "Wait until that is done.")
+        sources = {turn: passed_source(state, turn) for turn in turns}
+        if not 2 <= len({source.hash for source in sources.values()}) <= MOST_PAIRED:
+            raise SessionError(
+                f"{len(sources)} kernels cannot be timed in one run.", f"Choose 2 to {MOST_PAIRED} different ones."
+            )
+        first, *others = turns
+        rivals = {f"turn {state.turns[turn].number}": sources[turn] for turn in others}
+
+        def event(verdict: Verdict) -> Event:
+            figures = {c.baseline: c for c in verdict.comparisons}
+            ratios = tuple(figures[name] for name in rivals)
+            return Paired(turns=tuple(turns), comparisons=ratios, conditions=verdict.conditions)
+
+        self._measure(lambda: compare(self._bench, sources[first], ("eager",), rivals), event, done)
+
+    def _measure(self, work: Callable[[], Verdict], event: Callable[[Verdict], Event], done: Told) -> None:
         async def measure() -> None:
             try:
-                verdict = await self._engine.in_thread(lambda: compare(self._bench, source, baselines))
+                verdict = await self._engine.in_thread(work)
                 # what passed and now does not was told by its own turn; a comparison is no judgement
                 if verdict.passed and verdict.time is not None:
-                    self._write(_event(turn, verdict))
+                    self._write(event(verdict))
                 done(verdict)
             except BaseException as error:
                 done(error)

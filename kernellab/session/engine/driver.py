@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -229,6 +229,9 @@ class Driver:
 
     def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
         self.comparing.begin(self.state, baselines, done)
+
+    def time_again(self, turns: Sequence[str], done: Callable[[Verdict | BaseException], None]) -> None:
+        self.comparing.begin_paired(self.state, turns, done)
 
     def compare_when_done(self) -> None:
         self.comparing.wanted = True

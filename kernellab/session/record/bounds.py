@@ -1,8 +1,9 @@
 """A task's speed-of-light bound is one number on a chip in all that a session or a search says.
 
 Every verification measures the machine's rates again, so each verdict comes with its own bound. The first one
-holds. Where a verified kernel or a baseline is faster than it allows, it was measured badly, and the lowest counts;
-where even that one is passed, it is believed of no kernel (:attr:`Verdict.bound_share`).
+holds, with the rates that it was reckoned by: all that is told of the task in a session rests on them. Where a
+verified kernel or a baseline is faster than it allows, it was measured badly, and the lowest counts; where even that
+one is passed, it is believed of no kernel (:attr:`Verdict.bound_share`).
 """
 
 from __future__ import annotations
@@ -11,27 +12,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kernellab.records import BOUND_PASSED, Verdict
+from kernellab.records import BOUND_PASSED, Environment, Verdict
 
 Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A bound in ms, and the rates that it rests on: those of ``where``."""
+
+    ms: float
+    where: Environment
 
 
 @dataclass(frozen=True)
 class Bounds:
     """What the verdicts on one chip tell of a task's bound."""
 
-    #: as the first verification measured it, in ms, and as the lowest of all did
-    first_ms: float | None = None
-    lowest_ms: float | None = None
+    #: as the first verification measured it, and as the lowest of all did
+    first: Measured | None = None
+    lowest: Measured | None = None
     #: the least time in ms, of a verified kernel or of a baseline
     least_ms: float | None = None
 
     @property
-    def ms(self) -> float | None:
+    def held(self) -> Measured | None:
         """The bound that is reported; None before one was measured."""
-        if self.first_ms is None:
-            return None
-        return self.lowest_ms if self._passed(self.first_ms) else self.first_ms
+        return self.lowest if self.first is not None and self._passed(self.first.ms) else self.first
+
+    @property
+    def ms(self) -> float | None:
+        return self.held.ms if self.held is not None else None
 
     @property
     def said(self) -> tuple[float | None, float | None]:
@@ -45,15 +56,19 @@ class Bounds:
         least = min((ms for ms in (self.least_ms, fastest) if ms), default=None)
         if not verdict.sol_ms or again:
             return replace(self, least_ms=least)
-        lowest = min(self.lowest_ms or verdict.sol_ms, verdict.sol_ms)
-        return Bounds(self.first_ms or verdict.sol_ms, lowest, least)
+        found = Measured(verdict.sol_ms, verdict.environment)
+        lowest = min(self.lowest or found, found, key=lambda measured: measured.ms)
+        return Bounds(self.first or found, lowest, least)
 
     def told(self, verdict: Verdict) -> Verdict:
         """``verdict`` with the bound of all, if it has one."""
-        bound, least = self.said
-        if not verdict.sol_ms or bound is None or (verdict.sol_ms, verdict.least_ms) == (bound, least):
+        held, (bound, least) = self.held, self.said
+        if not verdict.sol_ms or held is None:
             return verdict
-        return verdict.model_copy(update={"sol_ms": bound, "least_ms": least})
+        where = verdict.environment.model_copy(update=held.where.rates)
+        if (verdict.sol_ms, verdict.least_ms, verdict.environment) == (bound, least, where):
+            return verdict
+        return verdict.model_copy(update={"sol_ms": bound, "least_ms": least, "environment": where})
 
     def met(
         self, key: Key, verdict: Verdict, held: Iterable[tuple[Key, Verdict]], again: bool = False

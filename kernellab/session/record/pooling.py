@@ -1,4 +1,4 @@
-"""A kernel that was timed more than once has one figure: its measurements pooled.
+"""Repeated measurements of one kernel against one baseline, pooled.
 
 Ratios are pooled as logarithms with the weights of their intervals; where two runs differ by more than their intervals
 allow, the difference widens the pooled interval (DerSimonian and Laird: Meta-analysis in clinical trials, 1986).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kernellab.records import Comparison, Timing, Verdict
+from kernellab.records import Comparison, Timing
 
 #: half of a 95 % interval in standard errors
 _HALF = 1.96
@@ -17,11 +17,11 @@ _HALF = 1.96
 _LEAST = 1e-4
 
 
-def pooled(before: Verdict, time: Timing, comparisons: Sequence[Comparison]) -> tuple[Timing, tuple[Comparison, ...]]:
-    """The time and comparisons of a verdict after its kernel was timed once more."""
-    again = {c.baseline: c for c in comparisons}
-    both = [_ratio(c, again.pop(c.baseline)) if c.baseline in again else c for c in before.comparisons]
-    return _time(before.time, time) if before.time is not None else time, (*both, *again.values())
+def pooled(before: Sequence[Comparison], comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """One comparison a baseline: those of ``before`` with what one more run measured."""
+    newer = {c.baseline: c for c in comparisons}
+    both = [_ratio(c, newer.pop(c.baseline)) if c.baseline in newer else c for c in before]
+    return (*both, *newer.values())
 
 
 def _time(one: Timing, other: Timing) -> Timing:

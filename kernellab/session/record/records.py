@@ -217,6 +217,16 @@ class Compared(_Event):
     conditions: tuple[Condition, ...] = ()
 
 
+class Paired(_Event):
+    """Kernels of finished turns were timed in one run: ``comparisons`` are of the first turn's kernel against each of
+    the others, in the order of ``turns``."""
+
+    kind: Literal["paired"] = "paired"
+    turns: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    conditions: tuple[Condition, ...] = ()
+
+
 class Exchanged(_Event):
     """A role asked a model and was answered, or was not; ``turn`` is empty for what came before the first turn."""
 
@@ -303,6 +313,7 @@ Event = Annotated[
         TurnStarted,
         TurnEnded,
         Compared,
+        Paired,
         Exchanged,
         Stepped,
         Permitted,

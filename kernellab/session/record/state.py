@@ -34,6 +34,7 @@ from kernellab.session.record.records import (
     HeadMoved,
     NoteAdded,
     NoteRemoved,
+    Paired,
     Permitted,
     Question,
     QuestionKind,
@@ -47,6 +48,7 @@ from kernellab.session.record.records import (
     TurnStarted,
     TurnState,
 )
+from kernellab.target import Chip, Target
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class State:
     unattended: int = 0
     #: what models were asked and answered, by turn
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+    #: kernels that were timed in one run, oldest first
+    paired: tuple[Paired, ...] = ()
     #: what agents have done since their turn's last exchange, by turn
     steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     #: what its verdicts tell of the task's bound, by chip
@@ -80,6 +84,17 @@ class State:
         """The task's speed-of-light bound where it was verified last, of every verdict there alike."""
         verdicts = (turn.verdict for turn in reversed(list(self.turns.values())) if turn.verdict)
         return next((verdict.sol_ms for verdict in verdicts if verdict.sol_ms), None)
+
+    def at_rates(self, target: Target) -> Target:
+        """``target`` with the rates that this session's verdicts on its chip tell; as it is before there is one."""
+        verdict = self.rated(target.chip)
+        return target if verdict is None else target.at_rates(**verdict.environment.rates)
+
+    def rated(self, chip: Chip | None) -> Verdict | None:
+        """The newest verdict that tells the rates of ``chip``: those that its bound was reckoned by."""
+        turns = sorted(self.turns.values(), key=lambda turn: turn.number, reverse=True)
+        found = (turn.verdict for turn in turns if turn.verdict is not None and turn.verdict.environment.bandwidth)
+        return next((verdict for verdict in found if chip and verdict.environment.chip == chip.name), None)
 
     @property
     def head_turn(self) -> Turn | None:
@@ -181,10 +196,11 @@ class State:
                 continue
             last = rounds[-1] if rounds else Attempt()
             if turn.role is Role.DESIGNER and turn.sketch is not None:
-                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate))
+                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate, author=turn.author, rationale=turn.rationale))
             elif turn.candidate is not None:
                 if not rounds or last.candidate is not None or last.route is not None:
-                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate))
+                    said = {"author": turn.author, "rationale": turn.rationale}
+                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate, **said))  # type: ignore[arg-type]
                 rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
             elif turn.verdict is not None and rounds:
                 rounds[-1] = replace(last, verdict=turn.verdict)
@@ -245,6 +261,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return _judged(state, turn)
         case Compared():
             return _judged(state, _compared(state.turns[event.turn], event), again=True)
+        case Paired():
+            return replace(state, paired=(*state.paired, event))
         case Exchanged(turn=asked, exchange=exchange):
             said = {**state.said, asked: (*state.said.get(asked, ()), exchange)}
             return replace(state, said=said, steps={**state.steps, asked: ()})
@@ -292,18 +310,21 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
 def _compared(turn: Turn, event: Compared) -> Turn:
     if turn.verdict is None:
         return turn
-    time, comparisons = pooled(turn.verdict, event.timing, event.comparisons)
+    verdict = turn.verdict
+    held = {c.baseline for c in verdict.comparisons}
     figures = {
-        "time": time,
-        "comparisons": list(comparisons),
-        "conditions": joined(turn.verdict.conditions, event.conditions),
+        # the first figure stays what it was when the session told it
+        "time": verdict.time or event.timing,
+        "comparisons": [*verdict.comparisons, *(c for c in event.comparisons if c.baseline not in held)],
+        "timed_again": pooled(verdict.timed_again, [c for c in event.comparisons if c.baseline in held]),
+        "conditions": joined(verdict.conditions, event.conditions),
     }
-    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+    return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
 
 
 def breaches(gate: GateResult) -> list[Diagnostic]:
     """The pins and constraints that a refused sketch broke, each with its line."""
-    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "require-author")]
+    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "pin-mark", "require-author")]
 
 
 def gate_refuses(turn: Turn) -> bool:

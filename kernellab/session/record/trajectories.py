@@ -5,34 +5,45 @@ Such tools learn from the assistant's words: an exchange that failed, was cut of
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
 from kernellab.errors import SessionError
 from kernellab.models import scrub
-from kernellab.records import Exchange, Finish, Role, Verdict
-from kernellab.session.record.records import Turn
+from kernellab.records import Author, Exchange, Finish, Role, Verdict
+from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.claims import came_of
+from kernellab.session.turn.recalling import reward
 
 #: written where no one said under which licence the prompts and replies may be used
 UNSPECIFIED = "unspecified"
+#: the reward of a reply that could be used and whose kernel failed or was not judged
+_ACCEPTED = 0.1
 
 
 def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
     """One row for each exchange of a session that was answered, oldest first.
 
-    ``messages`` end with the reply as the assistant's. ``sketch``, ``source`` and ``verdict`` are those that the turn
-    led to (the first below it). Times are in ms, ``seconds`` is the exchange's wall time.
+    ``messages`` end with the reply as the assistant's. ``sketch``, ``gate``, ``source`` and ``verdict`` are those of
+    this very reply: empty where it was sent back and another one became the turn's. Times are in ms, ``seconds`` is the
+    exchange's wall time, ``reward`` is 0 for a reply that was sent back, 0.1 for one whose kernel failed or was never
+    judged, and :func:`kernellab.session.turn.recalling.reward` of its verdict.
     """
     best = state.best()
     for turn_id, exchanges in state.said.items():
         turn = state.turns.get(turn_id)
         answered = [e for e in exchanges if _is_answer(e)]
+        taken = _taken(state, turn, answered)
         for number, exchange in enumerate(answered, 1):
+            outcome = _outcome(state, turn if exchange is taken else None)
+            verdict = came_of(state, turn) if turn and exchange is taken else None
             yield {
                 "messages": _messages(exchange),
                 "reasoning": exchange.reasoning,
@@ -45,7 +56,12 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
                 "last_of_turn": number == len(answered),
                 "usage": exchange.usage.model_dump(mode="json"),
                 "seconds": exchange.usage.seconds,
-                **_outcome(state, turn),
+                "accepted": exchange is taken,
+                "reward": (_reward(verdict) if exchange is taken else 0.0),
+                **outcome,
+                "turn": turn.number if turn else 0,
+                "turn_state": turn.state.value if turn else "",
+                "turn_seconds": turn.seconds if turn else 0.0,
                 "solved": best is not None,
                 "best_speedup": best.verdict.speedup if best else None,
                 "operator": state.created.name,
@@ -56,6 +72,65 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
                 "licence": licence,
                 "provenance": _provenance(state, turn, exchange),
             }
+
+
+def _taken(state: State, turn: Turn | None, answered: list[Exchange]) -> Exchange | None:
+    """The exchange whose reply became the turn's result; None where none did, or where another player's was taken."""
+    if turn is None or turn.state is not TurnState.DONE or turn.author is not Author.MODEL or not answered:
+        return None
+    if turn.role is not Role.DESIGNER or turn.sketch is None:
+        # each other role ends its turn with the first reply that can be used
+        return answered[-1]
+    before = state.sketch_turn(turn.parent) if turn.parent else None
+    shown, found = (before.sketch if before else None), None
+    for exchange in answered:
+        try:
+            shown = parse_sketch(exchange.reply, shown).sketch
+        except AnswerError:
+            continue
+        found = exchange if shown == turn.sketch else found
+    return found
+
+
+def _reward(verdict: Verdict | None) -> float:
+    return max(_ACCEPTED, reward(verdict, None)) if verdict is not None else _ACCEPTED
+
+
+# -- forms of training ------------------------------------------------------------------------------------------------
+
+FORMS = ("rows", "sft", "dpo", "rl")
+
+
+def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
+    """Rows as trainers take them: ``sft`` (chats of accepted replies whose kernel passed), ``dpo`` (two replies to one
+    prompt, the better one first), ``rl`` (a prompt, a reply and its reward); ``rows`` are all that is known.
+
+    A repair answers its prompt as the first reply does, so that both are replies to that prompt; one that is made of
+    edits is not, since it has no meaning without the reply that it edits.
+    """
+    rows_ = list(found)
+    if form == "rows":
+        return rows_
+    if form == "sft":
+        return [{"messages": r["messages"]} for r in rows_ if (r["verdict"] or {}).get("passed")]
+    whole = [r for r in rows_ if not r["messages"][-1]["content"].lstrip().startswith("EDIT:")]
+    replies = [(_prompt_of(r), r["messages"][-1:], r["reward"]) for r in whole]
+    if form == "rl":
+        return [{"prompt": p, "completion": said, "reward": worth} for p, said, worth in replies]
+    groups: dict[str, list[tuple[Any, Any, float]]] = {}
+    for one in replies:
+        groups.setdefault(json.dumps(one[0]), []).append(one)
+    pairs = []
+    for group in groups.values():
+        best = max(group, key=lambda one: one[2])
+        pairs += [{"prompt": best[0], "chosen": best[1], "rejected": other[1]} for other in group if other[2] < best[2]]
+    return pairs
+
+
+def _prompt_of(row: dict[str, Any]) -> list[dict[str, str]]:
+    """The prompt that a reply answers; of a repair the first one, without the reply that was sent back."""
+    asked = row["messages"][:-1]
+    return asked[:-2] if len(asked) > 2 and asked[-2]["role"] == "assistant" else asked
 
 
 def unanswered(state: State) -> int:
@@ -73,7 +148,8 @@ def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
     Raises:
         SessionError: another ending, or the file cannot be written.
     """
-    table = list(found)
+    seen: set[str] = set()
+    table = [_once(row, seen) for row in found]
     if path.suffix not in (".jsonl", ".parquet"):
         raise SessionError(
             f"Trajectories are not written as {path.suffix or path.name}.", "Name it .jsonl or .parquet."
@@ -88,6 +164,17 @@ def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
     except OSError as error:
         raise SessionError(f"{path} cannot be written: {error.strerror or error}.", "Give another path.") from None
     return len(table)
+
+
+def _once(row: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    """The row with a helper's text, which comes with every lowered source, at its first place in the file alone."""
+    files = []
+    for file in row.get("source", ()):
+        digest = hashlib.sha256(file["text"].encode()).hexdigest()
+        known = digest in seen and is_helper(file["name"])
+        seen.add(digest)
+        files.append({**file, "text": "" if known else file["text"], "sha256": digest})
+    return {**row, "source": files} if "source" in row else row
 
 
 def _messages(exchange: Exchange) -> list[dict[str, Any]]:
@@ -112,9 +199,6 @@ def _outcome(state: State, turn: Turn | None) -> dict[str, Any]:
     gate = turn.gate if turn else None
     verdict = came_of(state, turn) if turn else None
     return {
-        "turn": turn.number if turn else 0,
-        "turn_state": turn.state.value if turn else "",
-        "turn_seconds": turn.seconds if turn else 0.0,
         "sketch": (designed.sketch or "") if designed else "",
         "gate": gate.state.value if gate else "",
         "source": _files(candidate.source.files) if candidate else [],
@@ -182,8 +266,9 @@ def _write_parquet(path: Path, table: list[dict[str, Any]]) -> None:
             "role": text, "purpose": text, "finish": text, "error": text, "last_of_turn": truth,
             "usage": pa.struct({**dict.fromkeys(counts, pa.int64()), "usd": number, "seconds": number,
                                 "estimated": truth}),
-            "seconds": number, "turn": pa.int64(), "turn_state": text, "turn_seconds": number, "sketch": text,
-            "gate": text, "source": pa.list_(pa.struct({"name": text, "text": text})), "route": text,
+            "seconds": number, "accepted": truth, "reward": number,
+            "turn": pa.int64(), "turn_state": text, "turn_seconds": number, "sketch": text,
+            "gate": text, "source": pa.list_(pa.struct({"name": text, "text": text, "sha256": text})), "route": text,
             "verdict": pa.struct({"passed": truth, "stage": text, "reason": text, "trust": text,
                                   **dict.fromkeys(figures, number)}),
             "solved": truth, "best_speedup": number, "operator": text, "task": text, "dsl": text, "backend": text,
@@ -192,4 +277,5 @@ def _write_parquet(path: Path, table: list[dict[str, Any]]) -> None:
                                      "author": text, "asked_at": text, "replayed": truth}),
         }
     )  # fmt: skip
-    parquet.write_table(pa.Table.from_pylist(table, schema=schema), path)
+    whole = bool(table) and "provenance" in table[0]
+    parquet.write_table(pa.Table.from_pylist(table, schema=schema if whole else None), path)

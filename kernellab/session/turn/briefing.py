@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.model.prompts.history import best_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
+from kernellab.models.ledger import tokens
 from kernellab.records import Author, Role, Route, Verdict
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
@@ -16,15 +18,37 @@ from kernellab.target import Backend
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     designed = state.sketch_turn(parent) if parent else None
+    best = _better(state, parent)
+    kept = best is None or "#: pin" in ((designed.sketch or "") if designed else "")
+    start = (designed.sketch, _values(state, parent, designed)) if designed else (None, {})
+    if best is not None and best.candidate is not None and not kept:
+        start = (best.sketch, dict(best.candidate.constexpr))
     return DesignBrief(
         task=bench.task(),
-        target=bench.target(),
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
-        previous=designed.sketch if designed else None,
+        previous=start[0],
+        previous_constexpr=start[1],
         notes=state.notes.get(Role.DESIGNER, ()),
         **_common(bench, state, parent),
     )
+
+
+def _better(state: State, parent: str | None) -> Attempt | None:
+    """The best round of the line of turns where the last one passed and is slower: what the next turn starts from."""
+    rounds = state.attempts(parent) if parent else ()
+    best, last = best_of(rounds), rounds[-1] if rounds else None
+    passed = last is not None and last.verdict is not None and last.verdict.passed
+    return best if passed and best is not last else None
+
+
+def _values(state: State, parent: str | None, designed: Turn | None) -> dict[str, int | float]:
+    """The tunables' values of the last candidate of a sketch; those that its Designer chose, before there is one."""
+    earlier = state.candidate(parent) if parent else None
+    if designed is None:
+        return {}
+    made = earlier is not None and earlier.sketch == designed.sketch
+    return {**designed.constexpr, **(earlier.constexpr if earlier is not None and made else {})}
 
 
 def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
@@ -38,9 +62,11 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
         )
     earlier = state.candidate(parent) if parent else None
+    best = _better(state, parent)
+    if best is not None and best.candidate is not None and designed and best.candidate.sketch == designed.sketch:
+        earlier = best.candidate
     return CodeBrief(
         task=bench.task(),
-        target=bench.target(),
         sketch=designed.sketch or "" if designed else "",
         constexpr={**(designed.constexpr if designed else {}), **bench.created.constexpr},
         design=designed.rationale if designed else "",
@@ -62,7 +88,6 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
     best = state.best()
     return RouteBrief(
         task=bench.task(),
-        target=bench.target(),
         sketch=designed.sketch if designed else None,
         gate=designed.gate if designed else None,
         candidate=state.candidate(parent) if coded else None,
@@ -73,11 +98,17 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
         notes=state.notes.get(Role.CONDUCTOR, ()),
         improve=improves(state),
-        improvers=_improvers(state),
+        improvers=improvers(state),
         best=best.verdict if best else None,
+        request_tokens=_request_tokens(state),
         measures=_measures(bench, state, designed),
         **_common(bench, state, parent),
     )
+
+
+def _request_tokens(state: State) -> float | None:
+    asked = state.exchanges()
+    return sum(tokens(exchange.usage) for exchange in asked) / len(asked) if asked else None
 
 
 def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
@@ -95,7 +126,6 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
     best = state.best()
     return AnalyseBrief(
         task=bench.task(),
-        target=bench.target(),
         history=state.attempts(parent) if parent else (),
         best=best.verdict if best else None,
         best_turn=best.turn.number if best else None,
@@ -112,7 +142,8 @@ def improves(state: State) -> bool:
     return any(is_model(state.roles.get(role, "rules")) for role in (Role.DESIGNER, Role.CODER))
 
 
-def _improvers(state: State) -> frozenset[Role]:
+def improvers(state: State) -> frozenset[Role]:
+    """The roles that may find something faster than a kernel that passed."""
     both = frozenset((Role.DESIGNER, Role.CODER))
     # the rules Coder lowers a sketch the same way each time
     return frozenset(role for role in both if state.roles.get(role, "rules") != "rules") or frozenset((Role.DESIGNER,))
@@ -154,6 +185,8 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     designed = state.sketch_turn(parent) if parent else None
     pins = pinned_lines(designed.sketch) if designed and designed.sketch else []
     return {
+        # by the rates that the verdicts' bound is reckoned by
+        "target": state.at_rates(bench.target()),
         "headroom": headroom(best.verdict) if best else None,
         "bound_ms": state.bound_ms,
         "budget_left": budget_left(bench),

@@ -31,13 +31,14 @@ from kernellab.records import (
     Ranking,
     Role,
     Route,
+    RouteKind,
     Source,
     Verdict,
 )
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.records import Reminder, Turn, TurnState
 from kernellab.session.record.state import State
-from kernellab.session.turn.briefing import analyse_brief, code_brief, design_brief, route_brief
+from kernellab.session.turn.briefing import analyse_brief, code_brief, design_brief, improvers, improves, route_brief
 from kernellab.session.turn.claims import checked
 from kernellab.session.turn.context import Bench, Channel
 from kernellab.session.turn.fallback import Played, first_answer, unverified_lowering
@@ -95,6 +96,8 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if done.role is Role.VERIFIER and done.verdict is not None:
         learn(bench, state, done)
     seconds = time.perf_counter() - began
+    if odd := next((exchange.warning for exchange in heard if exchange.warning), ""):
+        done = done.model_copy(update={"rationale": f"{done.rationale} {odd}".strip()})
     if turn.role is Role.DESIGNER and heard and turn.parent:
         done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
     if done.state is TurnState.RUNNING:
@@ -119,7 +122,7 @@ def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tu
     found: list[str] = []
     for exchange in heard:
         try:
-            revision = parse_sketch(exchange.reply).sketch
+            revision = parse_sketch(exchange.reply, designed.sketch if designed else None).sketch
         except AnswerError:
             continue
         breaches = check_pins(designed.sketch or "", revision, Author.MODEL) if designed else []
@@ -140,7 +143,7 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         played = first_answer(spec, lambda player: _designed(bench, player, brief, channel, taken.extend))
         reply = played.answer
         if isinstance(reply, Route):
-            return _ended(turn, reply)
+            return _ended(state, turn, reply)
         turn = turn.model_copy(
             update={
                 "remembered": (*reminders(brief.recalled), *taken),
@@ -160,8 +163,17 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.task, brief.target, values)})
 
 
-def _ended(turn: Turn, route: Route) -> Turn:
-    """A turn in which the role said that the work is done."""
+def _ended(state: State, turn: Turn, route: Route) -> Turn:
+    """A turn in which the role said that the work is done; an improver that was not asked yet is asked first."""
+    heads = ((other, state.standing(other.parent)) for other in state.turns.values() if other.parent)
+    asked = {other.role for other, head in heads if head is not None and head.route is not None} | {turn.role}
+    left = [role for role in (Role.DESIGNER, Role.CODER) if role in improvers(state) and role not in asked]
+    if left and improves(state):
+        why = f"The {turn.role.value} knows nothing faster: {route.reason} The {left[0].value} was not asked yet."
+        route = Route(
+            to=RouteKind(left[0].value), error_class=ErrorClass.PERFORMANCE.value, reason=why,
+            suggestion="Make the kernel faster, or say that you know nothing faster.",
+        )  # fmt: skip
     return turn.model_copy(update={"route": route, "rationale": route.reason})
 
 
@@ -244,7 +256,7 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
     reply = played.answer
     if isinstance(reply, Route):
-        return _ended(turn, reply)
+        return _ended(state, turn, reply)
     author = played.author or turn.author
     candidate = Candidate(
         id=f"c{turn.number}",
@@ -301,8 +313,10 @@ def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOption
     return asked.model_copy(update={"rewritten": any(t.rewritten for t in designs), "allow_library": allowed})
 
 
-def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict:
-    """A verdict on a source that has passed, timed against ``baselines`` in one paired run. Blocking.
+def compare(
+    bench: Bench, source: Source, baselines: tuple[str, ...], rivals: Mapping[str, Source] | None = None
+) -> Verdict:
+    """A verdict on a source that has passed, timed against ``baselines`` and other kernels in one paired run. Blocking.
 
     Raises:
         VerifierError, SessionError: it could not be judged, or there is no such baseline.
@@ -312,7 +326,8 @@ def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict
     from kernellab.verifier.protocol.options import VerifyOptions
 
     try:
-        options = VerifyOptions.model_validate({**bench.created.options, "baselines": baselines})
+        asked = {**bench.created.options, "baselines": baselines, "rivals": dict(rivals or {})}
+        options = VerifyOptions.model_validate(asked)
     except ValidationError:
         raise SessionError(f"{', '.join(baselines)} cannot all be compared with.", "Choose eager or compile.") from None
     task, target = bench.task(), bench.target()

@@ -31,7 +31,7 @@ _NOT_ANOTHERS = frozenset((ModelFault.CANCELLED, ModelFault.CONFIG, ModelFault.A
 
 @dataclass(frozen=True)
 class Played(Generic[Answer]):
-    """An answer; ``author`` where it is not the role's first player.
+    """An answer; ``author`` where the role has several players: who of them gave it.
 
     ``note`` says why the players ``passed_over`` gave none.
     """
@@ -57,7 +57,8 @@ def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
                 raise
             failures.append(f"{player} gave no answer: {_reason(error)}")
         else:
-            author = None if number == 0 else Author.MODEL if is_model(player) else Author(player)
+            one = len(players) == 1
+            author = None if one else Author.MODEL if is_model(player) else Author(player)
             return Played(answer, author, "".join(f"{failure} " for failure in failures), tuple(players[:number]))
     raise AssertionError("a role without a player")
 

@@ -29,6 +29,10 @@ class Resumed:
         return self._model.price
 
     @property
+    def prompt_tokens(self) -> int | None:
+        return getattr(self._model, "prompt_tokens", None)
+
+    @property
     def free(self) -> bool:
         return self._model.free
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import elements
 from kernellab.sketch.program.library import LIBRARY
-from kernellab.sketch.program.program import Apply, DType, Gemm, LibraryCall, MultiAssign, Statement, Value
+from kernellab.sketch.program.program import FLOAT8, Apply, DType, Gemm, LibraryCall, MultiAssign, Statement, Value
 from kernellab.sketch.program.walk import subvalues
 
 
@@ -61,7 +61,7 @@ def _products(dtype: DType, precision: str) -> str:
     """The class of products of two values of ``dtype``."""
     if dtype in (DType.F16, DType.BF16):
         return str(dtype.value)
-    if dtype in (DType.F8E4M3, DType.F8E5M2):
+    if dtype in FLOAT8:
         return "f8"
     if dtype in (DType.I8, DType.U8):
         return "i8"

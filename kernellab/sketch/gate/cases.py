@@ -165,9 +165,9 @@ def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxi
     for name, position in binding.tensors.items():
         shape = task.args[position].held.shape
         pairs = aligned(program.tensor(name).shape, shape)
-        seen = set()
-        for expr, dim in pairs:
-            seen.add(dim)
+        seen = {task.args[position].dimension(dim) for _, dim in pairs}
+        for expr, at in pairs:
+            dim = task.args[position].dimension(at)
             if expr.kind is IntKind.SYMBOL:
                 symbol_at[position, dim] = expr.name
             else:

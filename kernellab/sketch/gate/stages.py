@@ -7,7 +7,7 @@ vary; where there are none, a sample of the parallel iterations runs on the real
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -29,7 +29,7 @@ from kernellab.sketch.run.machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
-from kernellab.task.dtypes import parts
+from kernellab.task.dtypes import held, parts
 from kernellab.task.sample.shrink import drawn
 
 if TYPE_CHECKING:
@@ -244,6 +244,7 @@ class _Gate:
                     exact = reference64(self.task, case.args)
                 if exact is None:
                     continue
+                exact = self._held(exact)
             for i, bound in enumerate(binding.outputs):
                 want = exact[i] if f64 and exact is not None else wanted[i]
                 got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
@@ -274,9 +275,13 @@ class _Gate:
         """The reference's results; None when it does not take the case."""
         try:
             with threads():
-                return tuple(map(parts, self.task.module().results(case.args)))
+                return self._held(map(parts, self.task.module().results(case.args)))
         except TaskError:
             return None
+
+    def _held(self, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """The reference's results as the sketch's tensors hold them."""
+        return tuple(held(r, spec.last) for r, spec in zip(results, self.task.results, strict=True))
 
     def _wrong(
         self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]

@@ -63,7 +63,7 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
     return Binding(
         parameters=tuple(a.name for a in task.args),
         tensors=tensors,
-        symbols=found.places,
+        symbols={s: (p, task.args[p].dimension(d)) for s, (p, d) in found.places.items()},
         constexpr=constexpr,
         outputs=outputs,
         scalars=scalars,
@@ -78,6 +78,7 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         solved=found.solved,
         of_outputs=_of_outputs(program, task, outputs, {*found.places, *found.solved}),
         pairs=frozenset(i for i, a in enumerate(task.args) if a.held.dtype != a.dtype),
+        last=frozenset(i for i, a in enumerate(task.args) if a.last),
     )
 
 
@@ -374,7 +375,7 @@ def _outputs(
                 )
             shape = tensor.shape
         own = tuple(e for e in shape if e is not None)
-        bound.append(BoundOutput(tensor.name, own, pairs=result.is_complex))
+        bound.append(BoundOutput(tensor.name, own, pairs=result.is_complex, last=result.last))
     written = task.module().written
     first = len(bound) - len(written)
     return (*bound[:first], *(replace(o, into=i) for o, i in zip(bound[first:], written, strict=True)))

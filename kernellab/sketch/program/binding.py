@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import DType
-from kernellab.task.dtypes import parts
+from kernellab.task.dtypes import held
 from kernellab.task.formula import Solved
 
 
@@ -26,6 +26,8 @@ class BoundOutput:
     shape: tuple[IntExpr, ...]
     into: int | None = None
     pairs: bool = False
+    #: the caller gets its last dimension as the second one
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Binding:
     of_outputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: positions of complex parameters, which a kernel takes as pairs of real numbers: [..., 2]
     pairs: frozenset[int] = frozenset()
+    #: positions of parameters whose second dimension is the last of the tensor that holds them
+    last: frozenset[int] = frozenset()
     #: tunables of which the lowered text takes no other value (:mod:`kernellab.lowering.tunables` finds them)
     held: frozenset[str] = frozenset()
 
@@ -71,7 +75,7 @@ class Binding:
 
     def inputs(self, args: Sequence[Any]) -> dict[str, Any]:
         """What each in tensor holds where the kernel is called with ``args``."""
-        return {name: parts(args[position]) for name, position in self.tensors.items()}
+        return {name: held(args[position], position in self.last) for name, position in self.tensors.items()}
 
 
 __all__ = ["Binding", "BoundOutput"]

@@ -49,6 +49,8 @@ class DType(str, Enum):
         return _TORCH_NAMES[self]
 
 
+#: floats of 8 bits, any two of which make a product as they are
+FLOAT8 = frozenset([DType.F8E4M3, DType.F8E5M2])
 _TORCH_NAMES = {
     DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.BF16: "bfloat16",
     DType.F8E4M3: "float8_e4m3fn", DType.F8E5M2: "float8_e5m2",

@@ -9,7 +9,7 @@ from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.library import LIBRARY, PREFIX
-from kernellab.sketch.program.program import Apply, Assign, DType, Read, Tile, Type, Value
+from kernellab.sketch.program.program import FLOAT8, Apply, Assign, DType, Read, Tile, Type, Value
 from kernellab.sketch.resolve.arguments import (
     bind_arguments,
     read_axes,
@@ -233,7 +233,7 @@ def read_factors(
         what = f"'{operation}' cannot multiply {show(x)} and {show(y)}."
         remedy = "The last dimension of the first must be the last but one of the second."
         raise scope.refuse("shape-mismatch", span, what=what, remedy=remedy)
-    if left.type.dtype is not right.type.dtype:
+    if left.type.dtype is not right.type.dtype and not {left.type.dtype, right.type.dtype} <= FLOAT8:
         both = promote(left.type.dtype, right.type.dtype)
         left, right = cast(left, both), cast(right, both)
     dtype = gemm_accumulator(left.type.dtype, right.type.dtype)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from kernellab.errors import KernellabError
 from kernellab.sketch.check import CheckResult, check
 from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting, rewrite
-from kernellab.sketch.rewrite.rules import fuse, hints, lanes, launches, loops, online, tiles
+from kernellab.sketch.rewrite.rules import factor, fuse, hints, join, lanes, launches, loops, online, tiles
 from kernellab.sketch.syntax.messages import nearest
 from kernellab.sketch.syntax.parse import parse
 from kernellab.target import Chip, Target
@@ -26,6 +26,8 @@ _ALL = (
     rewrite("split_k", "A loop that sums up in parts that run at once, and a launch that adds them.", launches.split_k),
     rewrite("cut", "One launch as two, with what is alive between them stored.", launches.cut),
     rewrite("fuse", "Two launches over one grid as one, with nothing stored between.", fuse.fuse),
+    rewrite("join", "Two launches over the same rows in other tiles as one, across reductions and orders.", join.join),
+    rewrite("factor", "A factor that every term of a sum has, taken out of the sum.", factor.factor),
     rewrite("online", "A maximum and the sum below it in one pass that rescales, or in two.", online.online),
     rewrite("placement", "A loop moves between the grid and the program.", loops.placement),
     rewrite("persist", "A program a core, each of which walks over many tiles.", hints.persist),

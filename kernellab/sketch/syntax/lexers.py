@@ -81,7 +81,7 @@ class LayoutLexer(Lexer):
     def lex(self, data: Any) -> Iterator[Token]:  # type: ignore[override]
         levels: list[int] = []
         faults: list[Diagnostic] = data.faults
-        opened = False
+        opened = hint = False
         for line, node in data.read:
             kind = line.kind
             if kind is LineKind.SKETCH or kind is LineKind.CLOSE:
@@ -116,6 +116,7 @@ class LayoutLexer(Lexer):
             if line.indent < levels[-1] or (line.indent > levels[-1] and not deeper):
                 faults.append(diagnostic("dedent", line.line, line.indent + 1))
             opened = False
+            hinted, hint = hint, isinstance(node, tree.Hint)
             if isinstance(node, Head):
                 yield _token(_HEAD_TOKENS[node[0]], line, node)
                 if node[2]:
@@ -125,8 +126,11 @@ class LayoutLexer(Lexer):
             elif isinstance(node, tree.Hint):
                 yield _token("L_HINT", line, node)
             elif node is None and _HEADER.match(line.text):
-                # an unreadable header still opens a block
-                yield _token("L_IF", line, Head(("if", tree.Bool(True), ())))
+                # an unreadable header still opens a block; after a hint only a loop's may stand
+                if hinted:
+                    yield _token("L_FOR", line, Head(("for", tree.For("_", (tree.Num(1),), ()), ())))
+                else:
+                    yield _token("L_IF", line, Head(("if", tree.Bool(True), ())))
                 opened = True
             else:
                 yield _token("L_SIMPLE", line, node or ())

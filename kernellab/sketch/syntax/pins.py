@@ -36,10 +36,13 @@ def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagno
         return []
     found: list[Diagnostic] = []
     kept = Counter(pin for pin, _ in _pins(child))
+    bare = {pin: stmt.span for pin, stmt in _all(child)}
     wanted: Counter[_Pin] = Counter()
     for pin, span in _pins(parent):
         wanted[pin] += 1
-        if kept[pin] < wanted[pin]:
+        if kept[pin] < wanted[pin] and pin in bare and not kept[pin]:
+            found.append(diagnostic("pin-mark", bare[pin].line, 1, what=f"'{pin[0]}'"))
+        elif kept[pin] < wanted[pin]:
             found.append(diagnostic("pin", _near(child, span), 1, what=f"'{pin[0]}' (line {span.line} before)"))
     return found + _constraints(parent, child)
 
@@ -118,18 +121,20 @@ def _requires(file: tree.SketchFile) -> Iterator[tuple[str, tree.Span]]:
 
 
 def _pins(file: tree.SketchFile) -> Iterator[tuple[_Pin, tree.Span]]:
+    return ((pin, stmt.span) for pin, stmt in _all(file) if stmt.pinned)
+
+
+def _all(file: tree.SketchFile) -> Iterator[tuple[_Pin, tree.Declaration | tree.Stmt]]:
     for sketch in file.sketches:
         for declaration in sketch.declarations:
-            if declaration.pinned:
-                yield (format_statement(declaration), (sketch.name,)), declaration.span
+            yield (format_statement(declaration), (sketch.name,)), declaration
         yield from _body(sketch.body, (sketch.name,))
 
 
-def _body(body: tuple[tree.Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[_Pin, tree.Span]]:
+def _body(body: tuple[tree.Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[_Pin, tree.Stmt]]:
     for stmt in body:
         header = _header(stmt)
-        if stmt.pinned:
-            yield (header, around), stmt.span
+        yield (header, around), stmt
         if isinstance(stmt, tree.For):
             yield from _body(stmt.body, (*around, header))
         elif isinstance(stmt, tree.If):

@@ -154,6 +154,13 @@ class LineReader(Transformer[Token, Any]):
         )
         return tree.Declaration("constexpr", items, span=span)
 
+    def augmented(self, children: list[Any]) -> tree.Assign:
+        """``s -= x`` is ``s = s - x``, and is printed as that."""
+        target, sign, value = children
+        name = tree.Name(str(target), self._at(target))
+        span = self._join(name.span, value.span)
+        return tree.Assign((name,), tree.Binary(str(sign)[:-1], name, value, span), span=span)
+
     def call_stmt(self, children: list[tree.Call]) -> tree.CallStmt:
         return tree.CallStmt(children[0], span=children[0].span)
 

@@ -103,7 +103,8 @@ def redraw(
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         # weights of odd sizes make most networks overflow, which tells nothing of a kernel
         own = family if spec.kind is ArgKind.TENSOR else Family.UNIFORM if family is Family.UNIFORM else Family.NORMAL
-        drawn.append(draw(value, found, own, generator))
+        new = draw(value, found, own, generator)
+        drawn.append(torch.empty_like(value).copy_(new) if spec.last else new)
     return tuple(drawn)
 
 

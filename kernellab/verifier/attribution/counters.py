@@ -65,6 +65,8 @@ class Mapped:
     high: int
     path: str
     offset: int
+    #: False: memory without a file that stands where the path's code stood
+    backed: bool = True
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ def _without_holes(maps: list[Mapped]) -> list[Mapped]:
         if m.path.startswith("/"):
             before = m
         elif not m.path and before is not None and last[before.path] > i:
-            m = Mapped(m.low, m.high, before.path, before.offset + m.low - before.low)
+            m = Mapped(m.low, m.high, before.path, before.offset + m.low - before.low, False)
         found.append(m)
     return found
 

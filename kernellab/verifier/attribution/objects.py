@@ -27,12 +27,27 @@ _BINDINGS = re.compile(
     r"omppool|tbbpool|workqueue|_dispatcher|"
     r"cython|pybind|libgcc|libstdc\+\+|libpython"
 )
-#: libraries of the system that compute
+#: libraries that a copy is looked for in, wherever they are installed
 _SYSTEM = re.compile(
-    r"gfortran|libgsl|blas|lapack|atlas|blis|mkl|dnnl|fftw|armpl|sleef|torch_cpu|libtorch_cuda|arm_compute"
+    r"gfortran|libgsl|blas|lapack|atlas|blis|mkl|dnnl|fftw|armpl|sleef|torch_cpu|libtorch_cuda|arm_compute|libgmp|mpfr"
 )
-#: functions that allocate, fill, cast or move; a matrix product's own packing is none of these
-_MOVES = re.compile(r"copy|fill|memcpy|memset|empty|resize|contiguous|cat_serial|transpose", re.IGNORECASE)
+#: what the system's loader, compilers and the interpreter run on; any other object of the system is a library
+_RUNTIME = re.compile(
+    r"^(?:ld-|ld\.so|lib(?:c|m|mvec|dl|rt|pthread|util|resolv|nss_\w+|gcc_s|stdc\+\+|c\+\+|c\+\+abi|gomp|omp|iomp5|"
+    r"atomic|quadmath|unwind|ffi|tbb|tbbmalloc|cuda|nvidia-\w+|clang\w*|gccjit|tcc|crypto)[-.]|libLLVM|libpython)"
+)
+#: the interpreter's program, and those of its modules that only bind, or give a digest, which is no result
+_INTERPRETER = re.compile(r"^(?:libpython|python)\d*[\d.]*(?:\.so[\d.]*)?$")
+_MODULES = re.compile(
+    r"/lib-dynload/(?!(?:_ctypes|_struct|math|fcntl|select|mmap|_posix\w+|_queue|_contextvars|_blake2|_sha\w+|_md5|_hashlib)\.)"
+)
+#: functions that allocate, fill, cast or move, by the whole of their names: a word in one says nothing (masked_fill)
+_MOVES = re.compile(
+    r"(?<![a-z_])(?:(?:direct_|float_bfloat16_|reduced_float_|bfloat16_float_)?copy_kernel|copy_impl|copy_same_dtype|"
+    r"copy_transpose_valid|copy_value_with_pad|fill_kernel|fill_non_native_type|(?:cat|stack)_serial_kernel|_?copy_?\d*[EI]|"
+    r"(?:empty|resize|zero|narrow_copy|transpose_copy)_?\w*|memcpy\w*|memset\w*)|"
+    r"_to_(?:strided|contig)|_cast_|cast_\w+_to_",
+)
 #: though its name has one of those words: a kernel for contiguous numbers, a transposed convolution, a sort's merge
 _COMPUTES = re.compile(
     r"gemm|gemv|blas|mkl|dnnl|copysign|norm|conv(?!ert)|search|histogram|sort|pool|softmax|reduction|scatter_reduce|"
@@ -41,8 +56,8 @@ _COMPUTES = re.compile(
 )
 
 
-#: a kernel's own object is smaller than a library
-_LARGE = 2 << 20
+#: a kernel's own object is smaller than a library's file, and its code than a library's
+_LARGE_FILE, _LARGE = 256 << 10, 2 << 20
 
 
 _PREFIXES = {sys.prefix, sys.base_prefix, sys.exec_prefix}
@@ -57,18 +72,27 @@ class Kind(Enum):
     OWN = "own"
     LIBRARY = "library"
     MOVE = "move"
+    #: the interpreter itself
+    INTERPRETER = "interpreter"
+    #: the system's and the framework's runtime
     OTHER = "other"
+    #: neither the candidate's nor known
+    UNKNOWN = "unknown"
 
 
 def kind_of(path: str, place: int, scratch: str) -> Kind:
-    """The kind of code at ``place`` of the file ``path``; "" is memory without a file, as a JIT compiler makes it."""
+    """The kind of code at ``place`` of the file ``path``, if that is what runs (:mod:`.proof`)."""
     if path.startswith(f"{scratch}/cache/inductor/"):
         # what torch.compile has written
         return Kind.LIBRARY
     if path.startswith("[") or path in NEUTRAL:
         return Kind.OTHER
-    if not path or not _installed(path):
+    if path.startswith(f"{scratch}/"):
         return Kind.OWN
+    if not _installed(path):
+        return Kind.UNKNOWN
+    if _INTERPRETER.match(os.path.basename(path)):
+        return Kind.INTERPRETER
     if not computes(path):
         return Kind.OTHER
     symbol = symbol_at(path, place)
@@ -79,14 +103,17 @@ def computes(path: str) -> bool:
     """Is a file an object of a library that computes?"""
     name = os.path.basename(path)
     if _in_packages(path):
-        return not _BINDINGS.search(name)
-    return _installed(path) and bool(_SYSTEM.search(name))
+        return not _BINDINGS.search("/".join(path.split("/")[-2:]))
+    if "/lib-dynload/" in path:
+        return bool(_MODULES.search(path))
+    return _installed(path) and not _RUNTIME.match(name)
 
 
 def makes_code(path: str) -> bool:
     """Is a file an object of a library that writes code at run time and calls it? NumPy calls loops that a compiler has
     registered as universal functions, and writes none itself."""
-    return computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
+    writes = _in_packages(path) or bool(_SYSTEM.search(os.path.basename(path)))
+    return writes and computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
 
 
 def library_of(path: str) -> str:
@@ -119,7 +146,7 @@ def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
     except OSError:
         # a file that is gone says nothing of itself
         size = _LARGE
-    return max(size, mapped.high - mapped.low, beside) >= _LARGE
+    return size >= _LARGE_FILE or max(mapped.high - mapped.low, beside) >= _LARGE
 
 
 def own_bytes(maps: Sequence[Mapped]) -> int:
@@ -139,12 +166,13 @@ def copied_from(code: Sequence[bytes]) -> str:
 
 @lru_cache(maxsize=1)
 def _computing() -> tuple[str, ...]:
-    """The packages' largest objects that compute, small ones first: libraries, and NumPy's and SciPy's own modules."""
-    patterns = ("*/lib*.so*", "*/lib/lib*.so*")
-    found = [p for root in _packages() for pattern in patterns for p in Path(root).glob(pattern)]
+    """The largest objects of packages and system that compute, small ones first: libraries, NumPy's and SciPy's own."""
+    places = [(root, p) for root in _packages() for p in ("*/lib*.so*", "*/lib/lib*.so*")]
+    places += [(root, p) for root in ("/usr/lib", "/usr/lib64") for p in ("lib*.so.*", "*/lib*.so.*")]
+    found = [path for root, pattern in places for path in Path(root).glob(pattern)]
     named = {str(p) for p in found if _SYSTEM.search(p.name)}
     named |= {str(p) for root in _packages() for name in ("numpy", "scipy") for p in Path(root, name).rglob("*.so")}
-    return tuple(sorted((p for p in named if os.path.getsize(p) >= _LARGE), key=os.path.getsize))
+    return tuple(sorted((p for p in named if os.path.getsize(p) >= _LARGE_FILE), key=os.path.getsize))
 
 
 def symbol_at(path: str, place: int) -> str:

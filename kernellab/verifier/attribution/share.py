@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,7 @@ from kernellab.verifier.attribution.objects import (
     may_be_copied,
     own_bytes,
 )
+from kernellab.verifier.attribution.proof import is_of_file, stands_in_build
 from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.contents import Contents, loose_arguments
@@ -55,11 +57,23 @@ class Counted:
     """
 
     own: float = 0
+    #: and at the interpreter's and the system's runtime alone
+    runtime: float = 0
     libraries: tuple[tuple[str, float], ...] = ()
     all: int = 0
     seconds: float = 0.0
     unseen: str = ""
     effective: float = 0.0
+    #: the same of objects that are neither the candidate's nor known
+    strangers: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def strange(self) -> float:
+        """The share of all looks at which code ran that is neither the candidate's nor known; 0 where chance may be
+        the reason."""
+        count = sum(n for _, n in self.strangers)
+        share = count / ((count + self.own + self.library + self.runtime) or 1)
+        return share if share > HONEST.unknown_share and count >= HONEST.unknown_least else 0.0
 
     @property
     def library(self) -> float:
@@ -128,36 +142,76 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     the library's, however many others there were."""
     if sampler.refused:
         return Counted(unseen=sampler.refused)
-    scratch = str(sampler.worker.scratch)
-    kinds = {s: kind_of(s.path, s.place, scratch) for look in sampler.looks for s in look}
-    # a library that writes code at run time (oneDNN) calls it itself
-    made = {s for s, kind in kinds.items() if kind is Kind.OWN and makes_code(s.caller)}
-    copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made])
-    libraries: dict[str, float] = {}
+    kinds = _kinds([s for look in sampler.looks for s in look], sampler.worker)
+    made = {s: library_of(s.caller) for s, kind in kinds.items() if kind is Kind.OWN and makes_code(s.caller)}
+    named = {**_copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made]), **made}
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
-    own = squares = 0.0
+    named |= {s: library_of(s.path) for s, kind in kinds.items() if kind in theirs}
+    named |= _builtins(sampler.looks, kinds, seconds)
+    libraries: dict[str, float] = {}
+    strangers: dict[str, float] = {}
+    own = runtime = squares = 0.0
     for look, weight in zip(sampler.looks, sampler.weights, strict=True):
-        names = [
-            library_of(s.caller) if s in made
-            else library_of(s.path) if kinds[s] in theirs
-            else copied.get((s.pid, s.path), "")
-            for s in look
-        ]  # fmt: skip
-        name = next((n for n in names if n), "")
+        strange = next((s for s in look if kinds[s] is Kind.UNKNOWN), None)
+        name = next((named[s] for s in look if s in named), "")
+        if strange is not None:
+            stranger = library_of(strange.path) if strange.path else "memory without a file"
+            strangers[stranger] = strangers.get(stranger, 0.0) + weight
+            continue
         if name:
             libraries[name] = libraries.get(name, 0.0) + weight
         elif any(kinds[s] is Kind.OWN for s in look):
             own += weight
         else:
+            runtime += weight
             continue
         squares += weight**2
     effective = (own + sum(libraries.values())) ** 2 / squares if squares else 0.0
-    most = sorted(libraries.items(), key=lambda item: -item[1])[:4]
-    return Counted(own, tuple(most), len(sampler.looks), seconds, effective=effective)
+    return Counted(
+        own, runtime, _most(libraries), len(sampler.looks), seconds, effective=effective, strangers=_most(strangers)
+    )
 
 
-def _copied(samples: Sequence[Sample]) -> dict[tuple[int, str], str]:
-    """By process and path, the library whose code an object is that was taken for the candidate's own."""
+def _most(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(counts.items(), key=lambda item: -item[1])[:4])
+
+
+def _kinds(samples: Sequence[Sample], worker: Worker) -> dict[Sample, Kind]:
+    """What each sample is, once the bytes that run have been compared with the file that the map names."""
+    scratch = str(worker.scratch)
+    kinds: dict[Sample, Kind] = {}
+    for s in dict.fromkeys(samples):
+        if s.path.startswith("[") and s.path != "[heap]":
+            kinds[s] = Kind.OTHER
+        elif s.path.startswith("/") and is_of_file(s):
+            kinds[s] = kind_of(s.path, s.place, scratch)
+        elif not s.path or (s.mapped is not None and not s.mapped.backed):
+            # a compiler at run time, of the candidate's DSL or a library's; or what its own build has written
+            declared = worker.makes_code or makes_code(s.caller) or stands_in_build(s, scratch)
+            kinds[s] = Kind.OWN if declared else Kind.UNKNOWN
+        else:
+            kinds[s] = Kind.UNKNOWN
+    return kinds
+
+
+def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seconds: float) -> dict[Sample, str]:
+    """The samples in a loop of one of the interpreter's own functions (bytes.translate, a product of long integers).
+
+    What calls a kernel is spread over all of the interpreter: many samples in a few hundred bytes of it are a loop.
+    """
+    ran = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
+    places = sorted(s.place for s in ran)
+    found: set[int] = set()
+    for i, low in enumerate(places):
+        inside = bisect_left(places, low + HONEST.loop_bytes) - i
+        share = inside / max(len(looks), 1)
+        if inside >= HONEST.samples_least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
+            found.update(places[i : i + inside])
+    return {s: "the interpreter's own functions" for s in ran if s.place in found}
+
+
+def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
+    """The library whose code it is, of samples in objects that were taken for the candidate's own."""
     by_object: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
         by_object.setdefault((sample.pid, sample.path), []).append(sample)
@@ -169,4 +223,4 @@ def _copied(samples: Sequence[Sample]) -> dict[tuple[int, str], str]:
             with contextlib.suppress(Unreadable):
                 code = [bytes(read_bytes(s.pid, s.address, HONEST.sample_bytes).numpy()) for s in places]
                 names[key] = copied_from(code)
-    return names
+    return {s: names[s.pid, s.path] for s in samples if names.get((s.pid, s.path))}

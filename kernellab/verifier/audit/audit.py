@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 #: raised when what is found changes, so that older results are computed again
-_VERSION = 2
+_VERSION = 3
 #: elements of one argument that are changed one by one where the gradient does not show that they matter
 _CHANGED = 6
 #: an argument of more elements than this is judged by its gradient alone

@@ -18,30 +18,34 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.audit.folder import CACHE
 from kernellab.verifier.audit.trace import Cost
+from kernellab.verifier.protocol.rules import DEVICE
 
 _COPY_BYTES = 64 << 20
 _GEMM = 768
 #: data this small may stay in the caches, where no byte floor holds
 _CACHED_BYTES = 256 << 20
+_SYSTEM = Path("/sys/devices/system/cpu")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
 class Roofs:
     """Bytes/s of a copy (read + write) into pages in use and into fresh ones, and FLOP/s of a float32 and of a float64
-    matmul."""
+    matmul; ``day`` is when they were measured last."""
 
     copy: float
     copy_fresh: float
     flops: float
     double: float
+    day: str = ""
 
 
 @dataclass(frozen=True)
 class Bound:
     """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches.
 
-    ``bandwidth`` in bytes/s and ``rate`` of a product in FLOP/s (float64's where the task's products are, else
-    float32's) were measured here; 0 where they were not. ``by_bytes``: the bytes take the longer.
+    ``bandwidth`` in bytes/s, ``rate`` and ``doubles`` of a product of float32 and of float64 in FLOP/s were measured
+    on ``day``; 0 where they were not. ``by_bytes``: the bytes take the longer.
     """
 
     bytes: int
@@ -50,7 +54,14 @@ class Bound:
     byte_floor_ms: float | None
     bandwidth: float = 0.0
     rate: float = 0.0
+    doubles: float = 0.0
     by_bytes: bool = False
+    day: str = ""
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """The rates as an :class:`~kernellab.records.Environment` keeps them."""
+        return {"bandwidth": self.bandwidth, "flops": self.rate, "doubles": self.doubles, "rated": self.day}
 
 
 @lru_cache(maxsize=4)
@@ -63,14 +74,17 @@ def roofs_again(threads: int) -> Roofs:
     """The roofs measured once more; of each the best that was ever measured."""
     known, found = roofs(threads), _measured(threads)
     roofs.cache_clear()
-    return _kept(threads, Roofs(*(max(p) for p in zip(astuple(known), astuple(found), strict=True))))
+    best = (max(pair) for pair in zip(astuple(known)[:-1], astuple(found)[:-1], strict=True))
+    return _kept(threads, Roofs(*best, found.day))
 
 
 def _known(threads: int) -> Roofs | None:
     path = _cache_file(threads)
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return Roofs(**json.loads(path.read_text()))
+            kept = Roofs(**json.loads(path.read_text()))
+            # of an unknown day: measured again
+            return kept if kept.day else None
     return None
 
 
@@ -98,7 +112,11 @@ def _measured(threads: int) -> Roofs:
     a, b = a.double(), b.double()
     double = _best(lambda: a @ b, 3)
     torch.set_num_threads(1)
-    return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm, 2 * _GEMM**3 / double)
+    return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm, 2 * _GEMM**3 / double, today())
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
 
 
 def _cache_file(threads: int) -> Path | None:
@@ -120,6 +138,18 @@ def _cpu_lines() -> list[str]:
         return []
 
 
+@lru_cache(maxsize=4)
+def caches(system: Path = _SYSTEM) -> int:
+    """Bytes of the machine's last-level caches together, each shared one once; 0 where the system does not say."""
+    found: dict[tuple[int, str], int] = {}
+    for folder in system.glob("cpu[0-9]*/cache/index[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            level, shared, size = ((folder / n).read_text().strip() for n in ("level", "shared_cpu_list", "size"))
+            found[int(level), shared] = int(size[:-1]) * _UNITS[size[-1]]
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last)
+
+
 def speed_of_light(task: Task, threads: int) -> Bound | None:
     """The bound at the task's own sizes; None when the reference's operators cannot be counted."""
     cost = counted(task)
@@ -131,10 +161,10 @@ def speed_of_light(task: Task, threads: int) -> Bound | None:
     # nothing that computes float64 is faster than its products
     flops = found.double if set(cost.flops) == {"float64"} else found.flops
     rates = Rates(found.copy, flops, flops, shared=True)
-    floor = by_bytes if size > _CACHED_BYTES and reads_everything(task) else None
+    floor = by_bytes if size > max(_CACHED_BYTES, DEVICE.floor_caches * caches()) and reads_everything(task) else None
     line = roofline(cost, rates)
     by_bytes = line.bytes_ms >= line.flops_ms
-    return Bound(size, cost.total_flops, line.ms, floor, found.copy, flops, by_bytes)
+    return Bound(size, cost.total_flops, line.ms, floor, found.copy, found.flops, found.double, by_bytes, found.day)
 
 
 @dataclass(frozen=True)

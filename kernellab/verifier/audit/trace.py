@@ -15,7 +15,7 @@ from kernellab.operations.aten import Copies, Role, copies_of, role_of
 from kernellab.records import Record
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.audit.arithmetic import flops_beside_products
+from kernellab.verifier.audit.arithmetic import flops_beside_products, is_guess
 
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
@@ -43,6 +43,8 @@ class Cost(Record):
     peak_bytes: int = 0
     operators: int = 0
     classes: list[list[str]] = Field(default_factory=list)
+    #: operators whose arithmetic is a guess: those without a row in the table, and those whose work no formula tells
+    guessed: list[str] = Field(default_factory=list)
     problem: str = ""
 
     @property
@@ -78,6 +80,7 @@ def trace(task: Task) -> Cost:
         peak_bytes=counter.peak,
         operators=counter.operators,
         classes=[sorted(counter.seen(o)) for o in outputs],
+        guessed=sorted(counter.guessed),
         problem=problem,
     )
 
@@ -120,6 +123,7 @@ class _Counter:
         self.flops: dict[str, int] = {}
         self.other_flops = 0.0
         self.bytes = self.peak = self.alive = self.operators = 0
+        self.guessed: set[str] = set()
         self._classes: Any = WeakIdKeyDictionary()
         self._storages: list[tuple[Any, int]] = []
         self._known: set[int] = set()
@@ -165,6 +169,8 @@ class _Counter:
         name = packet.__name__
         if not work and not func.is_view and not _makes_nothing(name):
             self.other_flops += flops_beside_products(name, args, given, made)
+            if is_guess(name):
+                self.guessed.add(name)
         own |= {_CLASSES[role]} if (role := role_of(name)) in _CLASSES else set()
         for tensor in made:
             self._classes[tensor] = own | self.seen(tensor)

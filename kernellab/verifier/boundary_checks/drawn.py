@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import DrawnLimit, FixedSizes
+from kernellab.conditions import DrawnInPart, FixedSizes
 from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
@@ -43,14 +43,15 @@ def drawn(stages: Stages, survey: Survey) -> str:
         untried=survey.untried,
     )  # fmt: skip
     stages.context.findings.coverage = found
+    if survey.untried:
+        stages.context.findings.add(DrawnInPart(tried=len(survey.cases), untried=survey.untried))
     return found.text
 
 
 def condition(findings: Findings, one: Drawn) -> None:
     """Adds the condition of the verdict that a wrong answer to ``one`` is."""
-    low, high = one.right or (None, None)
     built_in = one.grade is Grade.IGNORED
-    findings.add(DrawnLimit(argument=one.argument, values=one.condition, low=low, high=high, built_in=built_in))
+    findings.add(one.right.model_copy(update={"argument": one.argument, "values": one.condition, "built_in": built_in}))
 
 
 def fixed_sizes(stages: Stages) -> None:
@@ -85,7 +86,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     if unlike is not None:
         wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
     else:
-        wrong = _first_wrong(stages, case, outputs)
+        wrong = _first_wrong(stages, case, outputs, one.exact)
     if wrong is None:
         return True
     if not _refuses(stages, one, base, outputs, wrong):
@@ -96,11 +97,12 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {found.signature}.", one), found)
 
 
-def _first_wrong(stages: Stages, case: Case, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mismatch] | None:
-    worst = stages.comparison.worst
+def _first_wrong(
+    stages: Stages, case: Case, outputs: list[Tensor], exact: bool
+) -> tuple[int, Tensor | None, Mismatch] | None:
     # judged as a batch with rows at the edge of what formulas expect: roundings and ties may decide otherwise
-    wrong = stages.comparison.first_wrong(case.judged_as(Family.EDGES), outputs)
-    stages.comparison.worst = worst
+    case = case.judged_as(Family.EDGES)
+    wrong = stages.comparison.first_wrong(case.exact() if exact else case, outputs, counted=False)
     return None if wrong is None else (wrong.output, wrong.got, wrong.mismatch)
 
 
@@ -122,7 +124,9 @@ def _refuses(
 
 def _words(one: Drawn) -> str:
     change = one.case.change
-    what = change[2] if change[0] == "pattern" else "values at an edge of the reference"
+    what = {"pattern": change[2], "halves": "ties, with exact arithmetic"}.get(
+        change[0], "values at an edge of the reference"
+    )
     sizes = ", ".join(f"{k}={v}" for k, v in one.case.sizes)
     return f"{sizes + ', ' if sizes else ''}{one.argument}: {what}"
 

@@ -139,6 +139,10 @@ _INDEXED = {
     "scatter": "index", "scatter_add": "index", "scatter_reduce": "index", "index_add": "index", "take": "index",
 }  # fmt: skip
 
+INDEXED = frozenset(_INDEXED)
+#: operations that cut a float to a whole number
+ROUNDED = _ROUNDINGS | {"_to_copy", "floor_divide", "remainder"}
+
 
 def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan: bool = False) -> Distance:
     is_float = one.is_floating_point() or (isinstance(other, Tensor) and other.is_floating_point())

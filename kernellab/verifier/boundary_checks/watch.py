@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.verifier.boundary_checks.operations import Distance, Edge, distances, facts
@@ -21,6 +22,10 @@ SIZED_BY_VALUES = frozenset((
     "repeat_interleave", "one_hot", "bincount", "histc", "_local_scalar_dense", "item", "nonzero",
     "masked_select", "segment_reduce", "_nested_tensor_from_mask", "unique_consecutive", "_unique2",
 ))  # fmt: skip
+
+#: bits that results of exact arithmetic have at most: fewer than a float16's
+_FEW = 10
+Tensor = torch.Tensor
 
 #: a distance: operation, number of its call, name
 Place = tuple[str, int, str]
@@ -70,6 +75,37 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, edge: Edge, is_reached: bool) -> None:
         self.edges[edge] = self.edges.get(edge, False) or is_reached
+
+
+class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, :attr:`holds` stays true as long as each float result has few bits, and all that is divided by are powers
+    of two: any right way to compute the same then gives the same to the bit, also where a rounding breaks ties."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.holds = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        op = func.overloadpacket.__name__.removesuffix("_")
+        if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
+            self.holds &= _bits(args[1]) <= 1
+        if op in ("mean", "var", "std", "var_mean") and isinstance(args[0], Tensor) and isinstance(made, Tensor):
+            self.holds &= _bits(args[0].numel() / max(made.numel(), 1)) <= 1
+        for one in made if isinstance(made, (tuple, list)) else (made,):
+            self.holds &= not isinstance(one, Tensor) or not one.is_floating_point() or _bits(one) <= _FEW
+        return made
+
+
+def _bits(value: Any) -> int:
+    """Bits of the longest significand: 1 of a power of two, more than any of what is not finite."""
+    x = value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    if not bool(x.isfinite().all()):
+        return 64
+    scaled = torch.frexp(x).mantissa.abs()
+    return next((n for n in (1, _FEW) if bool((scaled * 2**n == (scaled * 2**n).round()).all())), 64)
 
 
 def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> Watch:

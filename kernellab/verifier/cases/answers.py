@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import OutputStrides
 from kernellab.task import Task
 from kernellab.task.dtypes import is_float8
 from kernellab.verifier.cases import device
 from kernellab.verifier.compare.compare import Reference
+from kernellab.verifier.protocol.control import is_contiguous
 from kernellab.verifier.protocol.rules import DEVICE
 
 if TYPE_CHECKING:
@@ -196,6 +198,17 @@ def _moved(value: Any, seed: int) -> Any:
     eps = torch.finfo(torch.float32 if is_float8(value) else value.dtype).eps
     by.mul_(2).sub_(1).mul_(eps).add_(1)
     return by.mul_(value.to(torch.float64))
+
+
+def lost_form(output: int, shape: Sequence[int], wanted: Sequence[int], strides: Sequence[int]) -> OutputStrides | None:
+    """What is to be said of an output of ``strides`` where the reference's are ``wanted``: contiguous, or dense with
+    the second dimension last."""
+    turned = [[of[0], *of[2:], of[1]] for of in (shape, wanted, strides) if len(of) >= 4]
+    for form, parts in (("contiguous", [shape, wanted, strides]), ("channels_last", turned)):
+        if parts and is_contiguous(parts[0], parts[1]):
+            kept = is_contiguous(parts[0], parts[2])
+            return None if kept else OutputStrides(output=output, form=form)
+    return None
 
 
 def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -> tuple[Tensor, ...]:

@@ -34,6 +34,9 @@ CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
 
+#: sizes at which a failing kernel is tried: single elements, whole tiles and their neighbours
+PROBES = (1, 2, 8, 15, 16, 29, 32, 33, 64, 65)
+
 #: where a model's parameters lie among the statics that its constructor gave
 _BUILT = ("built",)
 
@@ -396,6 +399,22 @@ def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> l
                 found.append((kind, case(task, sizes, Family.OWN)))
                 break
     return found
+
+
+def probes(task: Task, failing: Case) -> Iterator[Case]:
+    """Small cases that tell where a failure begins: every Dim at one size, then each by itself next to a multiple of
+    64 while the others are one; of another family than the usual one, the failing sizes in that."""
+    if failing.family is not Family.OWN:
+        yield case(task, dict(failing.sizes), Family.OWN)
+    seen: set[tuple[tuple[str, int], ...]] = {failing.sizes}
+    whole = {d.name: min(max(64, d.min), d.max) for d in task.dims}
+    alike = [{d.name: min(max(n, d.min), d.max) for d in task.dims} for n in PROBES]
+    single = [whole | {d.name: min(max(33, d.min), d.max)} for d in task.dims] if len(task.dims) > 1 else []
+    for sizes in (*alike, *single):
+        key = tuple(sizes.items())
+        if key not in seen and input_bytes(task, sizes) <= CORRECT.family_bytes and runs_at(task, key):
+            seen.add(key)
+            yield case(task, sizes, Family.OWN)
 
 
 def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:

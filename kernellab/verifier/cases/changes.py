@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor, log2
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task.dtypes import scaled
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     """``args`` after a change: ``("element", argument, flat index, value)``, ``("permuted", arguments, seed)`` along
     the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
-    argument, value)``, ``("elements", argument, ((flat index, value), ...))``, or ``("pattern", argument, name, seed,
-    low, high)`` (:mod:`kernellab.verifier.cases.patterns`)."""
+    argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
+    low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
+    ...))``: multiples of a half or of a smaller power of two in the first argument, powers of two in the others."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -35,6 +37,10 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             out[where].view(-1)[index] = number
     elif kind == "pattern":
         out[where] = patterned(args[where], *change[2:])
+    elif kind == "halves":
+        seen = torch.Generator().manual_seed(change[2])
+        for position, low, high in change[3]:
+            out[position] = _exact(args[position], seen, low, high, powers=position != where)
     elif kind == "scalar":
         out[where] = change[2]
     elif kind == "permuted":
@@ -46,6 +52,22 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             if isinstance(value, torch.Tensor) and value.is_floating_point() and where in (-1, position):
                 out[position] = scaled(value, change[2])
     return tuple(out)
+
+
+def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool) -> Tensor:
+    """Values like ``like``'s from ``low`` to ``high``, with which sums, products and quotients are exact."""
+    import torch
+
+    low, high = max(low, -8.0), min(high, 8.0)
+    shape = tuple(like.shape)
+    if powers:
+        top = max(high, -low)
+        values = torch.exp2(torch.randint(-3, 2, shape, generator=seen).double()) * 2.0 ** min(floor(log2(top)) - 1, 0)
+        values = values if high > 0 else -values
+    else:
+        step = min(0.5, 2.0 ** floor(log2((high - low) / 16)))
+        values = torch.randint(ceil(low / step), floor(high / step) + 1, shape, generator=seen).double() * step
+    return values.to(like)
 
 
 def row_order(rows: int, seed: int) -> Tensor:

@@ -12,9 +12,9 @@ from kernellab.errors import VerifierError, counted, lasting
 from kernellab.task import Task
 from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases import answers, cases, device
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare.compare import NUMERIC, PIECE, Limits, Mismatch, compare, metadata
+from kernellab.verifier.compare.compare import NUMERIC, PIECE, Limits, Mismatch, accepts, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.planted import PLANTED, planted
 from kernellab.verifier.protocol.memory import identical
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
+
+
+#: dtypes of outputs for which float64's answer is asked before the reference's
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,12 @@ class Comparison:
         """What is wrong with the number, shapes and dtypes of ``outputs``."""
         return metadata([(tuple(o.shape), str(o.dtype).removeprefix("torch.")) for o in outputs], want)
 
-    def first_wrong(self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = ()) -> Wrong | None:
+    def first_wrong(
+        self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = (), counted: bool = True
+    ) -> Wrong | None:
         """The first of a case's ``outputs``, of the right number, shapes and dtypes, that breaks a rule. Those that
-        are, to the bit, what was found ``right`` for the same case are not compared again.
+        are, to the bit, what was found ``right`` for the same case are not compared again. :attr:`worst` is left as it
+        is unless ``counted``.
 
         With the reference at the declared dtype first: what is near enough to that needs no float64.
         """
@@ -90,7 +97,8 @@ class Comparison:
             wrong, error = self._judged(case, i, got)
             if wrong is not None:
                 return wrong
-            self.worst = max(self.worst, error)
+            if counted:
+                self.worst = max(self.worst, error)
         return None
 
     def _judged(self, case: Case, i: int, got: Tensor) -> tuple[Wrong | None, float]:
@@ -172,6 +180,20 @@ class Comparison:
             return False
         rules = zip(outputs, theirs, self._own_limits, strict=True)
         return all(beyond_doubt(got, want, limits) is not None for got, want, limits in rules)
+
+    def as_exact(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
+        """Do ``outputs``, all floats, keep every rule against float64's answer to ``args``, which are the task's own?
+        A fused kernel of a narrow dtype rounds once: it is near that, and not near eager, which rounds each result."""
+        if any(limits.close for limits in self._own_limits) or not all(d in _FLOATS for d in self.dtypes):
+            return False
+        exact = answers.in_double(self.task, args)
+        if exact is None or [tuple(o.shape) for o in exact] != [tuple(o.shape) for o in outputs]:
+            return False
+        rules = zip(outputs, exact, self.dtypes, self._own_limits, strict=True)
+        return all(
+            str(got.dtype) == f"torch.{dtype}" and accepts(got, want, limits) is not None
+            for got, want, dtype, limits in rules
+        )
 
     def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
         """The error rule's numbers for a case: wider where the inputs' mean hides their spread, which of the milder

@@ -132,6 +132,16 @@ def _grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     rows.view(-1).copy_(values[order].to(rows.dtype))
 
 
+def _one_on_a_grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """One element of each row on that grid, the others as they are: no other one hides what becomes of it."""
+    import torch
+
+    grid = torch.empty(rows.shape[0], dtype=torch.float64)
+    _grid(grid.view(1, -1), seen, low, high)
+    at = torch.randint(rows.shape[-1], (rows.shape[0], 1), generator=seen)
+    rows.scatter_(1, at.to(rows.device), grid.view(-1, 1).to(rows))
+
+
 def _ties(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     import torch
 
@@ -209,7 +219,8 @@ PATTERNS: dict[str, Pattern] = {
     "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
-    "zero": _zero_of, "grid": _grid, "ties": _ties, "positive": _one_sign(1), "negative": _one_sign(-1),
+    "zero": _zero_of, "grid": _grid,
+    "one on a grid": _one_on_a_grid, "ties": _ties, "positive": _one_sign(1), "negative": _one_sign(-1),
     "constant rows": _constant_rows, "unusual row": _unusual_row, "largest first": _largest_at(0),
     "largest last": _largest_at(-1), "scaled": _scaled, "magnitudes": _magnitudes,
 }  # fmt: skip

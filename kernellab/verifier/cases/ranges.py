@@ -99,7 +99,9 @@ def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], b
     return takes
 
 
-def is_safe(task: Task, args: Sequence[Any], position: int) -> bool:
-    """May the reference run on ``args``, which were changed at ``position``? Asked of integers on a device."""
+def is_safe(task: Task, args: Sequence[Any], position: int, indexes: bool) -> bool:
+    """May the reference run on ``args``, which were changed at ``position``? Asked on a device of integers, and where
+    it ``indexes`` by places that it computes of floats too."""
     value = args[position]
-    return value.device.type == "cpu" or value.is_floating_point() or runs(task, args, position)(value)
+    sure = value.device.type == "cpu" or (value.is_floating_point() and not indexes)
+    return sure or runs(task, args, position)(value)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import DrawnLimit
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import computable, finite, is_float8
@@ -22,6 +25,7 @@ from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
     from kernellab.verifier.boundary_checks.watch import Watch
 
     Tensor = torch.Tensor
+
+
+#: a condition that says nothing of other values
+_ANY = DrawnLimit(values="")
 
 
 class Grade(str, Enum):
@@ -48,14 +56,16 @@ class Grade(str, Enum):
 @dataclass(frozen=True)
 class Drawn:
     """A case, what a wrong answer to it is, and the condition in words; ``beyond``: the values lie outside what the
-    task's own inputs draw, so that a ``DOMAIN`` may exclude them; ``right``: the range of those, of integers."""
+    task's own inputs draw, so that a ``DOMAIN`` may exclude them; ``right``: for what the kernel is then right."""
 
     case: Case
     argument: str
     grade: Grade
     condition: str
     beyond: bool = False
-    right: tuple[int, int] | None = None
+    right: DrawnLimit = _ANY
+    #: is all its arithmetic exact, so that a right answer is the reference's whatever the order of its operations?
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,8 +78,8 @@ class _Proposal:
     beyond: bool = False
     #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
     purpose: str | None = None
-    #: the range of the task's own integers, where it lies beyond that
-    right: tuple[int, int] | None = None
+    #: what the kernel is right for where it is wrong here
+    right: DrawnLimit = _ANY
 
 
 class Survey:
@@ -78,7 +88,7 @@ class Survey:
     def __init__(
         self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True
     ) -> None:
-        """Without ``conditions``, only cases on which a wrong answer is a failure."""
+        """Without ``conditions``, only cases on which a wrong answer is a failure, and a NaN in each argument."""
         self.base, self.task, self.most = base, base.task, most
         self.conditions = conditions
         self.cases: list[Drawn] = []
@@ -97,8 +107,13 @@ class Survey:
 
     def make(self) -> Iterator[None]:
         """Makes the cases, one at each step."""
+        from kernellab.verifier.boundary_checks.operations import ROUNDED
+
         # nothing of NumPy comes to torch's dispatcher
         watching = self.task.framework != "numpy"
+        _warmed()
+        # a reference that names a dtype is captured for its float64 answer, once
+        _ = self.base.references
         self._began = time.thread_time()
         if not self.cases:
             self.most = min(self.most, self._affordable())
@@ -118,6 +133,8 @@ class Survey:
                 continue
             self._try(proposal)
         yield from self._solved()
+        if any(e.op in ROUNDED for e in self.edges):
+            self._add_exact()
         self._pause()
 
     def _affordable(self) -> int:
@@ -155,9 +172,7 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        # first what is tried whatever it reaches; otherwise in an order that no one knows
-        secrets.SystemRandom().shuffle(found)
-        return sorted(found, key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+        return _in_order(found)
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
         watch = self._watch
@@ -185,7 +200,7 @@ class Survey:
     def _try(self, proposal: _Proposal) -> None:
         case = self.base.with_change(proposal.change)
         try:
-            if not is_safe(self.task, case.args, proposal.change[1]):
+            if not is_safe(self.task, case.args, proposal.change[1], self._indexes()):
                 self.dropped += 1
                 return
             watch = self._watched(case.args) if self._watch is not None else None
@@ -204,13 +219,21 @@ class Survey:
         if watch is not None:
             self._take(watch, grade)
 
+    def _indexes(self) -> bool:
+        """May floats become places? True where nothing is known of the reference's operations."""
+        from kernellab.verifier.boundary_checks.operations import INDEXED
+
+        watch = self._watch
+        return watch is None or (bool(INDEXED & watch.calls.keys()) and any(e.op == "_to_copy" for e in watch.edges))
+
     def _grade(self, proposal: _Proposal, new: frozenset[Edge]) -> Grade | None:
         """What a wrong answer is; None where the proposal is for an edge alone that it does not reach."""
         if proposal.purpose is None:
             return proposal.grade
         if any(e.purpose and proposal.purpose in e.name for e in new):
             return Grade.REFUSED
-        return None if proposal.grade is Grade.REFUSED or not self.conditions else proposal.grade
+        told = self.conditions or proposal.purpose == "NaN"
+        return proposal.grade if told and proposal.grade is not Grade.REFUSED else None
 
     def _add(self, case: Case, proposal: _Proposal, grade: Grade) -> None:
         became = self._is_finite and not all(finite(o) for o in case.native if o.is_floating_point())
@@ -242,6 +265,25 @@ class Survey:
                 return False
         return True
 
+    def _add_exact(self) -> None:
+        """A case whose arithmetic is exact up to where the reference rounds: which way a tie goes is decided then."""
+        from kernellab.verifier.boundary_checks.watch import Exact
+
+        spans = self._float_bounds(32.0)
+        if not spans or any(low >= high for low, high in spans.values()):
+            return
+        largest = max(spans, key=lambda i: self.base.args[i].numel())
+        change = ("halves", largest, secrets.randbits(31), tuple((i, *span) for i, span in spans.items()))
+        case = self.base.with_change(change)
+        try:
+            with Exact() as exact:
+                self.task.module().results([a.double() if i in spans else a for i, a in enumerate(case.args)])
+            if exact.holds and self._is_sound(case):
+                name = self.task.args[largest].name
+                self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
+        except (KernellabError, RuntimeError):
+            self.dropped += 1
+
     def _watched(self, args: Sequence[Any]) -> Watch:
         from kernellab.verifier.boundary_checks.watch import watched
 
@@ -261,13 +303,7 @@ class Survey:
 
         if self._watch is None:
             return
-        bounds = {
-            i: _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, DRAWN.far)
-            for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
-            if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
-            and value.is_floating_point() and not is_float8(value)
-            and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
-        }  # fmt: skip
+        bounds = self._float_bounds(DRAWN.far)
         missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
         solver = Solver(self._run, self.base.args, self._watch, bounds, secrets.randbits(31))
         patches: dict[int, dict[int, Patch]] = {}
@@ -288,6 +324,16 @@ class Survey:
             if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solved:
                 self._try(self._of_elements(patch.position, ((patch.index, patch.value),)))
 
+    def _float_bounds(self, far: float) -> dict[int, tuple[float, float]]:
+        """What values of the float arguments that may be drawn may be, as far as ``far`` where nothing bounds them."""
+        return {
+            i: _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, far)
+            for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
+            if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
+            and value.is_floating_point() and not is_float8(value)
+            and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
+        }  # fmt: skip
+
     def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> _Proposal:
         spec, value = self.task.args[position], self.base.args[position]
         low, high = _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value)
@@ -299,6 +345,39 @@ class Survey:
             return self._watched(args)
         except (KernellabError, RuntimeError):
             return None
+
+
+@cache
+def _warmed() -> None:
+    """What a process does at its first watched run alone (torch loads its compiler then, about a second) is no part of
+    a survey's time: the first verdict of a judge had one case, and the next had seven."""
+    import torch
+
+    from kernellab.verifier.boundary_checks.watch import watched
+
+    watched(lambda args: torch.relu(args[0]) < 0.5, [torch.zeros(2, 2)])
+    patterned(torch.zeros(2, 2), "uniform", 1, 0.0, 1.0)
+
+
+def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
+    """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
+    argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
+    order that no one knows. One of the former follows each two of the latter, so that time is left for them."""
+    told = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
+    places = Counter[int]()
+    turns = []
+    for p in told:
+        turns.append((places[p.change[1]], p))
+        places[p.change[1]] += 1
+    told = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
+    others = [p for p in proposals if p not in told]
+    secrets.SystemRandom().shuffle(others)
+    others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+    found: list[_Proposal] = []
+    while told or others:
+        found += [*others[:2], *told[:1]]
+        del others[:2], told[:1]
+    return found
 
 
 # -- what is proposed for one argument ---------------------------------------------------------------------------------
@@ -317,7 +396,8 @@ def _bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, fl
 
 #: patterns of float arguments that stay within the task's own values, and whether they are always tried
 _INSIDE = {
-    "unusual row": True, "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
+    "unusual row": True, "one on a grid": True,
+    "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
     "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
 #: supports whose values patterns cannot set one by one
@@ -333,21 +413,27 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
             yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
     if domain not in (None, "real"):
         return
-    for kind in ("NaN", "inf", "-inf"):
-        yield _Proposal(
-            _pattern(position, kind, 0, 0), Grade.CONDITION, f"{kind} not propagated", True, True,
-            purpose=kind if kind == "NaN" else "inf",
-        )  # fmt: skip
     info = torch.finfo(value.dtype)
+    specials = {
+        "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
+        "-inf": DrawnLimit(values="", low=info.min),
+    }  # fmt: skip
+    for kind, right in specials.items():
+        yield _Proposal(
+            _pattern(position, kind, 0, 0), Grade.CONDITION, f"{kind} in {name} not propagated", True, True,
+            purpose=kind if kind == "NaN" else "inf", right=right,
+        )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0
     huge, tiny = info.max / 64 / max(rms, 1e-30), info.tiny * 64 / max(rms, 1e-30)
-    yield _Proposal(
-        _pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, f"large {name} not handled", True, True
-    )
-    yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, f"large {name} not handled", True, True)
-    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, f"tiny {name} not handled", False, True)
+    large, small = f"large {name} not handled", f"tiny {name} not handled"
+    inside, usual = DrawnLimit(values="", low=low, high=high), DrawnLimit(values="", least=rms * DRAWN.usual)
+    of_all = inside.model_copy(update={"least": usual.least})
+    yield _Proposal(_pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, large, True, True, right=inside)
+    yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, large, True, True, right=inside)
+    yield _Proposal(_pattern(position, "scaled", tiny**0.5, 0), Grade.CONDITION, small, True, True, right=usual)
+    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, False, True, right=usual)
     ends = (info.smallest_normal, info.max / 4)
-    yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, f"large {name} not handled", False, True)
+    yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
 
 
 def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[_Proposal]:
@@ -380,7 +466,7 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
     for kind, low, high, always in patterns:
         yield _Proposal(
             _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
-            right=(at.low, at.high),
+            right=DrawnLimit(values="", low=at.low, high=at.high),
         )  # fmt: skip
 
 

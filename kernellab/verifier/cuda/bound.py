@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.audit.bound import Bound, Rates, counted, reads_everything, roofline
+from kernellab.verifier.audit.bound import Bound, Rates, counted, reads_everything, roofline, today
 from kernellab.verifier.cuda.memory import l2_bytes
 from kernellab.verifier.protocol.rules import DEVICE
 
@@ -31,7 +31,7 @@ def speed_of_light(task: Task, tf32: bool) -> Bound | None:
     products = matmul_rate(dtype, tf32) if flops else 1.0
     found = roofline(cost, Rates(copy_rate(), products, matmul_rate("float32", False), shared=False))
     past_caches = size > DEVICE.floor_caches * l2_bytes() and reads_everything(task)
-    return Bound(size, flops, found.ms, found.bytes_ms if past_caches else None, copy_rate())
+    return Bound(size, flops, found.ms, found.bytes_ms if past_caches else None, copy_rate(), day=today())
 
 
 def copy_rate(again: bool = False) -> float:

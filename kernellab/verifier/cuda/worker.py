@@ -45,12 +45,6 @@ class DeviceWorker(Worker):
         self.events: tuple[Any, Any] | None = None
         self.synchronize: Callable[[], Any] = _nothing
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            **super().handlers(), "attach": self.attach, "detach": self.detach, "segments": self.segments,
-            "timed": self.timed,
-        }  # fmt: skip
-
     def build(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
             self.start_device(message.get("precision", {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,6 +45,9 @@ class Access(Protocol):
 
     def input_ranges(self) -> list[tuple[int, int]]:
         """Addresses at which the worker has the inputs mapped: (first byte, one behind the last)."""
+
+    def doubled(self, outputs: Sequence[Output]) -> set[int]:
+        """The outputs of which a byte lies at a second address of these outputs too: memory that is mapped twice."""
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         """The worker's account of one call on ``slot``: what it launched and called. Raises WorkerFailure."""
@@ -103,16 +107,33 @@ class HostAccess:
         return False
 
     def input_ranges(self) -> list[tuple[int, int]]:
-        ranges = []
+        return [_span(line) for line in self._maps() if "/memfd:inputs" in line]
+
+    def doubled(self, outputs: Sequence[Output]) -> set[int]:
+        # bytes that nothing else maps have no file behind them, not even one without a name
+        filed = [(*_span(line), line.split(None, 5)) for line in self._maps() if " 00:00 0" not in line[:80] and line]
+        pieces: dict[tuple[str, str], list[tuple[int, int, int, int]]] = {}
+        for number, output in enumerate(outputs):
+            start, end = output.data, output.end
+            for low, high, fields in filed:
+                first, last = max(low, start), min(high, end)
+                if first < last:
+                    at = int(fields[2], 16) + first - low
+                    pieces.setdefault((fields[3], fields[4]), []).append((at, at + last - first, first, number))
+        found: set[int] = set()
+        for held in pieces.values():
+            held.sort()
+            for one, two in pairwise(held):
+                # the same bytes of a file, at two addresses
+                if two[0] < one[1] and two[2] - two[0] != one[2] - one[0]:
+                    found |= {one[3], two[3]}
+        return found
+
+    def _maps(self) -> list[str]:
         try:
-            maps = Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape")
+            return Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape").split("\n")
         except OSError:
             raise self.worker.ended() from None
-        for line in maps.split("\n"):
-            if "/memfd:inputs" in line:
-                low, high = line.split(" ", 1)[0].split("-")
-                ranges.append((int(low, 16), int(high, 16)))
-        return ranges
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         return self.worker.ask({"op": "trace", "args": [p.message for p in layout.places], "slots": [slot]}, deadline)
@@ -136,3 +157,9 @@ class HostAccess:
         if self.worker.gone():
             return self.worker.ended()
         return WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log)
+
+
+def _span(line: str) -> tuple[int, int]:
+    """The first address of a line of a process's map, and the one behind its last."""
+    low, high = line.split(" ", 1)[0].split("-")
+    return int(low, 16), int(high, 16)

@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from kernellab.content import module_command
 from kernellab.errors import VerifierError
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.rules import DEADLINES
@@ -54,7 +54,7 @@ class ForkServer:
         self.failed: dict[str, str] = {}
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kernellab.verifier.judge.forkserver", str(theirs.fileno()), "torch", *preload],
+                module_command("kernellab.verifier.judge.forkserver", str(theirs.fileno()), "torch", *preload),
                 env={**self.environment, **({"LD_PRELOAD": str(allocator)} if allocator else {})},
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

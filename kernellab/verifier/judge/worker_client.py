@@ -171,6 +171,7 @@ class Worker(WorkerProcess):
     ) -> Call:
         """The timed call; a check that is none to the worker's eyes goes the same road."""
         self.stop()
+        self.check_harness()
         arena, control = self.arenas[slot], self.control
         if late is not None:
             arena.write(layout, late)
@@ -203,6 +204,7 @@ class Worker(WorkerProcess):
             self.computing = False
             halted = self.stop()
         self.proven(event, nonce)
+        self.check_harness()
         answer = self.answer()
         if seen.differs(self.pid, answer.outputs):
             raise WorkerFailure("late-write", "writes its output after it has answered", log=self.log)
@@ -301,6 +303,10 @@ class Worker(WorkerProcess):
     def input_ranges(self) -> list[tuple[int, int]]:
         """Addresses at which the worker has the inputs mapped."""
         return self.access.input_ranges()
+
+    def doubled(self, outputs: Sequence[Output]) -> set[int]:
+        """The outputs of a call of which a byte lies at a second address of its outputs too."""
+        return self.access.doubled([o for o in outputs if not isinstance(o, Written)])
 
     def close(self) -> None:
         if not self.closed:

@@ -60,8 +60,12 @@ class Output:
         nothing of the rest: memory can be mapped twice, and behind a page of one's own."""
         if 0 in self.shape:
             return False
-        end = self.data + self._span * _ITEM[self.dtype]
-        return any(self.data < high and low < end for low, high in ranges)
+        return any(self.data < high and low < self.end for low, high in ranges)
+
+    @property
+    def end(self) -> int:
+        """The address behind its last element."""
+        return self.data if 0 in self.shape else self.data + self._span * _ITEM[self.dtype]
 
     def some(self, draw: random.Random, count: int) -> list[tuple[int, int]]:
         """Addresses and bytes of so many elements at random, and of the last."""
@@ -127,6 +131,8 @@ class Answer:
 
 class Control:
     """A view of the page; the judge writes ``go``, the worker everything else."""
+
+    __slots__ = ("map", "words")
 
     def __init__(self, fd: int) -> None:
         self.map = mmap.mmap(fd, SIZE)

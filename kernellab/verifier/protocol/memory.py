@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError
+from kernellab.task.dtypes import channels_last
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.rules import CAPS, TIMING
 from kernellab.verifier.protocol.seals import sealed_memory
@@ -79,6 +80,8 @@ def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:
         shape = tuple(arg.shape)
         item = arg.element_size()
         strides = _contiguous(shape, gap=3 if strided and len(shape) >= 2 else 0)
+        if not strided and channels_last(arg):
+            strides = arg.stride()
         offset = -(-(end + CAPS.guard) // _ALIGN) * _ALIGN + (item * 4 if strided else 0)
         place = Place(offset, shape, strides, str(arg.dtype).removeprefix("torch."))
         places.append(place)

@@ -43,6 +43,7 @@ REMEDIES = {
     # the work is its own
     "library": _LIBRARY,
     "library-call": _LIBRARY,
+    "unknown-code": "Run code that the source's own build has written to a file, or that its DSL compiles.",
     "no-kernel": _LIBRARY,
     "no-launch": "Launch a kernel of this source for every input.",
     "ghost": "Take the output from the kernels of this source: what they write must reach it.",

@@ -303,6 +303,11 @@ class HonestRule:
     #: pieces of code, and bytes of each, by which a library's copy is known again
     sample_pieces: int = 3
     sample_bytes: int = 48
+    #: share of the samples in code that is neither the candidate's nor known, and their least number, from which it is
+    #: refused; bytes of the interpreter in which many samples are a loop
+    unknown_share: float = 0.03
+    unknown_least: int = 3
+    loop_bytes: int = 512
     #: standard errors by which the library's share must lie above what is allowed, and seconds of a call that the
     #: framework's own handling of tensors (allocation, views, dispatch) may take
     sample_errors: float = 2.6
@@ -438,6 +443,8 @@ class DrawnRule:
     end_bytes: int = 4 * MIB
     named: int = 6
     named_bytes: int = 512 * 1024
+    #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
+    usual: float = 1e-3
     #: how far the solver may go for an edge
     far: float = 1e6
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import exp, log
@@ -13,6 +12,7 @@ from kernellab.task import Task, small_sizes
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases.cases import Case, case, drawn_base, of_all, smoke_case
+from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import DRAWN, RANK
 
@@ -43,31 +43,46 @@ class RankCases:
         # the others' extents are odd
         powers = _powers(task)
         self.powers = [_case(task, powers, of_all(legal))] if powers else []
-        self.survey = Survey(drawn_base(task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
-        self._steps = self.survey.make()
+        small = dict(self.families[1].sizes)
+        #: what many calls are made of; of much data they would take too long
+        self.small = _case(task, small, Family.OWN) if input_bytes(task, small) <= RANK.case_bytes else None
+        full = dict(task.module().default_sizes())
+        self.ends = [replace(_case(task, s, of_all(legal)), double=False) for s in at_ends(task, full)]
+        self._begin_survey()
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
     def made(self) -> Iterator[None]:
         """Makes them with the reference's answers, one at each step."""
         # a step that takes nothing, for a source that is built at once
         yield
-        for found in (self.smoke, *self.families, *self.powers):
+        for found in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
             try:
                 _ = found.native
             except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
                 return
             yield
-        with suppress(Exception):  # likewise
+        try:
             yield from self._steps
+        except Exception:  # likewise
+            self._begin_survey()
         # what a call of it may take is what the reference takes
         _ = self.timed.reference_seconds
         yield
 
     def drawn(self) -> Survey:
         """The inputs drawn from what the task declares, of the kinds on which a wrong answer is a failure."""
-        for _ in self._steps:
-            pass
+        try:
+            for _ in self._steps:
+                pass
+        except Exception:
+            # an iterator that has raised ends in silence when the next ranking asks
+            self._begin_survey()
+            raise
         return self.survey
+
+    def _begin_survey(self) -> None:
+        self.survey = Survey(drawn_base(self.task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
+        self._steps = self.survey.make()
 
 
 def _case(task: Task, sizes: Sizes, family: Family) -> Case:

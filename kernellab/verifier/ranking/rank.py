@@ -89,10 +89,12 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
 
 
 def _correct(stages: Stages, cases: RankCases) -> str:
-    """The families in memory that is poisoned and guarded, inputs as they were, earlier output not overwritten."""
+    """The families in memory that is poisoned and guarded, inputs as they were, earlier outputs not overwritten, none
+    written late; sizes at the Dims' ends, other layouts and other scalars."""
     from kernellab.verifier.boundary_checks.drawn import drawn
     from kernellab.verifier.boundary_checks.fences import reads_inside
-    from kernellab.verifier.stages.robust import overwritten, untouched
+    from kernellab.verifier.stages.properties import cheapest
+    from kernellab.verifier.stages.robust import late, overwritten, ring, untouched
 
     first, *others = cases.families
     stages.check(first)
@@ -106,6 +108,12 @@ def _correct(stages: Stages, cases: RankCases) -> str:
             overwritten(stages, first, call, kept)
     if stages.context.request.backend is Backend.CPU:
         reads_inside(stages, first)
+        late(stages, first)
+        for found in cases.ends:
+            stages.check(found)
+        if cases.small is not None:
+            ring(stages, cases.small, cases.families[1])
+            cheapest(stages, cases.small)
     drawn(stages, cases.drawn())
     # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
     stages.check(cases.timed)

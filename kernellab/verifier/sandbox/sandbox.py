@@ -20,9 +20,11 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernellab.content import module_command
 from kernellab.verifier.protocol.rules import CAPS
 from kernellab.verifier.sandbox import landlock, seccomp
 
@@ -76,22 +78,21 @@ PARTS = (
     Part("rlimits", "files, descriptors and processes are bounded by the judge's watch alone", "a Linux system"),
 )  # fmt: skip
 
-_PROBE = """
-import os, sys, tempfile
-from kernellab.verifier.sandbox import sandbox
-names = sandbox.enter()
-if os.fork() == 0:
-    with tempfile.TemporaryDirectory() as scratch:
-        os.chmod(scratch, 0o711)
-        if os.fork() == 0:
-            own = sandbox.own_proc() if "pid" in names else True
-            held = [names if own or not names else f"{names} (shared /proc)"] if names else []
-            print(", ".join([*held, *sandbox.other_user(scratch), *sandbox.confine(scratch)]), flush=True)
-            os._exit(0)
-        os.wait()
-    os._exit(0)
-os.wait()
-"""
+
+def _probe() -> None:
+    """Prints the level that a worker of this process would reach. What is entered is not left again."""
+    names = enter()
+    if os.fork() == 0:
+        with tempfile.TemporaryDirectory() as scratch:
+            os.chmod(scratch, 0o711)
+            if os.fork() == 0:
+                own = own_proc() if "pid" in names else True
+                held = [names if own or not names else f"{names} (shared /proc)"] if names else []
+                print(", ".join([*held, *other_user(scratch), *confine(scratch)]), flush=True)
+                os._exit(0)
+            os.wait()
+        os._exit(0)
+    os.wait()
 
 
 def sandbox_level() -> str:
@@ -102,7 +103,8 @@ def sandbox_level() -> str:
     if sys.platform != "linux":
         return "process (this system has no namespaces and no Landlock)"
     # what is entered is not left again: never in this process
-    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=30, check=False)
+    command = module_command("kernellab.verifier.sandbox.sandbox")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return done.stdout.strip() or "process"
 
 
@@ -354,3 +356,7 @@ def _open_to_all(folders: Sequence[str], devices: Sequence[str]) -> bool:
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
+
+
+if __name__ == "__main__":
+    _probe()

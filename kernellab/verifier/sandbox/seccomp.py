@@ -50,6 +50,11 @@ REFUSED: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 #: also memory outside the accounts, but a GPU's driver may want it
 MEMFD: dict[str, tuple[int, int]] = {"memfd_create": (319, 279)}
+#: what may not be done to the namespace's first process, which is the judge's: limits, cores, priority
+OF_FIRST: dict[str, tuple[int, int]] = {
+    "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+}  # fmt: skip
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -85,6 +90,11 @@ def program(place: int, arch: int, families: Collection[int], device: bool) -> b
         lines += [_line(_AT_LEAST, 0x40000000, 0, 1), _line(_RETURN, refuse)]
     for number in sorted(numbers):
         lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, refuse)]
+    for number in sorted(pair[place] for pair in OF_FIRST.values()):
+        lines += [
+            _line(_EQUAL, number, 0, 4), _line(_LOAD, _FIRST_ARGUMENT), _line(_EQUAL, 1, 0, 1),
+            _line(_RETURN, refuse), _line(_RETURN, _ALLOW),
+        ]  # fmt: skip
     lines += [_line(_EQUAL, _CLONE3[place], 0, 1), _line(_RETURN, _ERRNO | errno.ENOSYS)]
     lines += [
         _line(_EQUAL, _CLONE[place], 0, 6), _line(_LOAD, _FIRST_ARGUMENT), _line(_ANY_BIT, _NAMESPACES, 2, 0),

@@ -18,7 +18,7 @@ from kernellab.records import Comparison, Replay, ReplayStep
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases
-from kernellab.verifier.compare.compare import NUMERIC, compare, metadata
+from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
@@ -145,12 +145,10 @@ def _right(stages: Stages, replayer: Worker, case: Case) -> None:
         outputs = [replayer.read(output) for output in call.outputs]
     except WorkerFailure as failure:
         raise Unsealable(f"its replay fails ({_first_line(failure)})") from failure
-    for i, (got, reference, limits) in enumerate(zip(outputs, case.references, stages.limits, strict=True)):
-        mismatch, _ = compare(got, reference, limits)
-        if mismatch is not None and mismatch.rule in NUMERIC:
-            mismatch, _ = compare(got, case.nudged[i], limits)
-        if mismatch is not None:
-            raise Unsealable(f"its replay is wrong: something that was not recorded takes part ({mismatch.message})")
+    wrong = stages.comparison.first_wrong(case, outputs, counted=False)
+    if wrong is not None:
+        message = wrong.mismatch.message
+        raise Unsealable(f"its replay is wrong: something that was not recorded takes part ({message})")
 
 
 def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
-from kernellab.records import Evidence, Source, Trust
+from kernellab.records import Evidence, Source, Tried, Trust
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import cases, device
@@ -21,7 +21,7 @@ from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
-from kernellab.verifier.compare.compare import Mismatch, compare, metadata
+from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 #: signatures that a comparison of aligned and ragged sizes must not override
 _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")
+
+#: after a wrong answer, so long are other sizes tried
+_CONTRAST_SECONDS = 2.0
 
 
 class Stages:
@@ -148,6 +151,7 @@ class Stages:
                 self.context.findings.add(Mark(kind="unsandboxed"))
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
             worker.written = self.written
+            worker.makes_code = get_adapter(source.dsl).makes_code
             write_files(worker.scratch / "src", source.files)
             worker.begin_build(self._build_message(source))
             began = time.monotonic()
@@ -254,6 +258,7 @@ class Stages:
             if self.is_edge(case):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
+        found = found.model_copy(update={"tried": self._contrast(case)})
         which = f"Output {output}: " if len(self.limits) > 1 else ""
         if output >= len(self.task.outputs):
             which = f"Argument {self.output_name(output)!r}, which the reference writes into: "
@@ -292,6 +297,16 @@ class Stages:
                 right.setdefault(kind, []).append(self._is_right(case))
         return all(right.get("aligned", [False])) and not all(right.get("ragged", [True]))
 
+    def _contrast(self, failing: Case) -> list[Tried]:
+        """Where the candidate is right and where not, at sizes that are no secret, as far as the time allows."""
+        tried: list[Tried] = []
+        end = time.monotonic() + _CONTRAST_SECONDS
+        for case in cases.probes(self.task, failing) if self.task.dims else ():
+            if time.monotonic() > end:
+                break
+            tried.append(Tried(sizes=dict(case.sizes), family=case.family.value, right=self._is_right(case)))
+        return tried
+
     def _is_right(self, case: Case) -> bool:
         try:
             if self.worker.gone() or self.worker.closed:
@@ -304,8 +319,7 @@ class Stages:
             outputs = [self.worker.read(o) for o in call.outputs]
         except (WorkerFailure, Refused):
             return False
-        checks = zip(outputs, case.references, self.limits_for(case, hidden=True), strict=True)
-        return all(compare(got, reference, limits)[0] is None for got, reference, limits in checks)
+        return self.comparison.first_wrong(case, outputs, counted=False) is None
 
     def sure_call(self, case: Case, stage: str = "robust") -> Call:
         """A call of a case that passed before; Refused when it fails now."""

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import Condition
 from kernellab.dsls import get_adapter
@@ -54,8 +54,8 @@ class Findings:
     composed: str = ""
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
-    #: measured here: bytes/s of a copy, FLOP/s of a float32 product
-    roofs: tuple[float, float] = (0.0, 0.0)
+    #: the rates measured here, as the environment of the verdict keeps them
+    roofs: dict[str, Any] = field(default_factory=dict)
     #: has a replay without its host code shown the same?
     sealed: bool = False
 

@@ -29,7 +29,7 @@ from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, HONEST, TIMIN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.canaries import canaries_of
 from kernellab.verifier.stages.context import numbered
-from kernellab.verifier.stages.honest import only_moves
+from kernellab.verifier.stages.honest import only_moves, refuse_strangers
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.stages.rivals import rival
 from kernellab.verifier.timing.floor import Rates, cpu_rates, floor
@@ -124,6 +124,7 @@ def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
     calm: list[Looked] = [p.of_calm() for p in stages.profiles] if busy else []
     for where, looked in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", beside)):
         for found in (found_in(one, seconds, only_moves(stages.task)) for one in looked):
+            refuse_strangers(stages, _full(stages), found, f" {where[:1].lower()}{where[1:]}")
             if found.leans and not stages.context.options.allow_library:
                 names = ", ".join(name for name, _ in found.libraries)
                 share = f"{1 - found.share:.0%} of {found.all} samples"
@@ -143,7 +144,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
     """
     names = list(setup.names)
     while True:
-        case = setup.case or cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
+        case = setup.case or _full(stages)
         deadline = stages.call_deadline(case)
         try:
             return _timed(stages, replace(setup, names=tuple(names)), case, deadline)
@@ -167,6 +168,11 @@ def measured(stages: Stages, setup: Setup) -> Result:
             raise _wrong_when_timed(stages, wrong) from wrong
         except WorkerFailure as failure:
             raise stages.failed("fast", failure, case) from failure
+
+
+def _full(stages: Stages) -> Case:
+    """The case that is timed."""
+    return cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
 
 
 def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
@@ -255,7 +261,7 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     if bound is None:
         return
     stages.context.findings.sol_ms = bound.ms
-    stages.context.findings.roofs = bound.bandwidth, bound.rate
+    stages.context.findings.roofs = bound.measured
     _refuse_byte_floor(bound, time_ms)
     if time_ms < bound.ms:
         # above the floor all the same: possible, and reported
@@ -296,7 +302,7 @@ def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
     if bound is None:
         return
     stages.context.findings.sol_ms = bound.ms
-    stages.context.findings.roofs = bound.bandwidth, bound.rate
+    stages.context.findings.roofs = bound.measured
     _refuse_byte_floor(bound, time_ms)
 
 

@@ -103,6 +103,7 @@ def own_share(stages: Stages) -> str:
         # a launch that was seen only once may never be repeated
         share = 0.0
     counts = _counted(stages, case)
+    refuse_strangers(stages, case, counts, "")
     if counts.leans and counts.share < share:
         share, names = counts.share, [name for name, _ in counts.libraries]
     stages.context.findings.own_share = share
@@ -123,6 +124,15 @@ def own_share(stages: Stages) -> str:
         stages.context.findings.add(LibraryShare())
     how = f"{counts.all} program counters" if counts.told else "as reported by its own process"
     return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {in_names}" if names else "")
+
+
+def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) -> None:
+    """Refuses work in code of which nothing tells whose it is, whatever else is allowed."""
+    if counts.strange:
+        names = ", ".join(name for name, _ in counts.strangers)
+        share = f"{counts.strange:.0%} of {counts.all} samples{where}"
+        what = f"{share} are in code that is neither the candidate's nor known ({names})"
+        raise stages.refused(case, "unknown-code", what)
 
 
 def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:

@@ -257,6 +257,5 @@ class Verification:
             sandbox=found.sandbox + (", memory read through /proc" if READ_BY_FILE else ""),
             load=self.load,
             disturbed=found.disturbed,
-            bandwidth=found.roofs[0],
-            flops=found.roofs[1],
+            **found.roofs,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare.compare import compare, metadata
+from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.memory import lay_out
@@ -44,8 +44,5 @@ def _wrong(stages: Stages, worker: Worker, case: Case) -> str:
     unlike = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
     if unlike is not None:
         return unlike.message
-    for output, reference, limits in zip(call.outputs, case.references, stages.limits, strict=True):
-        mismatch, _ = compare(worker.read(output), reference, limits)
-        if mismatch is not None:
-            return mismatch.message
-    return ""
+    wrong = stages.comparison.first_wrong(case, [worker.read(o) for o in call.outputs], counted=False)
+    return wrong.mismatch.message if wrong is not None else ""

@@ -7,16 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark, OutputStrides
+from kernellab.conditions import Mark
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare.compare import compare
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
-from kernellab.verifier.protocol.control import Written, is_contiguous, overlaps
+from kernellab.verifier.protocol.control import Written, overlaps
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
@@ -41,12 +40,12 @@ def robust(stages: Stages) -> str:
     answers = stages.check(second)
     overwritten(stages, first, call, kept)
     stages.check(first, slot=1)
-    _late(stages, first)
+    late(stages, first)
     if stages.task.module().mutates and not stages.task.module().written:
         # a Model that keeps running figures
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
     followed = metamorphic(stages, second, answers)
-    _ring(stages, first, second)
+    ring(stages, first, second)
     if not stages.context.interpreted:
         # an interpreter takes seconds for a call
         followed.append(drawn(stages, stages.ahead.survey()))
@@ -71,15 +70,16 @@ def untouched(stages: Stages, case: Case) -> None:
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
-    ranges = stages.worker.input_ranges()
+    ranges, doubled = stages.worker.input_ranges(), stages.worker.doubled(call.outputs)
     forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
-        if output.overlaps and not overlaps(*forms[i]):
+        if i in doubled or (output.overlaps and not overlaps(*forms[i])):
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
         if isinstance(output, Written):
             continue
-        if is_contiguous(*forms[i]) and not is_contiguous(output.shape, output.strides):
-            stages.context.findings.add(OutputStrides(output=i))
+        lost = answers.lost_form(i, *forms[i], output.strides)
+        if lost is not None:
+            stages.context.findings.add(lost)
         inside = output.lies_in(ranges)
         if inside and not stages.written and not _reference_aliases(stages, case, i):
             raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
@@ -97,9 +97,9 @@ def _deterministic(stages: Stages, case: Case, one: Sequence[Tensor], two: Seque
 
     if all(alike(a, b) for a, b in zip(one, two, strict=True)):
         return
-    for i, (got, reference, limits) in enumerate(zip(two, case.references, stages.limits, strict=True)):
-        if compare(got, reference, limits)[0] is not None:
-            raise stages.refused(case, "race", f"output {i} is right in one call and wrong in the next")
+    wrong = stages.comparison.first_wrong(case, two, counted=False)
+    if wrong is not None:
+        raise stages.refused(case, "race", f"output {wrong.output} is right in one call and wrong in the next")
     stages.context.findings.add(Mark(kind="non-deterministic"))
 
 
@@ -121,7 +121,8 @@ def _same(stages: Stages, case: Case, call: Call, before: Sequence[Tensor], name
             raise stages.refused(case, name, f"{message} (output {i})")
 
 
-def _late(stages: Stages, case: Case) -> None:
+def late(stages: Stages, case: Case) -> None:
+    """Refuses where an output changes after its call has returned."""
     call = stages.sure_call(case)
     before = [stages.worker.read(o) for o in call.outputs]
     stages.worker.resume()
@@ -130,7 +131,7 @@ def _late(stages: Stages, case: Case) -> None:
     _same(stages, case, call, before, "late-write", "the output changes after kernel has returned")
 
 
-def _ring(stages: Stages, first: Case, second: Case) -> None:
+def ring(stages: Stages, first: Case, second: Case) -> None:
     """The outputs of several calls, how many is random, keep their values while all of them are held."""
     if stages.context.request.backend is not Backend.CPU:
         return

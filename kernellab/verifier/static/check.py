@@ -20,6 +20,7 @@ from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.verifier.static import native as static_native
+from kernellab.verifier.static import surroundings
 from kernellab.verifier.static.names import Names
 from kernellab.verifier.static.reached import reached
 
@@ -162,6 +163,8 @@ class _Rules:
         self.strings = {s for n in ast.walk(tree) if isinstance(n, ast.expr) and (s := self.names.text(n)) is not None}
 
     def walk(self) -> Iterator[Finding]:
+        for name, line in surroundings.counters(self.tree):
+            yield self._flag("surroundings", f"counts its calls in {name}", line)
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr):
                 yield from self._expression(node)
@@ -205,6 +208,9 @@ class _Rules:
         text = self.names.text(node)
         if text is not None and _secret_path(text):
             yield self._fatal("process-memory", f"opens {text}", node.lineno)
+        read = surroundings.read_by(node, self.names)
+        if read is not None:
+            yield self._flag("surroundings", read, node.lineno)
 
     @cached_property
     def _reached(self) -> set[str]:

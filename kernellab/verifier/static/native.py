@@ -12,6 +12,7 @@ from pathlib import Path
 from kernellab.dsls.base import Finding
 from kernellab.dsls.functions import defined
 from kernellab.dsls.text import CPP_ENDINGS, without_comments
+from kernellab.verifier.static.surroundings import IN_CPP
 
 ENDINGS = CPP_ENDINGS
 #: what no honest kernel names: rule, pattern, message
@@ -37,6 +38,7 @@ _FLAGGED = (
     ("library", r"\b(?:at|torch)::(?!empty|zeros|Tensor|kFloat|TensorOptions|ScalarType|Device|Half|BFloat16|cuda|"
                 r"indexing|NoGradGuard|dtype|full|k[A-Z])[a-z_]\w*\s*\(", "calls the framework"),
     ("library", r"\b(?:thrust|cub)::\w+", "calls a library of device algorithms"),
+    *(("surroundings", pattern, message) for pattern, message in IN_CPP),
     ("hidden-code", r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)\n]*\)[^\n]*##", "pastes tokens together"),
 )  # fmt: skip
 #: functions that clocks are made of: code that names one and unprotects memory overwrites it

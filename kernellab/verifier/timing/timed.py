@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from kernellab.conditions import Condition, Mark, OutputStrides
+from kernellab.conditions import Condition, Mark
 from kernellab.task import Task
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.judged import Comparison
@@ -123,8 +123,8 @@ class _Run:
         self.checks = Checks(comparison, TIMING.check_all_bytes + 1 if beside else self.bytes * pace.least)
         self.random = random.Random(secrets.randbits(64))
         self.cores = cores_in_order()
-        #: outputs whose elements did not lie one after the other in some call
-        self.strided: set[int] = set()
+        #: outputs whose elements did not lie one after the other in some call, or should not, and how they did
+        self.strided: set[tuple[int, tuple[int, ...]]] = set()
         #: inputs that lie ready for calls which are looked at
         self.spare: dict[int, tuple[Any, ...]] = {}
         #: seconds of the processor, and of the clock, of the candidate's timed calls
@@ -174,7 +174,8 @@ class _Run:
         if not self.strided:
             return []
         forms = [(o.shape, o.stride()) for o in answers.run_reference(self.task, self.contents.base)]
-        return [OutputStrides(output=i) for i in sorted(self.strided) if is_contiguous(*forms[i])]
+        lost = [answers.lost_form(i, *forms[i], strides) for i, strides in sorted(self.strided)]
+        return [condition for condition in lost if condition is not None]
 
     def _rounds(self, budget: float, handshake: float) -> None:
         start = time.monotonic()
@@ -317,6 +318,7 @@ class _Run:
                 found.append(self._seen(worker, args, call))
             else:
                 worker.input_ranges()
+                worker.doubled(call.answer.outputs)
                 worker.arenas[self.slots[-1]].changed(args, but=worker.written)
                 found.append([worker.read(o) for o in call.outputs])
         if worker.placement is not None:
@@ -353,12 +355,12 @@ class _Run:
 
     def _seen(self, worker: Worker, args: tuple[Any, ...], call: Call) -> list[Tensor]:
         """The candidate's outputs, when its call was as polite as those that were checked."""
-        ranges = worker.input_ranges()
+        ranges, doubled = worker.input_ranges(), worker.doubled(call.answer.outputs)
         for i, output in enumerate(call.answer.outputs):
-            if not is_contiguous(output.shape, output.strides):
-                self.strided.add(i)
+            if not is_contiguous(output.shape, output.strides) or self.task.results[i].last:
+                self.strided.add((i, tuple(output.strides)))
             inside = output.lies_in(ranges)
-            if (inside or output.overlaps) and not reference_shares(self.task, args, i):
+            if i in doubled or ((inside or output.overlaps) and not reference_shares(self.task, args, i)):
                 signature = "aliases-input" if inside else "overlaps-itself"
                 what = "is a view of an input" if inside else "has elements that share memory"
                 raise DishonestWhenTimed(signature, f"output {i} of a timed call {what}")

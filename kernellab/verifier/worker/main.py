@@ -9,6 +9,7 @@ from typing import Any
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.worker import harness
 from kernellab.verifier.worker.calls import Worker
 
 
@@ -35,10 +36,11 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     open_to_it = scratch, request.get("devices", ()), request.get("writable", ())
     held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
     channel = socket.socket(fileno=fds["packets"])
-    wire.post(channel, {"sandbox": held or ["process"]})
     kind: type[Worker] = Worker
     if request.get("device", "cpu") != "cpu":
         from kernellab.verifier.cuda.worker import DeviceWorker
 
         kind = DeviceWorker
-    kind(channel, Control(fds["control"]), fds["done"], request).obey()
+    worker = kind(channel, Control(fds["control"]), fds["done"], request)
+    wire.post(channel, {"sandbox": held or ["process"], "harness": harness.addresses(worker)})
+    worker.obey()

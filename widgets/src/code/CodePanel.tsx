@@ -4,6 +4,7 @@ import { useEffect, useId, useMemo, useRef } from "preact/hooks";
 import { DraftBar, DraftNotice } from "../editor/DraftBar";
 import { HEAD } from "../editor/desks";
 import { GLYPHS, severityOf } from "../editor/diagnostics";
+import { Streaming } from "../panels/prompt";
 import { Copy, Empty } from "../ui";
 import type { View } from "../view";
 import { type Against, type CodeEditor, codeEditorOf } from "./code-editor";
@@ -16,6 +17,7 @@ export function CodePanel({ view }: { view: View }) {
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
   const { sketch } = view.state.texts.value;
+  const partial = view.state.partial.value;
   const id = useId();
   return (
     <section class="kl-ed kl-code" aria-label="Code" data-standing={editor.drafts.standing.value}>
@@ -30,6 +32,7 @@ export function CodePanel({ view }: { view: View }) {
       />
       <Waiting editor={editor} />
       <Facts editor={editor} />
+      {partial.turn !== null && partial.role === "coder" && <Streaming partial={partial} />}
       <div class="kl-code-pair" id={id} hidden={!editor.tab.value}>
         {editor.beside.value && (sketch !== "" || editor.source.value) && <Beside editor={editor} />}
         <div class="kl-ed-host" ref={host} />

@@ -1,6 +1,7 @@
 /** The Sketch panel: the editor, what it costs, what the checker says, and what a person can do with their text. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { Streaming } from "../panels/prompt";
 import type { Diagnostic } from "../protocol";
 import { Button, Tip } from "../ui";
 import type { View } from "../view";
@@ -16,6 +17,7 @@ export function SketchPanel({ view }: { view: View }) {
   const editor = useMemo(() => sketchEditorOf(view), [view]);
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
+  const partial = view.state.partial.value;
   return (
     <section
       class="kl-ed kl-sketch"
@@ -32,12 +34,13 @@ export function SketchPanel({ view }: { view: View }) {
         }}
         onApply={() => void editor.apply(true)}
       />
+      {partial.turn !== null && partial.role === "designer" && <Streaming partial={partial} />}
       <div class="kl-ed-host" ref={host} />
       <Cost editor={editor} />
       <Findings editor={editor} />
       <DraftBar
         drafts={editor.drafts}
-        action={editor.drafts.place.value === HEAD ? "Apply" : "Apply as a fork"}
+        action={editor.drafts.place.value === HEAD ? "Apply and continue" : "Apply as a fork"}
         errors={editor.errors.value}
         onApply={(anyway) => void editor.apply(false, anyway)}
         onRevert={() => editor.revert()}

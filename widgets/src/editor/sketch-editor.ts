@@ -71,6 +71,7 @@ export class SketchEditor {
     );
     this.findings = computed(() => {
       const { detail, texts } = view.state;
+      if (this.#unwritten) return [];
       const recorded = this.drafts.standing.value === "same" && detail.value.turn === texts.value.turn;
       return merged(this.checked.value?.diagnostics ?? [], recorded ? detail.value.diagnostics : []);
     });
@@ -112,8 +113,13 @@ export class SketchEditor {
     return this.#holder.view;
   }
 
+  /** There is no sketch yet, and the person has not begun one: nothing to find fault with. */
+  get #unwritten(): boolean {
+    return this.drafts.standing.value === "same" && this.#view.state.texts.value.sketch.trim() === "";
+  }
+
   #ask(wait?: number): void {
-    if (this.#editor) this.checker.ask(this.#editor.state.doc.toString(), wait);
+    if (this.#editor && !untracked(() => this.#unwritten)) this.checker.ask(this.#editor.state.doc.toString(), wait);
   }
 
   /**

@@ -12,6 +12,8 @@ import { toCsv, toPicture } from "./take-comparison";
 
 const ROW = 28;
 export const PAGE = 200;
+/** candidates that one run times */
+const MOST = 8;
 type Sort = "number" | "speedup";
 
 export function CandidatesPanel({ view }: { view: View }) {
@@ -20,7 +22,7 @@ export function CandidatesPanel({ view }: { view: View }) {
   const [comparing, setComparing] = useState(false);
   const { rows, total, error } = usePages(view, sort);
   const mark = (turn: string) =>
-    setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-2));
+    setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-MOST));
   const [a, b] = marked;
   if (comparing && a && b) {
     const rows = view.rows.value;
@@ -44,11 +46,36 @@ export function CandidatesPanel({ view }: { view: View }) {
           title="Mark two candidates to see them side by side"
           onClick={() => setComparing(true)}
         >
-          Compare {marked.length} of 2
+          Compare two
+        </Button>
+        <Button
+          action="time-again"
+          disabled={marked.length < 2 || view.state.head.value.comparing}
+          busy={view.sending.value.has("time_again")}
+          title={`Mark two to ${MOST} verified candidates: one run times them next to each other`}
+          onClick={() => void view.send({ action: "time_again", turns: [...marked] })}
+        >
+          Time again, paired
         </Button>
       </div>
       {total === 0 && <Empty>No candidate yet. The Coder's first turn makes one.</Empty>}
+      {total !== null && total > 0 && <Heads />}
       {total !== null && total > 0 && <List view={view} rows={rows} total={total} marked={marked} mark={mark} />}
+    </div>
+  );
+}
+
+function Heads() {
+  return (
+    <div class="kl-candidate-heads kl-dim" aria-hidden="true">
+      <span />
+      <span>turn</span>
+      <span />
+      <span class="kl-candidate-time">time</span>
+      <span class="kl-candidate-speedup">speedup</span>
+      <span>trust</span>
+      <span>by</span>
+      <span>note</span>
     </div>
   );
 }
@@ -66,7 +93,8 @@ function usePages(view: View, sort: Sort) {
   const [total, setTotal] = useState<number | null>(null);
   const [error, setError] = useState<string | null>(null);
   const asked = useRef(new Set<number>());
-  const ended = view.rows.value.filter((row) => row.state !== "running").length;
+  // a measurement in one run changes the figures, too
+  const ended = `${view.rows.value.filter((row) => row.state !== "running").length} ${view.state.head.value.comparing}`;
   const version = useRef(0);
   const load = (page: number) => {
     if (asked.current.has(page)) return;

@@ -165,7 +165,7 @@ function Why({ sections }: { sections: ExchangeText["sections"] }) {
 }
 
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
-function Streaming({ partial }: { partial: Partial }) {
+export function Streaming({ partial }: { partial: Partial }) {
   const box = useRef<HTMLPreElement>(null);
   const stick = useRef(true);
   useEffect(() => {

@@ -50,11 +50,18 @@ class Prompt:
     schema_name: str = ""
     #: what a repair of the reply continues from
     purpose: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    #: what it was assembled from
+    parts: tuple[Part, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def tokens(self) -> int:
         return sum(s.tokens for s in self.sections)
+
+    def within(self, budget: int) -> Prompt:
+        """The same prompt in at most ``budget`` tokens, its parts giving way by their ranks. Raises PromptError."""
+        return assemble(
+            self.parts, budget, purpose=self.purpose, schema=self.schema, schema_name=self.schema_name
+        )  # fmt: skip
 
 
 def assemble(
@@ -73,7 +80,7 @@ def assemble(
             raise PromptError(
                 f"The prompt is {over} tokens over its budget of {budget}; its longest part is {longest.part.name!r} "
                 f"with {longest.tokens}.",
-                "Give the role a larger token budget, or shorten that part.",
+                "Set `prompt_tokens` under [models] to more, or shorten that part.",
             )
         max(giving, key=lambda p: (p.part.rank, p.tokens)).give(over)
     system = "\n\n".join(p.text for p in given if p.part.stable and p.text)
@@ -88,6 +95,7 @@ def assemble(
         schema=schema,
         schema_name=schema_name,
         purpose=purpose,
+        parts=tuple(parts),
     )
 
 

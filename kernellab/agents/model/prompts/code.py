@@ -11,8 +11,9 @@ from kernellab.agents.briefs import CodeBrief
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, history_text, limit_lines, numbered, time_lines
+from kernellab.agents.model.prompts.facts import bound_lines, limit_lines, numbered, time_lines
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
+from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import by_hand, diff_of, lowered_code
 from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.memory import code_parts

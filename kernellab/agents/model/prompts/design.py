@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, limit_lines, numbered
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, numbered
+from kernellab.agents.model.prompts.history import best_of, history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
@@ -69,10 +70,12 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
 
 def _revision_parts(brief: DesignBrief) -> list[Part]:
     parts: list[Part] = []
-    given = {k: v for a in brief.history[-1:] if a.candidate for k, v in a.candidate.constexpr.items()}
+    given = dict(brief.previous_constexpr)
     if brief.previous:
-        cost = "\n".join(cost_lines(brief.previous, brief.task, brief.target, given))
-        text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost)
+        cost = "\n".join(cost_lines(brief, brief.previous, given))
+        best = best_of(brief.history)
+        later = best is not None and best is not brief.history[-1] and best.sketch == brief.previous
+        text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost, best=later)
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
     if changed := fastest_by_hand(brief):
         text = render("designer", "by_hand", diff=changed)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from math import prod
 
-from kernellab.agents.briefs import Attempt, Brief
+from kernellab.agents.briefs import Brief
+from kernellab.agents.rules.performance import cost_at, more_work, work_of
 from kernellab.errors import KernellabError
-from kernellab.records import Evidence, GateResult, Route, Verdict
-from kernellab.target import Chip, Target
+from kernellab.records import Verdict
+from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
-from kernellab.verifier.audit.trace import Cost, trace
 
-#: two bounds that differ by less are one
-_SAME = 0.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -40,12 +37,6 @@ def compulsory_bytes(task: Task) -> dict[str, int]:
             output.extents(sizes)
         )
     return found
-
-
-@lru_cache(maxsize=64)
-def work_of(task: Task) -> Cost:
-    """What one run of the reference takes at the task's own sizes."""
-    return trace(task)
 
 
 def roofline_of(task: Task, chip: Chip) -> Roofline | None:
@@ -75,10 +66,15 @@ def bound_lines(brief: Brief) -> list[str]:
     bound = brief.bound_ms or (found.ms if found else None)
     if found is not None and bound is not None:
         decides = "arithmetic" if found.flops_ms > found.bytes_ms else "memory traffic"
-        moved = brief.bound_ms is not None and abs(found.ms / bound - 1) > _SAME
-        by = f" (as the Verifier measured it; by the chip's facts alone {found.ms:.3g} ms)" if moved else ""
-        lines.append(f"The bound is {bound:.3g} ms on this machine{by}; {decides} decides it.")
+        lines.append(f"The bound is {rough(brief)}{bound:.3g} ms on this machine; {decides} decides it.")
+        if rough(brief):
+            lines.append("It is rough: the Verifier has not measured this machine's rates yet.")
     return lines
+
+
+def rough(brief: Brief) -> str:
+    """What stands before a time that rests on rates which no judge has measured on this machine."""
+    return "" if brief.target.chip.judged or brief.bound_ms is not None else "roughly "
 
 
 def limit_lines(brief: Brief) -> list[str]:
@@ -132,12 +128,11 @@ def chip_lines(chip: Chip) -> list[str]:
     return lines
 
 
-def cost_lines(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> list[str]:
+def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) -> list[str]:
     """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed."""
-    from kernellab.agents.rules.performance import cost_at
-
+    task = brief.task
     try:
-        found = cost_at(sketch, task, target, constexpr)
+        found = cost_at(sketch, task, brief.target, constexpr)
     except KernellabError:
         return []
     ideal = sum(compulsory_bytes(task).values())
@@ -147,7 +142,15 @@ def cost_lines(sketch: str, task: Task, target: Target, constexpr: Mapping[str, 
         f"{found.parallelism:.0f} iterations can run at once."
     ]
     if found.time_ms is not None:
-        lines.append(f"Its roofline time is {found.time_ms:.3g} ms; {found.bound} bounds it.")
+        # what the model counts of a sketch may be less than what the task compels
+        least = max(found.time_ms, brief.bound_ms or 0.0)
+        lines.append(f"Its roofline time is {rough(brief)}{least:.3g} ms; {found.bound} bounds it.")
+    if (ratio := more_work(task, found)) is not None:
+        most = found.operations[0]
+        lines.append(
+            f"It does {ratio:.1f} times the arithmetic of the reference ({sum(found.flops.values()) / 1e9:.3g} GFLOP); "
+            f"most of it, {most.share:.0%}, is {most.operation} in line {most.line}."
+        )
     for tensor in sorted(found.tensors, key=lambda t: -t.slow):
         again = (
             f", {tensor.slow / tensor.unique:.1f} times each"
@@ -172,40 +175,6 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         if verdict.time is not None and verdict.time.median_ms:
             lines.append(f"share of the bound: {100 * verdict.sol_ms / verdict.time.median_ms:.3g} %")
     return lines
-
-
-def history_text(history: Sequence[Attempt], last: int | None = None, told: Route | None = None) -> str:
-    """The rounds, oldest first, each with its evidence in a few lines; ``last`` keeps the latest few only.
-
-    ``told`` is a route that the prompt states elsewhere.
-    """
-    numbered = list(enumerate(history, start=1))
-    if last is not None:
-        numbered = numbered[-last:]
-    return "\n".join(line for number, attempt in numbered for line in _attempt(number, attempt, told))
-
-
-def _attempt(number: int, attempt: Attempt, told: Route | None) -> list[str]:
-    lines = [f"Round {number}:"]
-    if attempt.gate is not None:
-        lines.append(f"- the sketch is {gate_words(attempt.gate)}")
-    verdict = attempt.verdict
-    if verdict is not None and verdict.passed:
-        lines.append("- the kernel passed; " + "; ".join(verdict_figures(verdict)))
-    elif verdict is not None:
-        lines.append(f"- the kernel failed at {verdict.stage.value}: {verdict.reason}")
-        evidence = verdict.evidence or Evidence()
-        if evidence.signature:
-            lines.append(f"- pattern of the error: {evidence.signature}")
-    route = attempt.route
-    if route is not None and route != told:
-        lines.append(f"- sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
-    return lines
-
-
-def gate_words(gate: GateResult) -> str:
-    """The gate's answer in one sentence."""
-    return f"{gate.state.value}: {gate.reason}"
 
 
 def numbered(text: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernellab.agents.model.prompts.facts import chip_lines
 from kernellab.agents.model.prompts.templates import render
 from kernellab.capture.family import family_of
-from kernellab.errors import CaptureError, KernellabError
+from kernellab.errors import KernellabError
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.library import LIBRARY, PREFIX
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
+from kernellab.sketch.syntax.docs import HIDDEN, STRUCTURAL, signature
 from kernellab.sketch.syntax.messages import MESSAGES
 from kernellab.target import Target
 from kernellab.task import Task
@@ -134,19 +135,26 @@ class Library:
 
         try:
             return family_of(capture(task)).value
-        except CaptureError:
+        except Exception:  # a prompt does without what only helps
             return ""
 
 
 def own_language() -> Quote:
     """The sketch language in short, generated from the tables that the checker and the lowerings use."""
-    operations = [(kind, [o.name for o in OPS.values() if o.kind in kinds]) for kind, kinds in _KINDS.items()]
+    operations = [(kind, [*_spelled(kinds)]) for kind, kinds in _KINDS.items()]
     operations.append(("library calls, each alone in its sketch", [f"{PREFIX}{name}" for name in LIBRARY]))
     text = render(
         "language", "language",
         operations=operations, dtypes=DTYPES, loop_hints=LOOP_HINTS, axes=AXES, memory_hints=MEMORY_HINTS,
     )  # fmt: skip
     return Quote("The Unified Sketch language", OWN, text)
+
+
+def _spelled(kinds: tuple[OpKind, ...]) -> Iterator[str]:
+    """The operations of some kinds, each with its signature where its name alone does not tell how it is called."""
+    for op in OPS.values():
+        if op.kind in kinds and op.name not in HIDDEN:
+            yield signature(op.name) if op.name in STRUCTURAL or op.arity != 1 else op.name
 
 
 def mistakes() -> Quote:

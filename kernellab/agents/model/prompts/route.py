@@ -7,8 +7,9 @@ from typing import Any
 from kernellab.agents.briefs import RouteBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, numbered, verdict_figures
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, numbered, verdict_figures
 from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
@@ -92,5 +93,5 @@ def performance_lines(brief: RouteBrief) -> list[str]:
     lines += bound_lines(brief)
     if brief.sketch:
         given = brief.candidate.constexpr if brief.candidate else {}
-        lines += [line.removeprefix("- ") for line in cost_lines(brief.sketch, brief.task, brief.target, given)]
+        lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given)]
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.agents.model.prompts.facts import verdict_figures
+from kernellab.agents.rules.advice import contrast_lines
 from kernellab.conditions import WeakTask, flags
 from kernellab.records import CompilerLine, Evidence, Verdict
 
@@ -31,6 +32,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> l
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
         inputs = "the task's own" if evidence.family == "inputs" else evidence.family
         lines.append(f"failing case: {case}" + (f", {inputs} inputs" if inputs else ""))
+    lines += contrast_lines(evidence)
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
     if evidence.first_wrong is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,6 +27,10 @@ class AnswerError(KernellabError):
     @property
     def details(self) -> tuple[str, ...]:
         return tuple(f for f in self.findings if f != str(self))
+
+
+class NoAnswer(AnswerError):
+    """A reply of prose alone: neither a sketch nor code."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class CodeAnswer:
 
 
 _OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^\n`]*)$")
+#: how a prompt numbers the lines of a sketch
+_NUMBER = re.compile(r"^[ \t]*\d+ \|(?: |$)", re.MULTILINE)
 _SKETCH = re.compile(r"^[ \t]*sketch[ \t]+\w+[ \t]*\{", re.MULTILINE)
 
 
@@ -117,26 +123,48 @@ def outside_fences(text: str) -> str:
 # -- sketches ----------------------------------------------------------------------------------------------------------
 
 
-def parse_sketch(text: str) -> SketchAnswer:
-    """The sketch of a reply: a fenced block, the whole reply, or JSON with the key ``sketch``.
+def unnumbered(text: str) -> str:
+    """``text`` without the numbers that a prompt puts before a sketch's lines, where its lines have them."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    numbered = sum(_NUMBER.match(line) is not None for line in lines)
+    return _NUMBER.sub("", text) if lines and 2 * numbered > len(lines) else text
+
+
+def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
+    """The sketch of a reply: a fenced block, the whole reply, JSON with the key ``sketch``, or edits of ``shown``.
+
+    Numbers that a prompt puts before the lines of a sketch are taken off.
 
     Raises:
-        AnswerError: there is none, or there are several and none is marked.
+        NoAnswer: there is none.
+        AnswerError: edits that cannot be made.
     """
+    edits, without = _cut(text, "sketch") if shown is not None else ([], text)
+    if shown is not None and edits and not _SKETCH.search(without):
+        from kernellab.agents.model.reply.edits import apply_edits
+
+        plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
+        beside = _beside(fences(without))
+        return SketchAnswer(
+            sketch=apply_edits({"sketch": shown}, plain)["sketch"],
+            rationale=outside_fences(without),
+            constexpr=_numbers(beside.get("constexpr")),
+            claims=_sentences(beside.get("claims")),
+        )
     data = json_object(text)
     if data is not None and isinstance(data.get("sketch"), str):
         return _from_json(data)
-    blocks = fences(text)
+    blocks = [replace(f, text=unnumbered(f.text)) for f in fences(text)]
     having = [f for f in blocks if _SKETCH.search(f.text)]
     marked = [f for f in having if f.language == "sketch"]
     rationale = outside_fences(text)
     if having:
         # a reply that thinks aloud ends with what it means
         sketch = (marked or having)[-1].text
-    elif _SKETCH.search(text):
-        sketch, rationale = _bare(text)
+    elif _SKETCH.search(bare := _NUMBER.sub("", text)):
+        sketch, rationale = _bare(bare)
     else:
-        raise AnswerError("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
+        raise NoAnswer("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
     beside = _beside(blocks)
     return SketchAnswer(
         sketch=sketch.strip("\n") + "\n",
@@ -192,7 +220,7 @@ def parse_done(text: str) -> Route | None:
     """The route to FINISH that a reply ``{"done": "why"}`` states; None for a reply that states none."""
     data = json_object(text)
     why = data.get("done") if data is not None and "sketch" not in data else None
-    if not isinstance(why, str) or not why.strip() or _SKETCH.search(text) or _EDIT.search(text):
+    if not isinstance(why, str) or not why.strip() or _SKETCH.search(text) or _cut(text, "")[0]:
         return None
     return finish(why.strip())
 
@@ -205,10 +233,8 @@ def finish(why: str) -> Route:
 # -- code --------------------------------------------------------------------------------------------------------------
 
 _MARK = re.compile(r"^[#*\s`]*(?P<kind>FILE|EDIT)\s*:\s*`?(?P<name>[\w./\-]+)`?[*\s`]*$", re.IGNORECASE)
-_EDIT = re.compile(
-    r"^<{5,9} ?SEARCH[^\n]*\n(?P<search>.*?)^={5,9}[ \t]*\n(?P<replace>.*?)^>{5,9} ?REPLACE[^\n]*$",
-    re.MULTILINE | re.DOTALL,
-)
+_SEARCH, _MIDDLE, _REPLACE = re.compile(r"<{5,9} ?SEARCH"), re.compile(r"={5,9}[ \t]*$"), re.compile(r">{5,9} ?REPLACE")
+_LONGEST = 400
 _NAME = re.compile(r"(?<![\w/])([\w\-][\w./\-]*\.(?:py|cpp|cc|cxx|cu|cuh|h|hpp|c|asc))(?![\w/])")
 
 
@@ -221,9 +247,8 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
         AnswerError: neither code nor KEEP, a name that leaves the folder, an edit that is not complete, blocks
             without names.
     """
-    critique, prose = _critique(outside_fences(_EDIT.sub("", text)))
-    edits = _edits(text, main_file)
-    without = _EDIT.sub("", text)
+    edits, without = _cut(text, main_file)
+    critique, prose = _critique(outside_fences(without))
     if not edits and re.search(r"^(?:<{5,9} ?SEARCH|>{5,9} ?REPLACE)", text, re.MULTILINE):
         raise AnswerError(
             "An edit is not complete.", "Each needs <<<<<<< SEARCH, =======, and >>>>>>> REPLACE on lines of their own."
@@ -234,7 +259,7 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
     if not files and not edits:
         if re.fullmatch(r"\W*KEEP\W*", _last_line(prose)) or re.fullmatch(r"\W*KEEP\W*", prose.split("\n")[0]):
             return CodeAnswer({}, rationale=prose, critique=critique, keep=True)
-        raise AnswerError(
+        raise NoAnswer(
             "The reply has no code.", f"Write FILE: {main_file} and the file in a block, EDIT parts, or KEEP."
         )
     both = set(files) & {e.file for e in edits}
@@ -243,17 +268,40 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
     return CodeAnswer(files, tuple(edits), prose, critique, nameless=nameless)
 
 
-def _edits(text: str, main_file: str) -> list[Edit]:
-    found = []
-    for number, match in enumerate(_EDIT.finditer(text), start=1):
-        name = main_file
-        for line in reversed(text[: match.start()].splitlines()):
+def _cut(text: str, main_file: str) -> tuple[list[Edit], str]:
+    """The edits of a reply, and the reply without them. Each line is looked at a few times, however many edits there
+    are and whether or not they end."""
+    lines = text.split("\n")
+    # by line, the first from there on that divides an edit, and that ends one
+    middles, ends = _next(lines, _MIDDLE), _next(lines, _REPLACE)
+    found: list[Edit] = []
+    kept: list[str] = []
+    name, marked, at = main_file, 0, 0
+    while at < len(lines):
+        middle = middles[at + 1] if _SEARCH.match(lines[at]) else None
+        end = ends[middle + 1] if middle is not None else None
+        if middle is None or end is None:
+            kept.append(lines[at])
+            at += 1
+            continue
+        for line in lines[marked:at]:
             mark = _MARK.match(line)
-            if mark:
-                name = mark["name"]
-                break
-        found.append(Edit(name, match["search"], match["replace"], number))
-    return found
+            name = mark["name"] if mark else name
+        marked = at
+        parts = (lines[at + 1 : middle], lines[middle + 1 : end])
+        search, replace = ("".join(f"{line}\n" for line in part) for part in parts)
+        found.append(Edit(name, search, replace, len(found) + 1))
+        kept.append("")
+        at = end + 1
+    return found, "\n".join(kept)
+
+
+def _next(lines: list[str], pattern: re.Pattern[str]) -> list[int | None]:
+    """For each line, and for the place behind the last, the first from there on that ``pattern`` matches."""
+    found: list[int | None] = [None]
+    for number in range(len(lines) - 1, -1, -1):
+        found.append(number if pattern.match(lines[number]) else found[-1])
+    return found[::-1]
 
 
 def _files(text: str, main_file: str, known: set[str], has_edits: bool) -> tuple[dict[str, str], bool]:
@@ -282,11 +330,12 @@ def _name_of(fence: Fence, known: set[str]) -> str | None:
     mark = _MARK.match(fence.before)
     if mark:
         return mark["name"]
-    for place in (fence.info, fence.before):
+    # a name stands in a short line
+    for place in (fence.info[:_LONGEST], fence.before[:_LONGEST]):
         named = _NAME.findall(place)
-        if len(named) == 1 and (place == fence.info or named[0] in known or _is_heading(place, named[0])):
+        if len(named) == 1 and (place == fence.info[:_LONGEST] or named[0] in known or _is_heading(place, named[0])):
             return str(named[0])
-    first = fence.text.lstrip().split("\n", 1)[0]
+    first = fence.text.lstrip().split("\n", 1)[0][:_LONGEST]
     if re.match(r"(?://|#|/\*)", first):
         named = _NAME.findall(first)
         if len(named) == 1 and named[0] in known:
@@ -300,7 +349,7 @@ def _is_heading(line: str, name: str) -> bool:
 
 def _critique(prose: str) -> tuple[str, str]:
     """What follows CRITIQUE:, up to an empty line, and the rest."""
-    match = re.search(r"^[*#\s]*CRITIQUE[*\s]*:[*\s]*(?P<text>.*?)(?=\n[ \t]*\n|\Z)", prose, re.DOTALL | re.MULTILINE)
+    match = re.search(r"^[*# \t]*CRITIQUE[*\s]*:[*\s]*(?P<text>.*?)(?=\n[ \t]*\n|\Z)", prose, re.DOTALL | re.MULTILINE)
     kept = "\n".join(line for line in prose.splitlines() if not _MARK.match(line))
     if match is None:
         return "", kept.strip()

@@ -15,9 +15,13 @@ from kernellab.designer.ir.normal import Output
 _LEAST = 1024
 #: extents of the tile that the number of programs is counted in
 _TILE = 64
+#: rows or columns up to which a product of float16 or bfloat16 waits for the other factor's bytes on Hopper
+_FEW = 128
 
 
-def split_products(outputs: list[Output], size: Callable[[Axis], int], cores: int) -> list[Output]:
+def split_products(
+    outputs: list[Output], size: Callable[[Axis], int], cores: int, streams: bool = False
+) -> list[Output]:
     """Each product with fewer tiles than ``cores`` as the sum over parts of a batched one.
 
     The parts are a batch axis outside, which divides the summed extent: two views of the same memory, no copy.
@@ -29,14 +33,14 @@ def split_products(outputs: list[Output], size: Callable[[Axis], int], cores: in
             return done[id(e)][1]
         made = mapped(e, visit)
         if type(made) is Dot:
-            made = _in_parts(made, _parts(made, free, size, cores))
+            made = _in_parts(made, _parts(made, free, size, cores, streams))
         done[id(e)] = (e, made)
         return made
 
     return [replace(o, expr=visit(o.expr)) for o in outputs]
 
 
-def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int) -> int:
+def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int, streams: bool) -> int:
     axes = dot.axes
     if not all(isinstance(a.extent, int) for a in axes):
         return 1
@@ -45,6 +49,9 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int) -> int:
     tiles = math.prod(-(-n // _TILE) for n in sides) * math.prod(size(a) for a in left & right - set(axes))
     first, summed = fixed(axes[0].extent), math.prod(fixed(a.extent) for a in axes)
     parts = 1
+    if streams and dot.a.dtype == dot.b.dtype in ("bfloat16", "float16") and min(sides) <= _FEW:
+        # what counts is the other factor's bytes: a few idle cores cost less than a second launch
+        cores = cores * 9 // 10
     while tiles * parts < cores and first % (2 * parts) == 0 and summed // (2 * parts) >= _LEAST:
         parts *= 2
     return parts

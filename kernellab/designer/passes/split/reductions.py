@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis, Expr, Iota, Ix, Num, Op, Red, Scan, SymNum, mapped
+from kernellab.designer.ir.expr import Attend, Axis, Expr, Free, Iota, Ix, LogSum, Num, Op, Red, Scan, SymNum, mapped
 from kernellab.designer.ir.extents import Chunks, Length, counted, times
 from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.ir.pairs import mean_of_squares_about
@@ -13,7 +14,7 @@ from kernellab.task.formula import named
 
 
 def split_reductions(
-    outputs: list[Output], chunk_of: Mapping[int, Callable[[Red], Axis]], moments: bool
+    outputs: list[Output], chunk_of: Mapping[int, Callable[[Red | Attend], Axis]], moments: bool
 ) -> list[Output]:
     """``outputs`` with some reductions and scans over pieces first.
 
@@ -35,6 +36,8 @@ def split_reductions(
             x, mean = (visit(a) for a in about)
             return squares_of_parts(e, x, mean, flagged(e))
         made = mapped(e, visit)
+        if flagged is not None and isinstance(made, Attend):
+            return joined_rows(made, flagged(made))
         if flagged is not None and isinstance(made, Red):
             return two_steps(made, flagged(made))
         if flagged is not None and isinstance(made, Scan):
@@ -57,6 +60,26 @@ def two_steps(r: Red, chunk: Axis) -> Expr:
     best = Red(kind, value, (chunk,), value.dtype, r.line)
     hit = Op("logical_or", (Op("eq", (value, best), "bool"), Op("isnan", (value,), "bool")), "bool")
     return Red("min", Op("where", (hit, at, Num(2**31 - 1, "int64")), "int64"), (chunk,), "int64", r.line)
+
+
+def joined_rows(att: Attend, chunk: Axis) -> Expr:
+    """An attention over pieces of its keys: each piece's rows, weighted by what their exponentials sum to.
+
+    The pieces are those of flash-decoding (Dao, Haziza, Massa and Sizov, 2023).
+    """
+    free, d = Free(), att.dtype
+    part = replace(att, chunk=chunk)
+    columns = free(att.b) - free(att.a) - frozenset(att.axes)
+    logs = LogSum(part, tuple(sorted(columns, key=lambda a: a.uid)), d, att.line)
+    top = Red("max", logs, (chunk,), d, att.line)
+    weights = Op("exp2" if att.binary else "exp", (Op("sub", (logs, top), d),), d, att.line)
+    total = Red("sum", weights, (chunk,), d, att.line)
+    shares = Op("div", (weights, total), d, att.line)
+    joined: Expr = Red("sum", Op("mul", (shares, part), d, att.line), (chunk,), d, att.line)
+    if att.zero:
+        unseen = Op("eq", (top, Num(-math.inf, d)), "bool")
+        joined = Op("where", (unseen, Num(0.0, d), joined), d, att.line)
+    return joined
 
 
 def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernellab.designer.ir.dtypes import item_bytes
+from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
 from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
@@ -44,6 +44,9 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if dtype == "float64":
         # no instruction for it here: sums of products in registers, which small tiles keep there
         return Tile(32, 32, 16, 4, 2)
+    if dtype in FLOAT8:
+        # two sums of f32 in registers, one of them of a single step
+        return Tile(128, 128, 128, 8, 3)
     if not ctx.style.measured:
         m, n, d = ctx.style.matmul
         return Tile(64, 64, 32 if m < 64 else 16, 4, 2) if ctx.scalar_products else Tile(m, n, d, 4, 3)
@@ -62,9 +65,15 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
         # more stages than steps only take shared memory, and room for other programs
         return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
     rate = _rate(ctx, exact, parts_of(dot))
+    # few rows wait for the other factor's bytes: longer steps have more of them in flight
+    step = (
+        128
+        if asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
+        else 0
+    )
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
-    return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
+    return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else step)
 
 
 def asynchronous_chip(ctx: Context) -> bool:
@@ -89,12 +98,16 @@ class _Roles:
 _ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52))
 #: of results of 4 bytes fewer fit the shared memory
 _WIDE_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2)
+#: of f8: each group adds a step's products to its sums while the other's run
+_FLOAT8_ROLES = _Roles(Tile(128, 128, 128, 8, 5), 2)
 
 
 def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | None:
     """The tile of a product with warp roles; None where every warp had better load and multiply."""
     dot = k.product
-    narrow = {dot.a.dtype, dot.b.dtype} in ({"bfloat16"}, {"float16"}) and not dot.parts
+    pair = {dot.a.dtype, dot.b.dtype}
+    eight = k.of_float8 and _both_along(dot)
+    narrow = (eight or pair in ({"bfloat16"}, {"float16"})) and not dot.parts
     plain = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
     if not (
         ctx.style.measured and asynchronous_chip(ctx) and narrow and plain and not k.gathers and len(dot.axes) == 1
@@ -108,6 +121,8 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
     best = min(_ROLES, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
     if any(item_bytes(o.dtype) > 2 for o in k.outs):
         best = _WIDE_ROLES
+    if eight:
+        best = _FLOAT8_ROLES
     few = height < best.tile.m or width < best.tile.n or tiles(best.tile.m, best.tile.n) * 2 < ctx.cores
     return None if few or ctx.volume(dot.axes) < best.tile.d else best
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Leaf, Op, walk
+from kernellab.designer.ir.expr import Op, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.plan import runs_along
 from kernellab.designer.tile.context import Context, power
+from kernellab.designer.tile.order import widest_along
 
 _WARPS = (1, 2, 4, 8, 16)
 #: pointwise operations that are a logarithm and a division, or more
@@ -22,7 +22,9 @@ def launch_warps(ctx: Context, k: Launch, t: Tiling) -> int:
     for axis in {*t.whole, *t.blocks}:
         elements *= ctx.consts.default(t.blocks[axis]) if axis in t.blocks else power(ctx.size(axis))
     along = any(runs_along(r) for r in k.reds) and not k.red <= t.whole
-    each = ctx.style.streaming if along else ctx.style.per_thread if k.red else _of_a_thread(ctx, k, t)
+    # as many bytes in flight for narrow elements: measured on an H100, bf16, cross entropy 0.243 ms against 0.259
+    streaming = ctx.style.streaming * (2 if widest_along(k, k.red) <= 2 and ctx.style.measured else 1)
+    each = streaming if along else ctx.style.per_thread if k.red else _of_a_thread(ctx, k, t)
     return max((w for w in _WARPS if w <= elements // (32 * each)), default=1)
 
 
@@ -36,5 +38,5 @@ def _of_a_thread(ctx: Context, k: Launch, t: Tiling) -> int:
     slow = any(isinstance(e, Op) and e.op in _SLOW for e in inside)
     if slow or k.scans or len(t.blocks) != 1 or not ctx.style.measured or ctx.scalar_products:
         return ctx.style.pointwise
-    wide = [item_bytes(e.dtype) for e in inside if isinstance(e, Leaf) and e.dtype != "bool"]
-    return min(ctx.style.pointwise, 16 // max(wide, default=4))
+    # what a whole tile shares is no part of its threads' accesses
+    return min(ctx.style.pointwise, 16 // widest_along(k, (*t.blocks, *t.whole)))

@@ -14,7 +14,7 @@ from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.channels_last import PRODUCTS, summed_block
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, near, power
-from kernellab.designer.tile.gpu.products import parts_of, widest
+from kernellab.designer.tile.gpu.products import asynchronous_chip, parts_of, widest
 from kernellab.designer.tile.gpu.rows import Quantity, Value
 from kernellab.designer.tile.gpu.seeds import Product, product_tile
 from kernellab.designer.tile.order import axis_order
@@ -24,6 +24,10 @@ from kernellab.designer.tile.windows import Places, places, splits, window_preci
 _SCALAR_TILE = 64
 #: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
+#: positions of a tile that one of two groups of warps multiplies, and of a row of it: square tiles share what they read
+_ROWS, _WIDEST = 128, 32
+#: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side
+_CHANNELS, _SIDE_BY_SIDE = 32, 2048
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -61,14 +65,21 @@ def window(ctx: Context, k: Launch) -> Tiling:
         p.order, precision="tf32" if win.parts and not win.scaled else exact, warps=4, stages=3, why=words(win, exact)
     )
     return (
-        _joined(ctx, win, t, p)
+        _joined(ctx, k, t, p)
         if p.channels is None
-        else _multiplied(ctx, win, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
+        else _multiplied(ctx, k, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
     )
 
 
-def _joined(ctx: Context, win: Win, t: Tiling, p: Places) -> Tiling:
+def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     """Taps of a tile of outputs joined one by one."""
+    win, last = k.window, t.order[len(k.par) - 1]
+    if p.spatial and last not in p.spatial and ctx.style.measured and not ctx.scalar_products:
+        # channels lie side by side: 16 bytes a lane of them, at a few neighbours that share what the taps read
+        channels = min(power(ctx.size(last)), _CHANNELS)
+        wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
+        blocks = {last: _block(ctx, "BN", channels, 8, 256), p.spatial[-1]: _block(ctx, "BW", wide, 1, 64)}
+        return replace(t, blocks=blocks, warps=4)
     if not p.spatial:
         return t
     strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
@@ -116,8 +127,9 @@ class _Facts:
     parts: int
 
 
-def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: bool) -> Tiling:
+def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: bool) -> Tiling:
     """Taps' channels multiplied as matrices; ``split``: each product is made of several narrower ones."""
+    win = k.window
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
@@ -126,7 +138,19 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: b
     # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
     most = _SCALAR_TILE if ctx.scalar_products else 128
     n = max(16, min(power(facts.out), most))
-    first = _positions_first(ctx, facts)
+    last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
+    if last and _is_asynchronous(ctx, win, p, facts):
+        # few channels: each box of weights serves more positions
+        high, wide = _positions(p, _ROWS * _ROWS // n, _WIDEST)
+        blocks = {
+            co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64),
+            p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128),
+        }  # fmt: skip
+        return replace(
+            t, blocks=blocks, warps=8, stages=5 if n == _ROWS else 4, groups=2, in_turn=True, positions_first=True,
+            why=words(win, t.precision),
+        )  # fmt: skip
+    first = last or _positions_first(ctx, facts)
     tile = _tile(ctx, win, p, facts, n, min(ctx.style.positions, most), first, split)
     blocks = {co: _block(ctx, "BN", n, 16, 256)}
     blocks[c] = ctx.consts.add("BC", tile.d) if tile.run else _block(ctx, "BC", tile.d, 16, 64)
@@ -138,6 +162,14 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: b
         t, blocks=blocks, warps=tile.warps or (8 if large else 4), stages=tile.stages, run=tile.run,
         positions_first=first, whole_channels=facts.inside <= 16, why=words(win, t.precision, tile.run),
     )  # fmt: skip
+
+
+def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
+    """May the copy engine load its tiles: whole channels' blocks of bf16 or f16, at neighbouring positions?"""
+    whole = facts.inside % 64 == 0 and facts.out % 64 == 0 and not facts.strided and len(p.spatial) == 2
+    many = p.others * p.positions * facts.out >= ctx.cores * _ROWS * 64
+    narrow = widest(win) in ("bfloat16", "float16") and not win.parts
+    return ctx.style.measured and asynchronous_chip(ctx) and whole and many and narrow and not win.backward
 
 
 def _positions_first(ctx: Context, facts: _Facts) -> bool:
@@ -217,13 +249,13 @@ def _tile_row(ctx: Context, facts: _Facts, **more: Quantity) -> Mapping[str, Val
     return ctx.row("window_tile", inside=facts.inside, item=facts.item, parts=facts.parts, **more)
 
 
-def _positions(p: Places, m: int) -> tuple[int, int]:
-    """Rows and columns of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
+def _positions(p: Places, m: int, most: int = 0) -> tuple[int, int]:
+    """Rows and columns (``most`` of these) of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
     if len(p.spatial) == 1:
         return 1, m
     rows, columns = p.sizes[p.spatial[0]], p.sizes[p.spatial[-1]]
     best, found = math.inf, (1, m)
-    wide = m
+    wide = min(m, most or m)
     while wide >= 8:
         high = m // wide
         waste = (-(-rows // high) * high) * (-(-columns // wide) * wide)

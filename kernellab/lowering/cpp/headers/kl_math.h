@@ -192,13 +192,25 @@ template <class T, class = std::enable_if_t<std::is_integral_v<T>>> KL_INLINE T 
 template <class T, class = std::enable_if_t<std::is_integral_v<T>>> KL_INLINE T trunc(T x) { return x; }
 template <class T, class = std::enable_if_t<std::is_integral_v<T>>> KL_INLINE T round(T x) { return x; }
 
+// fmod, which the C library computes bit by bit: below 2^22 (2^51) wholes the quotient is off by at most one, and both
+// remainders are multiples of the divisor's last place, so that fma gives them exactly.
+template <class T>
+KL_INLINE T whole_remainder(T a, T b) {
+  const T q = trunc(a / b), most = sizeof(T) == 4 ? T(1 << 22) : T(int64_t(1) << 51);
+  if (__builtin_expect(!(std::fabs(q) < most && std::fabs(b) <= std::numeric_limits<T>::max()), 0)) return std::fmod(a, b);
+  T m = std::fma(-q, b, a);
+  // chosen without a branch, which signs at random would mislead; -0 leaves a zero's sign as it is
+  m += (m != T(0)) & ((m < T(0)) != (a < T(0))) ? std::copysign(b, a) : -T(0);
+  return std::copysign(m, a);
+}
+
 // Remainder with the divisor's sign, and the floored quotient that goes with it (torch.remainder, floor_divide).
 // An integer divisor of 0 gives 0: torch raises there, and a vector loop cannot.
 template <class T>
 KL_INLINE T mod(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    const T m = std::fmod(a, b);
-    return m != T(0) && (b < T(0)) != (m < T(0)) ? m + b : m;
+    const T m = whole_remainder(a, b);
+    return m + ((m != T(0)) & ((b < T(0)) != (m < T(0))) ? b : -T(0));
   } else {
     if (b == T(0) || (std::is_signed_v<T> && b == T(-1))) return T(0);
     const T m = T(a % b);
@@ -208,13 +220,11 @@ KL_INLINE T mod(T a, T b) {
 template <class T>
 KL_INLINE T floordiv(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    const T m = std::fmod(a, b);
-    T q = (a - m) / b;
-    if (m != T(0) && (b < T(0)) != (m < T(0))) q -= T(1);
-    T f = floor(q);
-    if (q - f > T(0.5)) f += T(1);
-    if (q == T(0)) f = std::copysign(T(0), a / b);
-    return b == T(0) ? a / b : f;
+    const T m = whole_remainder(a, b);
+    const T q = (a - m) / b - ((m != T(0)) & ((b < T(0)) != (m < T(0))) ? T(1) : T(0));
+    const T f = floor(q), ratio = a / b;
+    const T near = f + (q - f > T(0.5) ? T(1) : -T(0));
+    return b == T(0) ? ratio : q == T(0) ? std::copysign(T(0), ratio) : near;
   } else {
     if (b == T(0)) return T(0);
     if (std::is_signed_v<T> && b == T(-1)) return T(T(0) - a);

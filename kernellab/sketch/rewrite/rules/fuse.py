@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernellab.operations.sketch import OPS, OpKind
@@ -29,18 +29,18 @@ def fuse(setting: Setting) -> Iterator[Change]:
         second = plain.get(number + 1)
         if second is None:
             continue
-        change = _same_grid(first, second)
+        change = same_grid(first, second)
         if change is None:
             continue
         later = setting.tree.sketches[number + 2 :]
-        made = _fused(first, edit.rename(second, change), later)
+        made = fused(first, edit.rename(second, change), later)
         if made is not None:
             file = edit.with_launch(setting.tree, number, made)
             rest = (*file.sketches[: number + 1], *file.sketches[number + 2 :])
             yield replace(file, sketches=rest), f"fused {second.name} into {first.name}"
 
 
-def _same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] | None:
+def same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] | None:
     """New names for the second's loop variables under which both grids are one; None where they differ."""
     ours, theirs = edit.grid(first), edit.grid(second)
     if not ours or len(ours) != len(theirs) or any(s.pinned for s in (*ours, *theirs)):
@@ -60,7 +60,13 @@ def _same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] 
     return change
 
 
-def _fused(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...]) -> tree.Sketch | None:
+def fused(
+    first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...], by_rows: bool = False
+) -> tree.Sketch | None:
+    """Both as one launch over one grid; None where the second reads what another iteration wrote.
+
+    ``by_rows``: what the second sums or orders lies within a row of the grid's tiles, whose padding no other row sees.
+    """
     body, more = edit.grid(first)[-1].body, edit.grid(second)[-1].body
     stored = {edit.into(n): n for n in nodes(body) if edit.is_store(n)}
     places = {edit.into(s): s.dest for s in body if edit.is_store(s)}
@@ -85,7 +91,7 @@ def _fused(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ..
         kept.append(stmt)
         if edit.is_store(stmt) and edit.into(stmt) in shared:
             item = tensors[edit.into(stmt)]
-            if across and not _inside(stmt.dest, item):
+            if across and not _inside(stmt.dest, item, edit.grid(first) if by_rows else ()):
                 return None
             given[item.name] = tree.Name(edit.fresh(f"{item.name}_tile", names))
             rounded = tree.Call("cast", (stmt.source, tree.Name(item.dtype)))
@@ -122,11 +128,13 @@ def _taken(more: edit.Body, given: dict[str, tree.Name], places: dict[str, tree.
     return tuple(found)
 
 
-def _inside(region: tree.Expr, item: tree.TensorDecl) -> bool:
-    """Is every slice of ``region`` the whole of its dimension?"""
+def _inside(region: tree.Expr, item: tree.TensorDecl, rows: Sequence[tree.For] = ()) -> bool:
+    """Is every slice of ``region`` the whole of its dimension, or the tile of one of the loops ``rows``?"""
     items = region.items if isinstance(region, tree.Subscript) else ()
     whole = [tree.Slice(edit.number(0), d) for d in item.shape]
-    return all(not isinstance(i, tree.Slice) or i == w or i == tree.Slice() for i, w in zip(items, whole, strict=False))
+    tiles = [tree.Slice(v, edit.binary("+", v, edit.bounds(r)[2])) for r in rows for v in (tree.Name(r.var),)]
+    kept = (*tiles, tree.Slice())
+    return all(not isinstance(i, tree.Slice) or i == w or i in kept for i, w in zip(items, whole, strict=False))
 
 
 def _lines(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Declaration, ...]:

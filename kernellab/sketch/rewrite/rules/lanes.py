@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.operations.sketch import OPS, OpKind
@@ -37,7 +37,7 @@ def vectorise(setting: Setting) -> Iterator[Change]:
             body = lifting.loop_body(loop.body)
         except Unknown:
             continue
-        options = _options(sketch, loop, stop)
+        options = _options(sketch, loop)
         if not options:
             continue
         changed = place.put(replace(loop, range=(start, stop, tree.Name(word)), body=body))
@@ -46,16 +46,37 @@ def vectorise(setting: Setting) -> Iterator[Change]:
         yield edit.with_launch(changed, place.launch, made), why
 
 
-def _options(sketch: tree.Sketch, loop: tree.For, stop: tree.Expr) -> list[int]:
+def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequence[int]) -> edit.Body | None:
+    """The body of a parallel loop in steps of 1 with ``lanes`` iterations at once, which may have any of ``values``;
+    None where something in it has no meaning so, or a value does not suit the extent."""
+    trips = edit.trips(sketch, loop)
+    fits = _ends_there(sketch, loop) or (trips and values and all(v > 0 and trips % v == 0 for v in values))
+    if not fits:
+        return None
+    try:
+        return _Lifting(loop.var, lanes, ranks(sketch), edit.used_names(sketch)).loop_body(loop.body)
+    except Unknown:
+        return None
+
+
+def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
+    """Does the loop run over the whole of the dimension of everything that it stores?"""
+    shapes = {i.name: i.shape for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
+    stop = edit.bounds(loop)[1]
+    stores = [n for n in nodes(loop.body) if isinstance(n, tree.Move) and isinstance(n.dest, tree.Subscript)]
+    return all(
+        [d == stop for i, d in zip(n.dest.items, shapes.get(n.dest.name, ()), strict=False) if i == tree.Name(loop.var)]
+        == [True]
+        for n in stores
+        if isinstance(n.dest, tree.Subscript)
+    )
+
+
+def _options(sketch: tree.Sketch, loop: tree.For) -> list[int]:
     """How many lanes there may be: divisors of the extent, unless what is stored ends where the loop does."""
     trips = edit.trips(sketch, loop)
-    shapes = {i.name: i.shape for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
-    for node in nodes(loop.body):
-        if isinstance(node, tree.Move) and isinstance(node.dest, tree.Subscript):
-            dims = shapes.get(node.dest.name, ())
-            ends = [d == stop for i, d in zip(node.dest.items, dims, strict=False) if i == tree.Name(loop.var)]
-            if ends != [True]:
-                return [n for n in _LANES if trips and trips % n == 0]
+    if not _ends_there(sketch, loop):
+        return [n for n in _LANES if trips and trips % n == 0]
     return [n for n in _LANES if trips is None or n <= trips]
 
 

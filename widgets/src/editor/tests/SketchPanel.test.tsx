@@ -49,9 +49,26 @@ describe("the sketch panel", () => {
     const first = root.querySelector(".kl-ed-cost [data-tip]");
     expect(first?.textContent).toContain(cost.text);
     expect(first?.getAttribute("data-tip")).toBe(cost.title);
-    expect(button("Apply").getAttribute("aria-disabled")).toBe("true");
+    expect(button("Apply and continue").getAttribute("aria-disabled")).toBe("true");
     expect(button("Revert").getAttribute("aria-disabled")).toBe("true");
     expect(panel().dataset.checkedVersion).toBe(panel().dataset.docVersion);
+  });
+
+  it("finds no fault with a sketch that nobody has written yet, and shows what the model writes", async () => {
+    await hide();
+    const checks = () => kernel.asks.filter((one) => one.ask === "check").length;
+    const asked = checks();
+    kernel.put("texts", { sketch: "", sketch_before: "" });
+    kernel.put("detail", { diagnostics: [] });
+    kernel.put("partial", { turn: "t1", role: "designer", text: "sketch soft", length: 11 });
+    await show();
+    await settle();
+    expect(root.querySelector(".kl-ed-findings")).toBeNull();
+    expect(checks()).toBe(asked);
+    expect(root.querySelector(".kl-streaming")?.textContent).toContain("sketch soft");
+    kernel.put("partial", { turn: null, role: "", text: "", length: 0 });
+    await settle();
+    expect(root.querySelector(".kl-streaming")).toBeNull();
   });
 
   it("puts the checker's findings at their lines, by glyph, word and sentence", async () => {
@@ -78,7 +95,7 @@ describe("the sketch panel", () => {
     kernel.answers.check = () => broken;
     await type("\n# more");
     await settle();
-    expect(button("Apply").getAttribute("aria-disabled")).toBe("true");
+    expect(button("Apply and continue").getAttribute("aria-disabled")).toBe("true");
     await press("Enter", { ctrlKey: true });
     await settle();
     expect(kernel.acts).toEqual([]);
@@ -110,7 +127,7 @@ describe("the sketch panel", () => {
     kernel.refusal = "The session has ended. Run the cell again.";
     await type("\n");
     const mine = text();
-    await act(() => button("Apply").click());
+    await act(() => button("Apply and continue").click());
     await settle();
     expect(root.querySelector("[role=alert]")?.textContent).toContain(kernel.refusal);
     expect(text()).toBe(mine);
@@ -126,7 +143,7 @@ describe("the sketch panel", () => {
     await settle();
     expect(panel().dataset.standing).toBe("overtaken");
     expect(text()).toBe(mine);
-    expect(button("Apply").getAttribute("aria-disabled")).toBe("true");
+    expect(button("Apply and continue").getAttribute("aria-disabled")).toBe("true");
     await act(() => button("Show the difference").click());
     const changed = [...root.querySelectorAll(".cm-changedLine")].map((line) => line.textContent);
     expect(changed).toContain("# mine");

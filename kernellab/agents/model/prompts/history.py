@@ -1,0 +1,143 @@
+"""What was tried, one line a round: who, what changed, what for, and what came of it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
+
+from kernellab.agents.briefs import Attempt, design_of
+from kernellab.lowering.embedded_sketch import bare
+from kernellab.records import Author, Evidence, GateState, Route, Source, Verdict
+
+_WHO = {Author.MODEL: "model", Author.RULES: "rules", Author.HUMAN: "a person"}
+#: characters of a change and of the sentence that it was meant by
+_CHANGE, _MEANT = 140, 160
+#: with so many timed rounds it is said what paid and what did not
+_ENOUGH = 3
+#: a ratio of times beyond this is a gain, and below its inverse a loss
+_CLEAR = 1.05
+
+
+def history_text(history: Sequence[Attempt], last: int | None = None, told: Route | None = None) -> str:
+    """The rounds, oldest first; ``last`` keeps the latest few and the best only.
+
+    ``told`` is a route that the prompt states elsewhere.
+    """
+    best = best_of(history)
+    rows = [(n, a) for n, a in enumerate(history) if last is None or n >= len(history) - last or a is best]
+    lines = [_line(n, history, attempt, attempt is best, told) for n, attempt in rows]
+    return "\n".join((*lines, *_lists(history)))
+
+
+def best_of(history: Sequence[Attempt]) -> Attempt | None:
+    """The round whose kernel is the fastest of those that passed."""
+    timed = [(ms, -n) for n, attempt in enumerate(history) if (ms := _ms(attempt)) is not None]
+    return history[-min(timed)[1]] if timed else None
+
+
+def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None) -> str:
+    before = history[number - 1] if number else None
+    parts = [f"Round {number + 1} by {_who(attempt)}: {change_of(before, attempt)}"]
+    if attempt.rationale:
+        meant = textwrap.shorten(attempt.rationale, _MEANT, placeholder=" ...")
+        parts.append(f'meant: "{meant}"')
+    if attempt.gate is not None and attempt.gate.state is not GateState.RIGHT:
+        parts.append(f"the sketch is {attempt.gate.state.value}: {attempt.gate.reason}")
+    if attempt.verdict is not None:
+        parts.append(_result(attempt.verdict) + (" (the best so far)" if is_best else ""))
+    route = attempt.route
+    if route is not None and route != told:
+        parts.append(f"sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
+    return "; ".join(part.rstrip(".") for part in parts) + "."
+
+
+def _who(attempt: Attempt) -> str:
+    coder = attempt.candidate.author if attempt.candidate is not None else None
+    words = [_WHO[attempt.author]] if attempt.author is not None else []
+    if coder is not None and coder is not attempt.author and (coder is not Author.RULES or not words):
+        words.append(f"coded by {_WHO[coder]}" if words else _WHO[coder])
+    return ", ".join(words) or "rules"
+
+
+def change_of(before: Attempt | None, attempt: Attempt) -> str:
+    """What a round changed, in a few words: values, lines of the sketch, or lines of the code."""
+    if before is None or (before.sketch is None) != (attempt.sketch is None):
+        return "the first design"
+    values, parts = _design(attempt)[1], []
+    if attempt.sketch != before.sketch:
+        parts.append(_lines("sketch", before.sketch or "", attempt.sketch or ""))
+    old = _design(before)[1]
+    parts += [f"{name} = {value} (was {old[name]})" for name, value in values.items() if old.get(name, value) != value]
+    own = attempt.candidate is not None and attempt.candidate.author is not Author.RULES
+    if attempt.candidate is not None and before.candidate is not None and (own or not parts):
+        parts += _code(before.candidate.source, attempt.candidate.source)
+    return " and ".join(filter(None, parts)) or "nothing changed"
+
+
+def _design(attempt: Attempt) -> tuple[str, dict[str, int | float]]:
+    return design_of(attempt.sketch or "", attempt.candidate.constexpr if attempt.candidate else {})
+
+
+def _code(before: Source, after: Source) -> list[str]:
+    old, new = bare(before).files, bare(after).files
+    return [_lines(name, old.get(name, ""), text) for name, text in new.items() if old.get(name, "") != text]
+
+
+def _lines(name: str, before: str, after: str) -> str:
+    """How many lines changed, and the first of them."""
+    old, new = ([line.strip() for line in text.splitlines() if line.strip()] for text in (before, after))
+    codes = [c for c in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if c[0] != "equal"]
+    if not codes:
+        return f"{name}: layout only"
+    count = sum(max(stop - start, n - m) for _, start, stop, m, n in codes)
+    _, start, stop, m, n = codes[0]
+    pair = f"`{' '.join(old[start:stop])}` -> `{' '.join(new[m:n])}`"
+    return f"{name}: {count} line{'' if count == 1 else 's'}, {textwrap.shorten(pair, _CHANGE, placeholder=' ...')}"
+
+
+def _result(verdict: Verdict) -> str:
+    if not verdict.passed:
+        signature = (verdict.evidence or Evidence()).signature
+        return f"failed at {verdict.stage.value}: {verdict.reason}" + (f" ({signature})" if signature else "")
+    time = f"{verdict.time.median_ms:.4g} ms, " if verdict.time is not None else ""
+    eager = verdict.against("eager")
+    return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}"
+
+
+def _lists(history: Sequence[Attempt]) -> list[str]:
+    """What paid, what did not, and which values of tunables were never measured; empty for few rounds."""
+    timed = [(n, attempt) for n, attempt in enumerate(history) if _ms(attempt) is not None]
+    if len(timed) < _ENOUGH:
+        return []
+    keep, avoid = [], []
+    for (_, one), (n, two) in pairwise(timed):
+        ratio = (_ms(one) or 1.0) / (_ms(two) or 1.0)
+        said = f"{change_of(one, two)} (round {n + 1}, {ratio:.2f} times as fast)"
+        (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR else []).append(said)
+    rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
+    return [f"{title}: {'; '.join(found)}." for title, found in rows if found]
+
+
+def _unmeasured(history: Sequence[Attempt]) -> list[str]:
+    """Values that the best sketch allows for a tunable and that no timed round of it had."""
+    from kernellab.sketch.check import check
+
+    best = best_of(history)
+    program = check(best.sketch).program if best is not None and best.sketch else None
+    if best is None or program is None:
+        return []
+    plain = _design(best)[0]
+    measured = [values for text, values in map(_design, history) if text == plain]
+    found = []
+    for tunable in program.tunables:
+        seen = {values.get(tunable.name) for values in measured}
+        left = [str(value) for value in tunable.choices if value not in seen]
+        found += [f"{tunable.name} = {' or '.join(left)}"] if left else []
+    return found
+
+
+def _ms(attempt: Attempt) -> float | None:
+    verdict = attempt.verdict
+    return verdict.time.median_ms if verdict is not None and verdict.passed and verdict.time is not None else None

@@ -1,0 +1,127 @@
+"""What a numeric pattern of errors says of the fix: sentences, each with the condition under which it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernellab.records import Evidence
+from kernellab.sketch.program.program import Apply, Program
+from kernellab.sketch.program.walk import statements, subvalues
+from kernellab.task import Task
+
+#: operations by which a value is divided, or whose result may be no number
+_DIVIDES = ("div", "reduce_mean", "welford", "rcp", "rsqrt")
+_NO_NUMBER = (*_DIVIDES, "exp", "exp2", "log", "log2", "log1p", "sqrt", "softmax", "pow", "tan", "asin", "acos")
+_SUMS = ("reduce_sum", "reduce_mean", "welford", "gemm", "dot", "cumsum", "associative_scan", "softmax")
+#: this share of wrong elements is "everywhere"
+_EVERYWHERE = 0.95
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is known of a failure; ``operations`` are those of the sketch, None without one that can be read."""
+
+    evidence: Evidence
+    task: Task
+    operations: frozenset[str] | None
+
+    def has(self, *names: str) -> bool:
+        """May the computation have one of these operations?"""
+        return self.operations is None or not self.operations.isdisjoint(names)
+
+    @property
+    def rank(self) -> int:
+        outputs, at = self.task.outputs, self.evidence.output or 0
+        return len(outputs[at].shape) if at < len(outputs) else 0
+
+    @property
+    def everywhere(self) -> bool:
+        return self.evidence.wrong_fraction is None or self.evidence.wrong_fraction >= _EVERYWHERE
+
+
+_Fix = tuple[Callable[[_Look], bool], str]
+
+
+def _always(look: _Look) -> bool:
+    return True
+
+
+#: signature -> sentences on what fixes it, each with when it holds; {where} is a place such as "the load of X at N"
+_FIXES: Mapping[str, tuple[_Fix, ...]] = {
+    "transposed": (
+        (
+            lambda look: look.rank > 1,
+            "Two dimensions are exchanged: check the index order of {where} and of the output's strides.",
+        ),
+    ),
+    "off-by-one": (
+        (lambda look: look.everywhere, "Everything is moved by one element: check the start offset of {where}."),
+    ),
+    "off-by-scale": (
+        (_always, "Every value is off by one factor."),
+        (lambda look: look.has(*_DIVIDES), "Check the divisor (the real extent, not the tile)."),
+    ),
+    "off-by-constant": (
+        (_always, "Every value is off by one constant: check what is added."),
+        (lambda look: look.has(*_SUMS), "That includes the initial value of the accumulator."),
+    ),
+    "accumulate-dtype": (
+        (
+            lambda look: look.has(*_SUMS),
+            "The error grows as if sums were kept in too narrow a dtype: accumulate in f32 (f64 for f64).",
+        ),
+    ),
+    "all-zero": (
+        (
+            lambda look: look.everywhere,
+            "The output stays zero: check that each tile is stored, and that the grid covers the whole output.",
+        ),
+    ),
+    "identity": ((_always, "The output is an input's copy: the computation's result is never stored."),),
+    "nan": (
+        (_always, "NaN or inf where the reference has none."),
+        (
+            lambda look: look.has(*_NO_NUMBER),
+            "Guard the division, root or logarithm; subtract the largest argument of an exp.",
+        ),
+    ),
+    "stale": ((_always, "The result belongs to an earlier call: compute from this call's inputs only."),),
+    "race": (
+        (
+            _always,
+            "Runs differ: two parallel iterations write one element, or an element is read that was not written yet.",
+        ),
+    ),
+    "scattered": (
+        (
+            lambda look: not look.everywhere,
+            "Wrong elements lie scattered: look for a race, an unset tile, or a tail that is overwritten.",
+        ),
+    ),
+    "wrong-values": (
+        (
+            lambda look: look.everywhere,
+            "The values are wrong everywhere: compare the formula with the reference, operation by operation.",
+        ),
+    ),
+    "shape": ((_always, "The output has another shape than the reference: derive it from the inputs' sizes."),),
+    "dtype": ((_always, "The output has another dtype than the reference: cast once, at the store."),),
+    "count": ((_always, "The number of outputs differs from the reference's: return them all, in its order."),),
+}
+
+
+def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -> str:
+    """The sentences of the evidence's signature that hold here, about the place ``where``; empty where none does."""
+    look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
+    known = _FIXES.get(evidence.signature or "", ())
+    return " ".join(said.format(where=where) for holds, said in known if holds(look))
+
+
+def _operations(program: Program) -> Iterator[str]:
+    """Names of the operations of a program: of its values, and of its statements (gemm)."""
+    for kernel in program.kernels:
+        for statement in statements(kernel.body):
+            yield type(statement).__name__.lower()
+            for root in statement.values:
+                yield from (value.op for value in subvalues(root) if isinstance(value, Apply))

@@ -1,0 +1,166 @@
+"""What of a repository can be verified: kernels next to their tasks, capsules, exported modules and packages."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernellab.dsls.sources import defines_kernel, read_source
+from kernellab.errors import MOST_BYTES, KernellabError
+from kernellab.export.capsule import is_capsule, read_capsule
+from kernellab.records import Author, Source
+from kernellab.task.load import identifier
+
+#: folders that hold no kernels of the repository's
+_SKIPPED = frozenset(("node_modules", "__pycache__", "build", "dist", "venv", "site-packages"))
+_FACTS = "operator.json"
+_REMEDY = "Put its task next to it: NAME_task.py for NAME.py, or task.py for a folder with a kernel.py."
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One kernel and what it must compute. ``name`` is its path below the folder that was searched, with forward
+    slashes, and which kernel of an exported module it is."""
+
+    name: str
+    path: Path
+    kind: str
+    task: str
+    task_name: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A file that should hold a kernel and cannot be verified. ``broken``: it is damaged, and not only incomplete."""
+
+    name: str
+    path: Path
+    reason: str
+    broken: bool
+
+
+def subjects(paths: Iterable[Path], plain_dsl: str = "cpp", task: Path | None = None) -> list[Subject | Unread]:
+    """Everything below ``paths``, in the order of their names; a path that is a file is read as what it is.
+
+    Args:
+        plain_dsl: what a source that shows no DSL is judged as.
+        task: the task of every kernel that is found; by default the one next to it.
+
+    Raises:
+        KernellabError: a path does not exist.
+    """
+    found: dict[str, Subject | Unread] = {}
+    for path in paths:
+        if not path.exists():
+            raise KernellabError(f"{path} does not exist.", "Give files or folders of the repository.")
+        base = path if path.is_dir() else path.parent
+        for file in _files(path):
+            for each in _read(file, _name(file, base), plain_dsl, task):
+                found.setdefault(each.name, each)
+    return [found[name] for name in sorted(found)]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for folder, below, names in os.walk(path):
+        inner = Path(folder)
+        if _FACTS in names:
+            # its other files are the package's own
+            below.clear()
+            names = [_FACTS]
+        below[:] = sorted(d for d in below if d not in _SKIPPED and not d.startswith("."))
+        yield from (inner / name for name in sorted(names) if name.endswith((".py", ".json", ".capsule")))
+
+
+def _name(file: Path, base: Path) -> str:
+    inside = file.relative_to(base)
+    return (inside.parent if file.name == _FACTS else inside).as_posix()
+
+
+def _read(file: Path, name: str, plain_dsl: str, task: Path | None) -> Iterator[Subject | Unread]:
+    try:
+        if file.name == _FACTS:
+            yield from _exported(name, file, json.loads(_text(file)), lambda inner: _text(file.parent / inner))
+        elif file.suffix != ".py":
+            if is_capsule(file):
+                capsule = read_capsule(file)
+                source = capsule.source.model_copy(update={"origin": Author.MODEL})
+                yield Subject(name, file, "capsule", capsule.task, capsule.name, source)
+        else:
+            yield from _python(name, file, plain_dsl, task)
+    except KernellabError as error:
+        yield Unread(name, file, error.message, True)
+    except (KeyError, TypeError, ValueError) as error:
+        yield Unread(name, file, f"it cannot be read as what it claims to be ({type(error).__name__}: {error})", True)
+
+
+def _python(name: str, file: Path, plain_dsl: str, task: Path | None) -> Iterator[Subject | Unread]:
+    text = _text(file)
+    if "\n_FILES = {" in text and f"'{_FACTS}'" in text:
+        files = _embedded(text)
+        yield from _exported(name, file, json.loads(files[_FACTS]), files.__getitem__)
+        return
+    if file.stem == "task" or file.stem.endswith("_task") or not defines_kernel(text):
+        return
+    task = task or _task_of(file)
+    if task is None:
+        yield Unread(name, file, f"it defines a kernel, and no task is next to it. {_REMEDY}", False)
+        return
+    source = read_source(
+        file.parent if task.parent == file.parent and task.name == "task.py" else file, None, plain_dsl
+    )
+    others = {inner: text for inner, text in source.files.items() if inner != task.name}
+    source = source.model_copy(update={"files": others})
+    yield Subject(name, file, "kernel", _text(task), _task_name(task), source)
+
+
+def _task_name(task: Path) -> str:
+    return identifier(task.parent.name if task.stem == "task" else task.stem.removesuffix("_task"))
+
+
+def _task_of(file: Path) -> Path | None:
+    stems = dict.fromkeys((f"{file.stem}_task", f"{file.stem.removesuffix('_kernel')}_task"))
+    usual = ["task"] if file.stem == "kernel" else []
+    candidates = (file.with_name(f"{stem}.py") for stem in (*stems, *usual))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _embedded(text: str) -> Mapping[str, str]:
+    """The files of an exported module, read without running it."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_FILES":
+            files: Mapping[str, str] = ast.literal_eval(node.value)
+            return files
+    raise ValueError("it has no files")
+
+
+def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Iterator[Subject | Unread]:
+    sources = facts.get("sources")
+    if not sources:
+        yield Unread(name, path, "it was exported without its tasks. Export it again.", False)
+        return
+    for k, (kind, made) in enumerate(zip(facts["classes"], sources, strict=True)):
+        files = {inner: read(f"{kind['folder']}/{inner}") for inner in made["files"]}
+        source = Source(
+            dsl=kind["dsl"], files=files, entry_file=kind["entry_file"], entry=kind["entry"], origin=Author.MODEL
+        )
+        one = Subject(name, path, "module", made["task"], facts["name"], source)
+        yield replace(one, name=f"{name}#{k + 1}") if len(sources) > 1 else one
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise KernellabError(f"{path} cannot be read: {reason}.", "Give readable files.") from None

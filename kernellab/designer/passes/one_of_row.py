@@ -1,0 +1,83 @@
+"""A sum over a row of which one element counts, as that element: a row that streams through is not read for it again.
+
+A gather from a computed row is written as the sum over what matches, which costs nothing where the row is on chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Axis, Expr, Free, Frontier, Iota, Ix, Leaf, Num, Op, Red, mapped, walk
+from kernellab.designer.ir.normal import Output, number, share
+from kernellab.designer.passes.plan import Rewrite
+
+
+def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> list[Output]:
+    """``outputs`` with sums of ``where(position == place, x, 0)`` as x at that place, along axes that stream."""
+    free = Free()
+
+    def change(e: Expr) -> Expr | None:
+        if not (isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and streams(e.axes[0])):
+            return None
+        (axis,) = e.axes
+        choice = e.arg
+        if not (isinstance(choice, Op) and choice.op == "where" and _is_zero(choice.args[2])):
+            return None
+        test, value, zero = choice.args
+        place = _place(test, axis)
+        if place is None or axis in free(place) or not _read_plainly(value, axis, free):
+            return None
+        chosen = _at(visit(value), axis, visit(place), free)
+        first, last = Op("ge", (place, Num(0, "int64")), "bool"), Op("lt", (place, number(_length(axis))), "bool")
+        picked: Expr = Op("where", (Op("logical_and", (first, last), "bool"), chosen, zero), value.dtype, e.line)
+        return picked if picked.dtype == e.dtype else Op("cast", (picked,), e.dtype, e.line)
+
+    visit = Rewrite(change)
+    return share([replace(o, expr=visit(o.expr)) for o in outputs])
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Num) and e.value == 0
+
+
+def _length(axis: Axis) -> int:
+    assert isinstance(axis.extent, int)
+    return axis.extent
+
+
+def _place(test: Expr, axis: Axis) -> Expr | None:
+    """What the position along ``axis`` is compared with."""
+    if not (isinstance(test, Op) and test.op == "eq"):
+        return None
+    for here, place in (test.args, test.args[::-1]):
+        if isinstance(here, Iota) and here.index == Ix((axis,)):
+            return place
+    return None
+
+
+def _read_plainly(value: Expr, axis: Axis, free: Free) -> bool:
+    """Is ``value`` pointwise work on elements that are read just where they lie along ``axis``?"""
+    for e in walk(value, inside=False):
+        if isinstance(e, Frontier) and axis in free(e):
+            return False
+        if isinstance(e, Leaf) and any(axis in ix.within() and ix != Ix((axis,)) for ix in e.index):
+            return False
+        if isinstance(e, Iota) and axis in free(e) and e.index != Ix((axis,)):
+            return False
+    return isinstance(axis.extent, int)
+
+
+def _at(value: Expr, axis: Axis, place: Expr, free: Free) -> Expr:
+    """``value`` where the position along ``axis`` is ``place``."""
+
+    def visit(e: Expr) -> Expr:
+        if axis not in free(e):
+            return e
+        if isinstance(e, Iota):
+            return place
+        if isinstance(e, Leaf):
+            return replace(e, index=tuple(Ix((), at=place) if ix == Ix((axis,)) else ix for ix in e.index))
+        return mapped(e, visit)
+
+    return visit(value)

@@ -1,0 +1,183 @@
+"""What a person searches the memory for: by a task's computation, or by words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kernellab.capture import capture
+from kernellab.capture.family import family_of
+from kernellab.content import find_workspace
+from kernellab.dsls import get_adapter
+from kernellab.dsls.machine import detect_target
+from kernellab.errors import KernellabError, MemoryStoreError, ModelError
+from kernellab.memory.config import memory_defaults
+from kernellab.memory.embedding import Embedder
+from kernellab.memory.features import Features, features
+from kernellab.memory.layers import LIBRARY
+from kernellab.memory.memory import Memory
+from kernellab.memory.recall import place_named
+from kernellab.memory.records import Kernel
+from kernellab.memory.retrieval import Query
+from kernellab.memory.seen import Seen
+from kernellab.memory.stale import stale
+from kernellab.memory.tables import Row, text_of
+from kernellab.memory.texts import Texts, fused
+from kernellab.task import Task, load_task
+
+#: rows that a search by words reads for each that it shows: of one computation it shows one
+_MORE = 6
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry as a search shows it; a search by words has no scores."""
+
+    kernel: Kernel
+    why: str
+    score: float | None = None
+    logic: float | None = None
+    shape: float | None = None
+    value: float | None = None
+    relaxed: tuple[str, ...] = ()
+    #: why its figures do not hold on this machine; "" where they do
+    stale: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        scores = {"logic": self.logic, "shape": self.shape, "value": self.value, "score": self.score}
+        kernel = self.kernel
+        return {
+            "id": kernel.id, "task": kernel.name, "why": self.why, "relaxed": list(self.relaxed), "scores": scores,
+            "speedup": kernel.measured.speedup, "sketch": kernel.sketch, "dsl": kernel.dsl, "chip": kernel.chip,
+            "stale": self.stale, "thumb": kernel.thumb, "pinned": kernel.pinned,
+            "draft": kernel.draft.model_dump(), "refine": kernel.refine.model_dump(),
+            "provenance": kernel.provenance.model_dump(mode="json"),
+        }  # fmt: skip
+
+
+def open_memory(workspace: Path, uri: str = "") -> Memory:
+    """The memory at ``uri``; else the one that ``kernellab.toml`` names, else the workspace's own.
+
+    Raises:
+        MemoryStoreError: it cannot be opened. SessionError: the file is wrong.
+    """
+    return Memory.open(workspace, uri or place_named(memory_defaults(workspace).use))
+
+
+def by_task(
+    memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
+) -> list[Found]:
+    """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``said`` are operations that somebody
+    names in addition to the graph's. Raises CaptureError, TargetError: there is no such DSL."""
+    graph = capture(task)
+    seen = features(task, graph, said=said)
+    return _nearest(memory, seen, family_of(graph).value, dsl, k, leave_out)
+
+
+def by_file(
+    memory: Memory, path: Path, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
+) -> list[Found]:
+    """As :func:`by_task` for a task's file. What was captured once is not captured again, and torch not imported.
+
+    Raises:
+        TaskError, CaptureError, TargetError.
+    """
+    known = Seen(find_workspace())
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    held = None if said else known.get(text)
+    if held is None:
+        task = load_task(path)
+        graph = capture(task)
+        held = features(task, graph, said=said), family_of(graph).value
+        if not said:
+            known.put(text, *held)
+    return _nearest(memory, *held, dsl, k, leave_out)
+
+
+def _nearest(memory: Memory, seen: Features, family: str, dsl: str, k: int, leave_out: bool) -> list[Found]:
+    if dsl:
+        get_adapter(dsl)
+    # a machine without the device still finds what was made for it elsewhere
+    backend, chip, _ = (dsl and machine(dsl)) or ("", "", "")
+    query = Query(
+        seen, dsl, backend, family, chip, without=(seen.hash,) if leave_out else (), distinct=True
+    )  # fmt: skip
+    hits = [hit.on(stale_here(hit.kernel), _family(hit.kernel.dsl)) for hit in memory.search(query, k)]
+    return [Found(h.kernel, h.why, h.score, h.logic, h.shape, h.value, h.relaxed, h.stale) for h in hits]
+
+
+def by_words(
+    memory: Memory, words: str, k: int = 5, embedder: Callable[[], Embedder] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Found]:  # fmt: skip
+    """Kernels whose name, operations or rationale hold ``words``, best first.
+
+    With an ``embedder`` what means nearly the same counts as well; a fault of it leaves the words alone, and ``tell``
+    is given it.
+    """
+    rows = memory.layered.words(words, _MORE * k)
+    # of one computation in one DSL the first alone
+    rows = list({(row.kernel.graph, row.kernel.dsl): row for row in reversed(rows)}.values())[::-1][:k]
+    found = {row.kernel.id: row for row in rows}
+    ranked = list(found)
+    if embedder is not None:
+        try:
+            entries = ((row.kernel.id, text_of(row.kernel)) for row in memory.store.kernels())
+            near = Texts(memory.store.uri, embedder()).nearest(words, entries, k, tell)
+            ranked = fused(ranked, near)[:k]
+        except (ModelError, MemoryStoreError) as error:
+            tell(f"Words alone: {error}")
+    for id in ranked:
+        row = None if id in found else memory.store.get(id)
+        if row is not None:
+            found[id] = row
+    told = [(found[id], stale_here(found[id].kernel)) for id in ranked if id in found]
+    return [
+        Found(row.kernel, f"{row.kernel.name}: {figures(row.kernel, old)}{_layer(row)}", stale=old) for row, old in told
+    ]
+
+
+def figures(kernel: Kernel, old: str = "") -> str:
+    """``cpp on a CPU, 1.50x eager, T2``, and why they do not hold here where they do not."""
+    speedup = kernel.measured.speedup
+    fast = f"{speedup:.2f}x {kernel.measured.baseline}" if speedup is not None else "not compared"
+    stale = f", stale: {old}" if old else ""
+    return f"{kernel.dsl} on {kernel.chip}, {fast}, {kernel.measured.trust.value}{stale}"
+
+
+def stale_here(kernel: Kernel) -> str:
+    """Why the kernel's figures do not hold on this machine; "" where they do."""
+    return kernel.stale or stale_of(kernel)
+
+
+def stale_of(kernel: Kernel) -> str:
+    """The same, whatever the entry says."""
+    here = machine(kernel.dsl)
+    chip, family = here[1:] if here else ("no device of this machine", "")
+    return stale(kernel, chip, None, family)
+
+
+def _layer(row: Row) -> str:
+    verified = "" if row.layer in ("", LIBRARY) else ", not verified here"
+    return f", in {row.layer}{verified}" if row.layer else ""
+
+
+@lru_cache(maxsize=8)
+def machine(dsl: str) -> tuple[str, str, str] | None:
+    """Backend, chip and the chip's family on which the DSL runs here; None where this machine has no such device."""
+    try:
+        target = detect_target(dsl, rates=False)
+    except KernellabError:
+        return None
+    return target.backend.value, target.chip.name, target.chip.family
+
+
+def _family(dsl: str) -> str:
+    found = machine(dsl)
+    return found[2] if found else ""
+
+
+__all__ = ["Found", "by_file", "by_task", "by_words", "figures", "machine", "open_memory", "stale_here", "stale_of"]

@@ -1,0 +1,61 @@
+"""What the session does next, who does it, and about what it costs: a ``NextTurn`` of the protocol."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from kernellab.notebook.protocol import NextTurn
+from kernellab.notebook.views.rows import tokens
+from kernellab.records import Role
+from kernellab.session.engine.steps import Ask, Do, End, next_action
+from kernellab.session.record.records import QuestionKind, SessionStatus, TurnState
+from kernellab.session.record.state import State
+
+
+def upcoming(state: State) -> NextTurn | None:
+    """The turn that follows when the person goes on; None while a turn runs, and once nothing follows.
+
+    Seconds and tokens are medians over the session's finished turns of the same role and player.
+    """
+    if state.status is SessionStatus.RUNNING or state.status.ended:
+        return None
+    question = state.question if state.status is SessionStatus.WAITING else None
+    if question is not None and question.kind is QuestionKind.ROUTE and question.to is not None:
+        if question.to.value not in {role.value for role in Role}:
+            return {"role": "", "player": "", "cost": "", "text": f"Next: the session ends ({question.to.value})"}
+        return _turn(state, Role(question.to.value))
+    if question is not None and question.kind is QuestionKind.ERROR:
+        return None if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
+    match next_action(state, lambda turn: False):
+        case Do(role):
+            return _turn(state, role)
+        case Ask(asked):
+            return {"role": asked.role.value, "player": "human", "cost": "", "text": f"Next: you ({asked.role.value})"}
+        case End(status, _):
+            return {"role": "", "player": "", "cost": "", "text": f"Next: the session ends ({status.value})"}
+
+
+def _turn(state: State, role: Role) -> NextTurn:
+    player = "judge" if role is Role.VERIFIER else state.roles.get(role, "rules")
+    if player == "human":
+        return {"role": role.value, "player": player, "cost": "", "text": f"Next: you ({role.value})"}
+    cost = _cost(state, role, player)
+    words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({player})")
+    return {"role": role.value, "player": player, "cost": cost, "text": f"{words}{', ' if cost else ''}{cost}"}
+
+
+def _cost(state: State, role: Role, player: str) -> str:
+    turns = [
+        turn for turn in state.turns.values()
+        if turn.role is role and turn.state is TurnState.DONE and turn.reused is None and turn.author.value != "human"
+    ]  # fmt: skip
+    parts = [f"about {_seconds(median(turn.seconds for turn in turns))}"] if turns else []
+    if role is Role.VERIFIER or player == "rules":
+        return ", ".join([*parts, "no tokens"])
+    if used := [spent for turn in turns if (spent := tokens(state.exchanges(turn.id)))]:
+        parts.append(f"about {median(used):,.0f} tokens")
+    return ", ".join(parts) or "uses tokens"
+
+
+def _seconds(seconds: float) -> str:
+    return "1 s" if seconds < 1.5 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,109 @@
+"""Launches whose grids differ as one: a producer's tiles are what the consumer reads, across reductions and orders.
+
+The consumer takes the producer's tile of rows: iterations of one row become its lanes, another tile of the same rows
+becomes that tile, and loops that the producer's grid does not have run inside. A lane sees no other lane, and rows are
+the same rows, so each element is computed from what it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.fuse import fused, same_grid
+from kernellab.sketch.rewrite.rules.lanes import lifted
+from kernellab.sketch.syntax import tree
+
+
+def join(setting: Setting) -> Iterator[Change]:
+    """Two launches that follow each other over the same rows, in other tiles, become one."""
+    plain = dict(edit.launches(setting.tree))
+    for number, first in plain.items():
+        second = plain.get(number + 1)
+        if second is None or same_grid(first, second) is not None:
+            continue
+        aligned = _aligned(first, second)
+        if aligned is None:
+            continue
+        made = _joined(*aligned, setting.tree.sketches[number + 2 :])
+        if made is not None:
+            file = edit.with_launch(setting.tree, number, made)
+            rest = (*file.sketches[: number + 1], *file.sketches[number + 2 :])
+            yield replace(file, sketches=rest), f"took {second.name} into {first.name}, a tile of its rows at a time"
+
+
+def _joined(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...]) -> tree.Sketch | None:
+    change = same_grid(first, second)
+    return None if change is None else fused(first, edit.rename(second, change), later, by_rows=True)
+
+
+def _aligned(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Sketch, tree.Sketch] | None:
+    """Both over one grid; None where they cannot be."""
+    ours, theirs = edit.grid(first), edit.grid(second)
+    if not ours or len(theirs) < len(ours) or any(loop.pinned for loop in (*ours, *theirs)):
+        return None
+    for loop in theirs[len(ours) :]:
+        second = _replaced(second, loop, edit.sequential(loop))
+    for mine, other in zip(ours, edit.grid(second), strict=True):
+        (start, stop, step), (begin, end, pace) = edit.bounds(mine), edit.bounds(other)
+        if start != edit.number(0) or begin != start or stop != end:
+            return None
+        if step == pace:
+            continue
+        if pace == edit.number(1):
+            wide = _wider(second, other, step, first)
+            if wide is None:
+                return None
+            second = wide
+        elif step == edit.number(1):
+            wide = _wider(first, mine, pace, second)
+            if wide is None:
+                return None
+            first = wide
+        elif isinstance(pace, tree.Name) and _whole(first, mine):
+            # a tile is a number of rows that anybody may choose; one that divides them reads no padding
+            second = _without(edit.rename(second, {pace.id: step}), pace.id, step)
+        else:
+            return None
+    return first, second
+
+
+def _wider(sketch: tree.Sketch, loop: tree.For, step: tree.Expr, other: tree.Sketch) -> tree.Sketch | None:
+    """``sketch`` with ``step`` iterations of ``loop`` as the lanes of one tile; ``other`` declares the step."""
+    if not isinstance(step, tree.Name) or step.id in edit.used_names(sketch):
+        return None
+    const = edit.consts(other).get(step.id)
+    wide = lifted(sketch, loop, step, edit.integers((*const.choices, const.value or edit.number(0))) if const else [])
+    if wide is None or const is None:
+        return None
+    start, stop, _ = edit.bounds(loop)
+    made = _replaced(sketch, loop, replace(loop, range=(start, stop, step), body=wide))
+    value = edit.value_of(step, {const.name: const})
+    return edit.declare(made, const.name, value, edit.integers(const.choices)) if value else None
+
+
+def _whole(sketch: tree.Sketch, loop: tree.For) -> bool:
+    """Does every value of the loop's step divide its extent?"""
+    _, stop, step = edit.bounds(loop)
+    known = edit.consts(sketch)
+    extent = edit.value_of(stop, {})
+    if not isinstance(step, tree.Name) or extent is None or step.id not in known:
+        return False
+    const = known[step.id]
+    values = edit.integers((*const.choices, const.value or edit.number(0)))
+    return bool(values) and all(value > 0 and extent % value == 0 for value in values)
+
+
+def _without(sketch: tree.Sketch, gone: str, instead: tree.Expr) -> tree.Sketch:
+    """``sketch`` without the constexpr ``gone``; ``instead`` is declared by the launch that it is joined with."""
+    lines = (
+        replace(d, items=tuple(i for i in d.items if not (isinstance(i, tree.ConstDecl) and i.name == gone)))
+        for d in sketch.declarations
+    )
+    return replace(sketch, declarations=tuple(d for d in lines if d.items))
+
+
+def _replaced(sketch: tree.Sketch, loop: tree.For, made: tree.For) -> tree.Sketch:
+    return replace(sketch, body=edit.substitute(sketch.body, lambda node: made if node is loop else None))

@@ -1,0 +1,84 @@
+"""What a source reads by which a judge's process may be told from a user's: the environment, files that the system
+shows of processes and machines, and how often it was called. Each is flagged by name; none is refused for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from kernellab.verifier.static.names import Names
+
+#: files that tell of this process, the machine or the person
+PATHS = re.compile(
+    r"/proc/(?:self|thread-self|cpuinfo|meminfo|stat|uptime|loadavg|version|mounts|sys|pressure|\d+|%d|\{\})|"
+    r"/sys/(?:devices|class|fs|kernel|hypervisor)|/etc/(?:hostname|passwd|machine-id|os-release|localtime)|"
+    r"/dev/shm|memfd:|/\.dockerenv"
+)
+#: variables that a build, a cache or a team of threads needs
+_BUILD = re.compile(
+    r"^(?:TMPDIR|CC|CXX|C(?:XX)?FLAGS|LDFLAGS|PATH|CUDA_HOME|CUDA_PATH|OMP_\w+|MKL_\w+|OPENBLAS_\w+|NUMBA_\w+|TRITON_\w+|"
+    r"TORCH\w*|TVM_\w+|XDG_CACHE_HOME|MAX_JOBS)$"
+)
+_READERS = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault", "os.getenvb", "os.environb.get")
+#: the same in C++: pattern, and what to say of it
+IN_CPP = (
+    (r"\b(?:secure_)?getenv\s*\(\s*\"(?!TMPDIR\"|OMP_)(\w+)\"", "reads the environment"),
+    (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
+    (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
+     r"gmtime(?:_r)?|strftime)\s*\(", "calls"),
+    (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
+    (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
+    (r"\bstatic\s+(?:thread_local\s+)?(?:(?:std::)?atomic(?:<[^>\n]*>|_\w+)|(?:unsigned\s+|signed\s+)?(?:int|long|short|"
+     r"size_t|u?int\d+_t)(?:\s+long)?)\s+(\w+)\b(?=[\s\S]{0,400}?(?:\+\+\s*\1\b|\b\1\s*(?:\+\+|\+=|\.fetch_add)))",
+     "counts its calls"),
+)  # fmt: skip
+
+
+def read_by(node: ast.expr, names: Names) -> str | None:
+    """What an expression reads of its surroundings, in words; None where it reads nothing of them."""
+    text = names.text(node) if isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call)) else None
+    if text is not None:
+        return f"names {text[:60]}" if PATHS.search(text) and "\n" not in text else None
+    variable: ast.expr | None = None
+    if isinstance(node, ast.Call) and node.args and names.of(node.func) in _READERS:
+        variable = node.args[0]
+    elif isinstance(node, ast.Subscript) and names.of(node.value) in ("os.environ", "os.environb"):
+        variable = node.slice
+    elif isinstance(node, ast.Compare) and any(names.of(c) == "os.environ" for c in node.comparators):
+        variable = node.left
+    if variable is None:
+        return None
+    name = names.text(variable)
+    if name is None:
+        return "reads the environment"
+    return None if _BUILD.match(name) else f"reads the environment's {name[:40]}"
+
+
+def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names, with lines, of what functions count up outside of themselves and compare: how often they were called.
+
+    A loop's own counter is none: it is bound in its function.
+    """
+    compared = {
+        part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+        for node in ast.walk(tree) if isinstance(node, (ast.Compare, ast.If, ast.IfExp, ast.BinOp))
+        for part in ast.walk(node.test if isinstance(node, (ast.If, ast.IfExp)) else node)
+    }  # fmt: skip
+    for function in ast.walk(tree):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        outer = {n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+        stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        own = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)} | (stored - outer)
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)):
+                continue
+            base = target = node.target
+            while isinstance(base, (ast.Attribute, ast.Subscript)):
+                base = base.value
+            if not isinstance(base, ast.Name) or base.id in own - {"self"} or not isinstance(node.value, ast.Constant):
+                continue
+            name = target.attr if isinstance(target, ast.Attribute) else base.id
+            if name in compared:
+                yield name, node.lineno

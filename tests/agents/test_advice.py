@@ -1,0 +1,125 @@
+"""Advice is given where it is true, and only there: each sentence with a case in which it must not be given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernellab.agents.briefs import Attempt
+from kernellab.agents.rules.advice import contrast_lines
+from kernellab.agents.rules.fixes import fixes
+from kernellab.records import Author, Evidence, Stage, Tried, Verdict
+from kernellab.sketch.check import load_program
+from kernellab.sketch.syntax.pins import check_pins
+from tests.agents.test_conductor import EDGE, RIGHT, SKETCH, TASK, candidate, route
+
+MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
+
+
+def said(sketch: str | None = SKETCH, task: Any = TASK, **evidence: Any) -> str:
+    program = load_program(sketch) if sketch else None
+    return fixes(Evidence(**evidence), task, program, "the load of X at N")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "true", "false"),
+    [
+        ("Everything is moved by one element", {"signature": "off-by-one"},
+         {"signature": "off-by-one", "wrong_fraction": 0.1}),
+        ("off by one factor", {"signature": "off-by-scale"}, {"signature": "off-by-constant"}),
+        ("Check the divisor", {"signature": "off-by-scale", "sketch": MEAN}, {"signature": "off-by-scale"}),
+        ("off by one constant", {"signature": "off-by-constant"}, {"signature": "off-by-scale"}),
+        ("the initial value of the accumulator", {"signature": "off-by-constant", "sketch": MEAN},
+         {"signature": "off-by-constant"}),
+        ("too narrow a dtype", {"signature": "accumulate-dtype", "sketch": MEAN}, {"signature": "accumulate-dtype"}),
+        ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
+        ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
+        ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
+        ("Wrong elements lie scattered", {"signature": "scattered", "wrong_fraction": 0.2},
+         {"signature": "scattered", "wrong_fraction": 1.0}),
+        ("wrong everywhere", {"signature": "wrong-values", "wrong_fraction": 1.0},
+         {"signature": "wrong-values", "wrong_fraction": 0.03}),
+        ("Two dimensions are exchanged", {"signature": "transposed"}, {"signature": "transposed", "output": 7}),
+        ("an input's copy", {"signature": "identity"}, {"signature": "stale"}),
+        ("belongs to an earlier call", {"signature": "stale"}, {"signature": "identity"}),
+        ("Runs differ", {"signature": "race"}, {"signature": "scattered"}),
+        ("another shape", {"signature": "shape"}, {"signature": "dtype"}),
+        ("another dtype", {"signature": "dtype"}, {"signature": "shape"}),
+        ("The number of outputs differs", {"signature": "count"}, {"signature": "shape"}),
+    ],
+)  # fmt: skip
+def test_a_sentence_is_said_where_it_holds_and_not_where_it_does_not(
+    sentence: str, true: dict[str, Any], false: dict[str, Any]
+) -> None:
+    assert sentence in said(**true)
+    assert sentence not in said(**false)
+
+
+def test_what_is_not_known_of_a_sketch_is_not_taken_to_be_absent() -> None:
+    assert "Check the divisor" in said(None, signature="off-by-scale")
+
+
+# -- masks and tails -----------------------------------------------------------------------------------------------
+
+
+def test_no_mask_is_missing_is_said_of_lowered_code_alone() -> None:
+    evidence = Evidence(signature="edge-tile", sizes={"M": 8, "N": 1024}, first_wrong=[0, 512])
+    verdict = EDGE.model_copy(update={"evidence": evidence})
+    own = route(verdict).suggestion
+    assert "no mask is missing" not in own and "step of the code's own" in own
+
+
+def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence:
+    return Evidence(tried=[Tried(sizes={name: n}, right=n in right) for n in sorted((*right, *wrong))])
+
+
+def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it_is_not() -> None:
+    lines = contrast_lines(tried("S", (32, 64), (29, 33, 65)))
+    assert lines[:2] == ["The smallest failing size is S=29.", "Right at S=32, 64; wrong at S=29, 33, 65."]
+    assert lines[2] == "It is right exactly where S is a multiple of 32: a tail of 32 is missing."
+    assert not any("multiple" in line for line in contrast_lines(tried("S", (29, 64), (32, 33))))
+    assert contrast_lines(tried("S", (), (1, 64))) == ["It is wrong at each of 2 small sizes that were tried, S=1 too."]
+    assert "right at all" in contrast_lines(tried("S", (1, 64), ()))[0]
+    assert contrast_lines(Evidence()) == []
+
+
+def test_of_several_dims_the_one_that_tells_right_from_wrong_is_named() -> None:
+    cases = [({"B": 64, "S": 64}, True), ({"B": 33, "S": 64}, True), ({"B": 64, "S": 33}, False)]
+    lines = contrast_lines(Evidence(tried=[Tried(sizes=s, right=r) for s, r in cases]))
+    assert lines[0] == "The smallest failing size is B=64, S=33."
+    assert not any("where B" in line for line in lines)
+
+
+def test_the_suggestion_has_the_contrast() -> None:
+    evidence = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "wrong-values", "wrong_fraction": 1.0})
+    found = route(EDGE.model_copy(update={"evidence": evidence}))
+    assert "Right at N=16, 32; wrong at N=15, 17." in found.suggestion
+    assert any("smallest failing size is N=15" in line for line in found.evidence)
+
+
+# -- changes and pins ----------------------------------------------------------------------------------------------
+
+
+def test_only_files_that_changed_are_said_to_have() -> None:
+    passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
+    head = "# Lowered from this sketch, which `kernellab sketch lift` reads; code 0123456789abcdef."
+    block = f"\n\n{head}\n#| sketch s {{\n"
+    before, now = candidate("a\nmasked\nc"), candidate("a\nplain\nc")
+    with_block = before.source.model_copy(update={"files": {**before.source.files, "kernel.py": f"x = 1{block}"}})
+    without = now.source.model_copy(update={"files": {**now.source.files, "kernel.py": "x = 1"}})
+    past = Attempt(
+        candidate=before.model_copy(update={"source": with_block}), sketch=SKETCH, gate=RIGHT, verdict=passed
+    )
+    found = route(EDGE, candidate=now.model_copy(update={"source": without}), history=(past,))
+    assert "kernel.py" not in found.suggestion
+    assert found.suggestion.endswith("Changed since it last passed: kernel.cpp:2: plain.")
+
+
+def test_a_pin_whose_mark_alone_is_missing_is_told_so() -> None:
+    pinned = SKETCH.replace("load(S[m] -> s)", "load(S[m] -> s)  #: pin")
+    (found,) = check_pins(pinned, SKETCH, Author.MODEL)
+    assert found.rule == "pin-mark" and found.line == 8 and "`#: pin`" in found.remedy
+    (changed,) = check_pins(pinned, SKETCH.replace("S[m] -> s", "S[m+0] -> s"), Author.MODEL)
+    assert changed.rule == "pin"
+    assert not check_pins(pinned, pinned, Author.MODEL)

@@ -1,0 +1,75 @@
+"""What was tried is told in one line a round: who, what changed, what for, and what came of it."""
+
+from __future__ import annotations
+
+from kernellab.agents.briefs import Attempt
+from kernellab.agents.model.prompts.history import best_of, history_text
+from kernellab.records import (
+    Author,
+    Candidate,
+    Comparison,
+    GateResult,
+    GateState,
+    Route,
+    RouteKind,
+    Source,
+    Stage,
+    Timing,
+    Verdict,
+)
+from tests.agents.model_parts import SKETCH
+
+RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.", cases=6)
+
+
+def timed(ms: float) -> Verdict:
+    time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9)
+    against = Comparison(baseline="eager", baseline_time=time, speedup=4 / ms, low=3.9 / ms, high=4.1 / ms)
+    return Verdict(passed=True, stage=Stage.FAST, reason="ok", time=time, comparisons=[against])
+
+
+def attempt(ms: float, sketch: str = SKETCH, block: int = 64, code: str = "a", **fields: object) -> Attempt:
+    source = Source(dsl="cpp", files={"kernel.cpp": code})
+    by = fields.pop("coder", Author.RULES)
+    candidate = Candidate(id="c", source=source, sketch=sketch, constexpr={"BLOCK": block}, author=by)
+    return Attempt(candidate, sketch, RIGHT, timed(ms), **fields)  # type: ignore[arg-type]
+
+
+FIRST = attempt(2.0, author=Author.RULES, rationale="Rows are independent.")
+VALUE = attempt(1.0, block=128, author=Author.HUMAN, rationale="Fewer, longer rows.")
+LINE = attempt(1.5, SKETCH.replace("+ 1.0", "+ 1.0 + 0.0"), 128, author=Author.MODEL, rationale="Another form.")
+CODE = attempt(0.9, LINE.sketch or "", 128, code="b", author=Author.MODEL, coder=Author.MODEL, rationale="Vectors.")
+
+
+def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> None:
+    lines = history_text((FIRST, VALUE, LINE, CODE)).splitlines()
+    assert lines[0] == (
+        'Round 1 by rules: the first design; meant: "Rows are independent."; passed, 2 ms, 2.00x eager [1.95, 2.05].'
+    )
+    assert lines[1].startswith('Round 2 by a person: BLOCK = 128 (was 64); meant: "Fewer, longer rows."; passed, 1 ms')
+    assert "Round 3 by model: sketch: 1 line" in lines[2] and "+ 0.0" in lines[2]
+    assert "Round 4 by model: kernel.cpp: 1 line, `a` -> `b`" in lines[3] and "(the best so far)" in lines[3]
+    assert sum("the best so far" in line for line in lines) == 1
+
+
+def test_what_paid_what_did_not_and_what_was_not_measured_is_listed_after_some_rounds() -> None:
+    text = history_text((FIRST, VALUE, LINE, CODE))
+    assert "Paid, keep: BLOCK = 128 (was 64) (round 2, 2.00 times as fast)" in text
+    assert "Did not pay, avoid: sketch: 1 line" in text
+    assert "Not measured, try: BLOCK = 64." in text
+    for title in ("Paid", "avoid", "try"):
+        assert title not in history_text((FIRST, VALUE))
+
+
+def test_a_short_form_keeps_the_best_round_and_no_route_is_told_twice() -> None:
+    route = Route(to=RouteKind.CODER, error_class="performance", reason="slow", suggestion="Use vectors.")
+    rounds = (FIRST, VALUE, attempt(1.4, block=128, route=route))
+    short = history_text(rounds, 1)
+    assert "Round 2 by a person" in short and "Round 3" in short and "Round 1 " not in short
+    assert "Use vectors." in short and "Use vectors." not in history_text(rounds, told=route)
+
+
+def test_a_failure_is_told_with_its_reason_and_is_never_the_best() -> None:
+    failed = Attempt(sketch=SKETCH, verdict=Verdict(passed=False, stage=Stage.CORRECT, reason="Wrong at N=7."))
+    assert "failed at correct: Wrong at N=7." in history_text((FIRST, failed))
+    assert best_of((FIRST, failed)) is FIRST and best_of((failed,)) is None and best_of(()) is None

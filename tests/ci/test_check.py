@@ -1,0 +1,213 @@
+"""Kernels of a repository in CI: what is found, what fails a build, and what is written of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kernellab import ci
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.ci.check import Result, State, _judged
+from kernellab.ci.lock import Figure, Lock, machine_class
+from kernellab.ci.report import facts, junit, markdown
+from kernellab.ci.subjects import Subject, Unread
+from kernellab.cli import main
+from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.export.capsule import write_capsule
+from kernellab.lowering import lower
+from kernellab.records import Comparison, Environment, Source, Stage, Timing, Verdict
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend
+from kernellab.task import load_task
+from tests.designer.coverage import CPU
+
+TASK = """
+import torch
+from kernellab import Dim
+M, N = Dim("M", 1, 900), Dim("N", 1, 900)
+
+def reference(x, y):
+    return (x * y + 1).amax(-1)
+
+def inputs(M=300, N=700):
+    return torch.randn(M, N), torch.randn(M, N)
+"""
+TIME = Timing(samples=9, median_ms=1.0, q1_ms=0.9, q3_ms=1.1)
+HERE = Environment(chip="a chip", backend="cpu", threads=2)
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    task = load_task(TASK, "row_max")
+    program = load_program(RulesDesigner().design(DesignBrief(task, CPU)).sketch)
+    return lower(program, bind(program, task, {}, CPU), CPU)
+
+
+def _verdict(low: float, high: float) -> Verdict:
+    compared = Comparison(baseline="eager", baseline_time=TIME, speedup=(low + high) / 2, low=low, high=high)
+    return Verdict(passed=True, stage=Stage.FAST, reason="", time=TIME, comparisons=[compared], environment=HERE)
+
+
+def _taken(source: Source) -> VerifiedKernel:
+    return VerifiedKernel("row_max", load_task(TASK, "row_max"), source, _verdict(1.9, 2.1), Backend.CPU, "a CPU")
+
+
+def _folder(root: Path, source: Source, change: tuple[str, str] = ("", "")) -> None:
+    root.mkdir(parents=True)
+    (root / "task.py").write_text(TASK)
+    for name, text in source.files.items():
+        (root / name).write_text(text.replace(*change) if name == "kernel.cpp" and change[0] else text)
+
+
+def test_kernels_capsules_modules_and_packages_are_found_and_nothing_twice(source: Source, tmp_path: Path) -> None:
+    _folder(tmp_path / "in_a_folder", source)
+    (tmp_path / "alone.py").write_text("def kernel(x, y):\n    return x\n")
+    (tmp_path / "alone_task.py").write_text(TASK)
+    (tmp_path / "without.py").write_text("class ModelNew:\n    pass\n")
+    (tmp_path / "helper.py").write_text("def other():\n    pass\n")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "kernel.py").write_text("def kernel(x):\n    return x\n")
+    write_capsule(_taken(source), tmp_path / "kept.capsule")
+    made = package([_taken(source)])
+    (tmp_path / "module.py").write_text(module_text(made))
+    made.write(tmp_path / "packages")
+    found = {each.name: each for each in ci.subjects([tmp_path])}
+    kinds = {name: each.kind for name, each in found.items() if isinstance(each, Subject)}
+    assert kinds == {
+        "alone.py": "kernel", "in_a_folder/kernel.py": "kernel", "kept.capsule": "capsule", "module.py": "module",
+        "packages/row_max": "module",
+    }  # fmt: skip
+    without = found.pop("without.py")
+    assert isinstance(without, Unread) and not without.broken and "without_task.py" not in without.reason
+    assert {each.source.hash for name, each in found.items() if isinstance(each, Subject) and name != "alone.py"} == {
+        source.hash
+    }
+    assert "task.py" not in found["in_a_folder/kernel.py"].source.files  # type: ignore[union-attr]
+
+
+def test_a_damaged_capsule_is_broken_and_fails(source: Source, tmp_path: Path) -> None:
+    path = write_capsule(_taken(source), tmp_path / "kept.capsule.json")
+    path.write_text(path.read_text().replace("amax", "amin"))
+    (unread,) = ci.subjects([tmp_path])
+    assert isinstance(unread, Unread) and unread.broken and "hash" in unread.reason
+    (result,) = ci.check([unread], _options())
+    assert result.state is State.BROKEN and result.state.fails
+
+
+def _options() -> object:
+    from kernellab.verifier import VerifyOptions
+
+    return VerifyOptions()
+
+
+@pytest.mark.parametrize(
+    ("now", "least", "locked", "accept", "state"),
+    [
+        ((1.8, 2.2), 1.0, None, False, State.PASSED),
+        ((0.8, 1.2), 1.0, None, False, State.PASSED),
+        ((0.8, 0.9), 1.0, None, False, State.SLOW),
+        ((1.4, 1.8), 1.0, (1.7, 2.1), False, State.PASSED),
+        ((1.4, 1.6), 1.0, (1.7, 2.1), False, State.SLOWER),
+        ((1.4, 1.6), 1.0, (1.7, 2.1), True, State.PASSED),
+        ((2.4, 2.6), None, (1.7, 2.1), False, State.PASSED),
+    ],
+)
+def test_only_what_is_certainly_slower_fails(
+    source: Source, now: tuple[float, float], least: float | None, locked: tuple[float, float] | None, accept: bool,
+    state: State,
+) -> None:  # fmt: skip
+    lock = Lock()
+    if locked is not None:
+        lock = lock.with_figure(machine_class(HERE), "k", _figure(*locked))
+    subject = Subject("k", Path("k"), "kernel", TASK, "row_max", source)
+    assert _judged(subject, _verdict(*now), least, lock, accept).state is state
+    # another class of machine has no figure to compare with
+    other = HERE.model_copy(update={"threads": 8})
+    elsewhere = _verdict(*now).model_copy(update={"environment": other})
+    assert _judged(subject, elsewhere, None, lock, accept).state is State.PASSED
+
+
+def test_a_second_measurement_widens_the_interval_of_the_first(source: Source) -> None:
+    subject = Subject("k", Path("k"), "kernel", TASK, "row_max", source)
+    slow = _judged(subject, _verdict(0.7, 0.8), 1.0, Lock(), False)
+    assert _judged(subject, _verdict(0.9, 1.1), 1.0, Lock(), False, slow.figure).state is State.PASSED
+    assert _judged(subject, _verdict(0.8, 0.9), 1.0, Lock(), False, slow.figure).state is State.SLOW
+
+
+def _figure(low: float, high: float) -> Figure:
+    return Figure(at="2026-01-01", speedup=(low + high) / 2, low=low, high=high, time_ms=1, source="", kernellab="")
+
+
+def test_a_lock_keeps_a_history_and_is_read_back(tmp_path: Path) -> None:
+    lock = Lock()
+    for k in range(25):
+        lock = lock.with_figure("m", "a", _figure(k, k + 1))
+    (tmp_path / "kernels.lock").write_text(lock.text)
+    history = ci.read_lock(tmp_path / "kernels.lock").history("m", "a")
+    assert [f.low for f in history] == list(range(5, 25))
+    (tmp_path / "kernels.lock").write_text("[]")
+    with pytest.raises(Exception, match="is not a lock"):
+        ci.read_lock(tmp_path / "kernels.lock")
+
+
+def test_reports_say_the_same_in_three_forms() -> None:
+    results = [
+        Result(name="a", kind="kernel", state=State.PASSED, figure=_figure(1, 2), history=(_figure(1, 3),)),
+        Result(name="b|c", kind="module", state=State.SLOW, reason="0.5x < 1 & \x00late", seconds=2),
+        Result(name="d", kind="kernel", state=State.UNCHECKED, reason="no GPU"),
+    ]
+    suite = ElementTree.fromstring(junit(results))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["b|c"]
+    said = facts(results)
+    assert (said["passed"], said["checked"], said["counts"]) == (False, 2, {"passed": 1, "slow": 1, "not checked": 1})
+    text = markdown(results)
+    assert "2 checked, 1 failed" in text and "| **slow** |" in text and "- d: not checked: no GPU" in text
+
+
+def test_nothing_checked_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "without.py").write_text("def kernel(x):\n    return x\n")
+    assert main(["check", str(tmp_path)]) == 2
+    assert "Nothing was checked: 1 kernel found" in capsys.readouterr().err
+    assert main(["check", str(tmp_path), "--lock", str(tmp_path / "kernels.lock")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_repository_is_checked_recorded_and_fails_when_a_kernel_becomes_wrong(source: Source, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    _folder(repository / "good", source)
+    _folder(repository / "other", source)
+    lock, report = tmp_path / "kernels.lock", tmp_path / "report.xml"
+    arguments = ["check", str(repository), "--lock", str(lock), "--junit", str(report), "--level", "T2"]
+    assert main([*arguments, "--update"]) == 0
+    (kernels,) = json.loads(lock.read_text())["machines"].values()
+    assert set(kernels) == {"good/kernel.py", "other/kernel.py"}
+    text = (repository / "other" / "kernel.cpp").read_text()
+    assert "1.0f" in text
+    (repository / "other" / "kernel.cpp").write_text(text.replace("1.0f", "1.5f"))
+    assert main(arguments) == 1
+    failed = [c.get("name") for c in ElementTree.fromstring(report.read_text()) if c.find("failure") is not None]
+    assert failed == ["other/kernel.py"]
+
+
+def test_a_kernel_is_a_test_of_a_persons_own_suite(source: Source, tmp_path: Path) -> None:
+    _folder(tmp_path / "good", source)
+    _folder(tmp_path / "bad", source, ("1.0f", "1.5f"))
+    (tmp_path / "test_kernels.py").write_text(
+        "import kernellab.pytest\n\n"
+        "@kernellab.pytest.kernel(level='T1')\ndef test_good():\n    return 'good/kernel.py'\n\n"
+        "@kernellab.pytest.kernel('good/task.py', level='T1')\ndef test_bad():\n    return 'bad/kernel.py'\n\n"
+        "@kernellab.pytest.kernel()\ndef test_none():\n    return 'bad/task.py'\n"
+    )
+    plugin = ["-p", "no:cacheprovider", "-p", "kernellab.pytest", "-m", "kernel", "-c", "/dev/null"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, "test_kernels.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "kernel.py: wrong" in done.stdout and "holds no kernel" in done.stdout

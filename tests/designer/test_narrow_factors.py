@@ -1,0 +1,83 @@
+"""Factors that are casts of narrow floats are multiplied as these, and their scales are factors of the sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
+from kernellab.records import GateState
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+from tests.lowering.test_triton import call
+
+H100 = Target("triton", Backend.CUDA, find_chip("NVIDIA H100"))
+INTERPRETED = Target("triton", Backend.INTERPRETER, H100.chip)
+TASK = """import torch
+def reference(a, b, r, c):
+    return {result}
+def inputs():
+    made = lambda *shape: (torch.randn(*shape) * 0.5)
+    return made(70, 200).to(torch.{left}), made(90, 200).to(torch.{right}), torch.rand(70, 1) + 0.5, torch.rand(90, 1)
+"""
+E4, E5 = "float8_e4m3fn", "float8_e5m2"
+SCALED = "((a.float() * r) @ (b.float() * c).t()).to(torch.bfloat16)"
+DIVIDED = "(a.float() / r) @ (2.0 * b.float()).t()"
+
+
+def sketch_of(text: str, target: Target = H100) -> str:
+    return RulesDesigner().designs(DesignBrief(load_task(text), target))[0].sketch
+
+
+@pytest.mark.parametrize(
+    ("result", "left", "right"),
+    [
+        (SCALED, E4, E4), (SCALED, E5, E4), (DIVIDED, E4, E5), (SCALED, "bfloat16", "bfloat16"),
+        ("a.to(torch.bfloat16) @ b.to(torch.bfloat16).t()", E4, E4),
+        ("a.float() @ b.float().t()", "float16", "float16"),
+    ],
+)  # fmt: skip
+def test_narrow_numbers_are_multiplied_as_they_are(result: str, left: str, right: str, tmp_path: Path) -> None:
+    text = TASK.format(result=result, left=left, right=right)
+    task, sketch = load_task(text), sketch_of(text)
+    assert sketch.count("sketch ") == 1 and "cast(a_" not in sketch and "cast(b_" not in sketch
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    program = load_program(sketch_of(text, INTERPRETED))
+    args = task.module().sample(seed=3)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    exact = result.replace("float()", "double()").replace("bfloat16", "float64")
+    want = eval(exact, {"torch": torch, **dict(zip("abrc", args, strict=True))})
+    assert float((got.double() - want).norm() / want.norm()) < (4e-3 if "bfloat16" in result else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("result", "left", "right"),
+    [
+        ("(a.float() * a.float()[:1]) @ b.float().t()", E4, E4),
+        ("a.float() @ b.float().t()", "float16", "bfloat16"),
+        ("a.float() @ b.float().t()", E4, "bfloat16"),
+        ("(a.float() + r) @ b.float().t()", E4, E4),
+    ],
+)
+def test_what_varies_along_the_sum_or_has_other_dtypes_stays_in_float32(result: str, left: str, right: str) -> None:
+    text = TASK.format(result=result, left=left, right=right)
+    sketch = sketch_of(text)
+    assert "f32 temp" in sketch or "bf16x6" in sketch or "tf32x3" in sketch
+    judged = gate(sketch, load_task(text), chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
+def test_a_chain_of_f8_products_is_no_longer_than_a_step() -> None:
+    """Tensor cores add up f8 products with 14 bits: each step's sum is added to the accumulator in f32."""
+    sketch = sketch_of(TASK.format(result=SCALED, left=E4, right=E4))
+    assert "step = dot(a_tile, " in sketch and "acc = acc + step" in sketch
+    assert "gemm(" in sketch_of(TASK.format(result=SCALED, left="bfloat16", right="bfloat16"))

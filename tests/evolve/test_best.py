@@ -1,0 +1,146 @@
+"""What a run calls its best: timed again with the first design, one candidate a code, rounds that do not fall."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from kernellab.conditions import LibraryShare
+from kernellab.dsls.machine import detect_target
+from kernellab.evolve.jobs import FIRST, job_of
+from kernellab.evolve.promote import Promotion
+from kernellab.evolve.records import Proposal, Remeasured, RoundEnded
+from kernellab.evolve.state import RunState
+from kernellab.evolve.summary import summary, words
+from kernellab.evolve.vary.mix import Mix
+from kernellab.lowering.embedded_sketch import code_digest
+from kernellab.options.search import Knobs
+from kernellab.records import Comparison, Source, Verdict
+from kernellab.task import load_task
+from tests.evolve.runs import score, state, timing, verdict, verify
+
+
+def over_first(low: float, high: float) -> Verdict:
+    pair = Comparison(baseline=FIRST, baseline_time=timing(1.0), speedup=(low + high) / 2, low=low, high=high)
+    found = verdict(2.0)
+    return found.model_copy(update={"comparisons": [*found.comparisons, pair]})
+
+
+class Compares:
+    """A judge whose comparison of two candidates is ``verdict``."""
+
+    judges = 1
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict, self.pairs = verdict, list[tuple[int, int]]()
+
+    def compare(self, job: int, other: int) -> Future[Verdict]:
+        self.pairs.append((job, other))
+        done: Future[Verdict] = Future()
+        done.set_result(self.verdict)
+        return done
+
+
+def searched(timed: Verdict) -> tuple[RunState, Compares]:
+    """Candidate 1 leads the first design by verdicts of separate minutes; then both are timed in turn."""
+    found, judge = state([1.0, 1.3], Knobs(islands=1)), Compares(timed)
+    verify(found, 0, 1.0)
+    verify(found, 1, 1.3)
+    assert found.best() == 1
+    for event in Promotion(found, lambda n: n, judge).paired():  # type: ignore[arg-type, return-value]
+        found.take(found.seq + 1, event)
+    return found, judge
+
+
+def test_a_leader_that_is_no_faster_in_turn_with_the_first_design_is_not_the_best() -> None:
+    found, judge = searched(over_first(0.97, 1.05))
+    assert judge.pairs == [(1, 0)]
+    assert found.best() == 0
+    told = summary("run", found)
+    assert told.first_is_best and "no candidate is certainly faster" in words(told)
+    assert list(Promotion(found, lambda n: n, judge).paired()) == [], "once is enough"  # type: ignore[arg-type, return-value]
+
+
+def test_a_leader_that_wins_in_turn_says_by_how_much() -> None:
+    found, _ = searched(over_first(1.2, 1.3))
+    assert found.best() == 1
+    assert "Timed in turn with the first design: 1.25x [1.20, 1.30]." in words(summary("run", found))
+
+
+def test_a_pair_that_could_not_be_timed_decides_nothing_and_says_why() -> None:
+    found, _ = searched(verdict(2.0, passed=False))
+    assert found.best() == 1
+    pairing = found.pairing()
+    assert pairing is not None and pairing.comparison is None and pairing.reason == "Wrong."
+
+
+def test_rounds_never_fall_whatever_later_measurements_say() -> None:
+    found = state([1.0, 2.0, 1.9], Knobs(islands=1))
+    for at, (number, speedup) in enumerate([(0, 1.0), (1, 2.0), (2, 1.9)]):
+        verify(found, number, speedup)
+        best = found.best()
+        found.take(found.seq + 1, RoundEnded(round=at, best=best, worth=found.worth(best or 0)))
+    found.take(found.seq + 1, Remeasured(scores={1: score(1.5), 2: score(1.8)}))
+    shown = [float(end.text.rstrip("x")) for end in summary("run", found).rounds]
+    assert shown == sorted(shown) == [1.0, 1.5, 1.8]
+
+
+PYTHON = '''"""A kernel."""
+SOURCE = """
+// {comment}
+int main() {{ return 1; /* {comment} */ }}
+"""
+
+
+def kernel(x):
+    # {comment}
+    return x{spaces} +{spaces} {value}
+'''
+
+
+def source(comment: str = "one", value: int = 1, spaces: str = "", cpp: str = "int f() { return 1; }") -> Source:
+    return Source(
+        dsl="cpp", files={"kernel.py": PYTHON.format(comment=comment, value=value, spaces=spaces), "kernel.cpp": cpp}
+    )
+
+
+def test_code_that_differs_in_its_comments_and_spacing_is_one_code_and_another_number_is_not() -> None:
+    digest = code_digest(source())
+    assert code_digest(source(comment="another", spaces=" ")) == digest
+    assert code_digest(source(cpp="int f() { // why\n  return 1;\n}")) == digest
+    assert code_digest(source(value=2)) != digest
+    assert code_digest(source(cpp='int f() { return "// 1"; }')) != code_digest(
+        source(cpp='int f() { return "// 2"; }')
+    )
+
+
+FOURIER = """
+import torch
+
+
+def reference(x):
+    return torch.fft.rfft(x).abs() * 2 + x.sum()
+
+
+def inputs(seed: int = 0):
+    return torch.randn(64, 256, generator=torch.Generator().manual_seed(seed))
+"""
+
+
+def test_what_the_rules_may_call_in_a_design_they_may_call_in_a_search() -> None:
+    """A session lets the rules call the framework where no rule designs an operation; so does a search."""
+    task, target = load_task(FOURIER, "fourier"), detect_target("cpp")
+    begun = state([]).begun
+    seeds = Mix(task, target).seeds(state([])).proposals
+    assert seeds and all(p.library for p in seeds)
+    assert all(job_of(begun, p).allow_library for p in seeds)
+    person = Proposal(number=9, round=0, island=0, operator="person", sketch="sketch s {}")
+    assert not job_of(begun, person).allow_library
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_where_no_candidate_passes_the_run_says_what_the_verdict_said(passed: bool) -> None:
+    found = state([1.0])
+    verify(found, 0, 1.0, passed=passed, conditions=[LibraryShare(share=0.5)])
+    assert ("Wrong." in found.why_none()) is not passed
