@@ -1,4 +1,4 @@
-# make demo | test | prove | texts | lab | lint | widgets | clean. Each target makes the environment first; a re-run is quick.
+# make demo | test | prove | redteam | texts | docs | lab | lint | widgets | clean. Each target makes the environment first.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -20,7 +20,7 @@ endif
 # The workbench is built by Node 20 or newer: the machine's, else one from PyPI, in the environment.
 HAS_NODE := node --version 2>/dev/null | grep -qE '^v([2-9][0-9])' && command -v npm >/dev/null
 
-.PHONY: demo test prove texts lab lint widgets clean notebooks screenshots fixtures smooth
+.PHONY: demo test prove redteam texts docs lab lint widgets clean notebooks screenshots fixtures smooth
 
 demo: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
@@ -40,10 +40,20 @@ test: lint
 prove:
 	KERNELLAB_PROVE=1 $(MAKE) test
 
+# The Verifier attacked with all that is known; writes the table of SECURITY.md. An hour or two; PARTS="plain rank" takes minutes.
+PARTS ?= cheats errors plain honest mutants rank
+comma := ,
+redteam: $(READY)
+	$(BIN)/python -m tests.zoo.redteam --parts $(subst $() ,$(comma),$(PARTS)) --write
+
 # What a change does to all texts of the rules and the lowerings; BASE is what they are compared with.
 BASE ?= origin/main
 texts: $(READY)
 	$(BIN)/python -m tests.designer.golden --compare $(BASE)
+
+# The documentation, into out/docs; a warning is an error.
+docs: $(BUNDLE)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs $(OUT)/docs
 
 lint: $(BUNDLE)
 	$(BIN)/python tools/typescript.py --check

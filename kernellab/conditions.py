@@ -46,7 +46,7 @@ MarkKind = Literal[
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
-    "agent-shared-machine",
+    "one-configuration", "agent-shared-machine",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -80,6 +80,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "below-cached-bytes": ("under the memory's bound, in the caches", ""),
     "below-arithmetic": ("under the bound of the reference's arithmetic", ""),
     "interpreted": ("interpreted", ""),
+    "one-configuration": ("", "autotuned: one configuration ran, the first; others are tried on a GPU"),
     "sealed": ("sealed", ""),
     "native": ("native", ""),
     "agent-shared-machine": ("agent shared the machine", ""),
@@ -94,6 +95,7 @@ _CONCERNS: dict[MarkKind, Concern] = {
     "two-clocks": "measurement",
     "contents-repeated": "measurement",
     "interpreted": "measurement",
+    "one-configuration": "measurement",
     "unsandboxed": "measurement",
     "agent-shared-machine": "measurement",
 }

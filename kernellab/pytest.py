@@ -38,8 +38,8 @@ def kernel(
 
         @functools.wraps(function)
         def test(*args: Any, **kwargs: Any) -> None:
-            beside = [None if one is None else folder / one for one in (task, lock)]
-            lines, skipped = _answers(folder / function(*args, **kwargs), beside[0], min_speedup, beside[1], options)
+            files = [None if one is None else folder / one for one in (task, lock)]
+            lines, skipped = _answers(folder / function(*args, **kwargs), files[0], min_speedup, files[1], options)
             if lines:
                 pytest.fail("\n".join(lines), pytrace=False)
             if skipped:

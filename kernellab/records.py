@@ -384,6 +384,30 @@ class Verdict(Record):
         return NO_BOUND if self.bound_share is None else f"{100 * self.bound_share:.0f}% of bound"
 
     @property
+    def sol_score(self) -> float | None:
+        """``1 / (1 + (T - T_sol) / (T_b - T_sol))`` (SOL-ExecBench): 0.5 at eager's time, 1 at the bound; None without
+        a bound that can be believed, or where eager is there already."""
+        gap = self.gap_closed
+        return None if gap is None else 1 / (2 - gap)
+
+    @property
+    def gap_closed(self) -> float | None:
+        """``(T_b - T) / (T_b - T_sol)``: the share of the way from eager's time to the bound; below 0 it is slower."""
+        eager = self.against("eager")
+        if eager is None or self.time is None or not self.sol_ms or self.bound_share is None:
+            return None
+        far = eager.baseline_time.median_ms - self.sol_ms
+        return min(1.0, (eager.baseline_time.median_ms - self.time.median_ms) / far) if far > 0 else None
+
+    @property
+    def sol_text(self) -> str:
+        """``62% of bound, SOL score 0.81, 77% of the gap closed``; what is not known is left out."""
+        parts = [self.bound_text]
+        if self.sol_score is not None and self.gap_closed is not None:
+            parts += [f"SOL score {self.sol_score:.2f}", f"{100 * self.gap_closed:.0f}% of the gap closed"]
+        return ", ".join(filter(None, parts))
+
+    @property
     def text(self) -> str:
         """Its figures in one line, as they are shown everywhere: speedups with intervals, else the time."""
         figures = [c.text for c in self.comparisons]

@@ -101,6 +101,7 @@ PATTERNS = {
         "verifier.seal.native",
         "verifier.static.check",
         "verifier.static.native",
+        "verifier.static.surroundings",
     ),
     "the sketch language, also where it cannot be parsed": (
         "sketch.syntax.words",

@@ -94,11 +94,11 @@ def _config() -> Iterator[str]:
 
 
 def _file() -> Iterator[str]:
-    from kernellab.memory.config import MemoryDefaults
     from kernellab.models import ModelSettings
     from kernellab.options.agents import AgentOptions
     from kernellab.options.design import DesignCall
     from kernellab.options.file import TABLES
+    from kernellab.options.memory import MemoryDefaults
     from kernellab.options.search import Knobs
 
     models: dict[str, type[BaseModel]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -37,7 +36,7 @@ def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, d
     """
     from kernellab.sketch.check import check
 
-    plain = re.sub(r"\s+", " ", re.sub(r"#.*", "", sketch)).strip()
+    plain = " ".join(" ".join(line.partition("#")[0] for line in sketch.splitlines()).split())
     program = check(sketch).program
     if program is None:
         return plain, dict(constexpr)

@@ -8,7 +8,7 @@ from kernellab.bench.rows import SLOWER, Row, Summary, summarise
 from kernellab.conditions import LibraryShare, of
 from kernellab.errors import counted
 from kernellab.records import Comparison
-from kernellab.verifier.timing.metrics import geomean
+from kernellab.verifier.timing.metrics import geomean, sol_score
 
 _WORST = 10
 #: what a row's precision means, above the table
@@ -55,8 +55,8 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
         ),
         *_worst(rows),
         "| task | category | shapes | precision | passed | turns | eager, ms | torch.compile, ms | ours, ms | "
-        "bound, ms | against eager | against torch.compile | of the bound |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "bound, ms | against eager | against torch.compile | of the bound | SOL score | gap closed |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         *(_row(r) for r in rows),
         "",
     ]
@@ -140,8 +140,17 @@ def _row(row: Row) -> str:
         _ratio(row.eager),
         _ratio(row.compile),
         _percent(row.sol_ms, row.time_ms) if row.sol_ms and row.time_ms else "-",
+        *_sol(row),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _sol(row: Row) -> tuple[str, str]:
+    """The SOL score and the share of the way from eager to the bound; "-" where the bound is none to believe."""
+    if not (row.sol_ms and row.time_ms and row.eager_ms) or row.sol_ms >= min(row.time_ms, row.eager_ms):
+        return "-", "-"
+    gap = (row.eager_ms - row.time_ms) / (row.eager_ms - row.sol_ms)
+    return f"{sol_score(row.time_ms, row.eager_ms, row.sol_ms):.2f}", f"{100 * gap:.0f} %"
 
 
 def _composed(row: Row) -> str:

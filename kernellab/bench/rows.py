@@ -49,6 +49,10 @@ class Row(Record):
     suite: str = ""
     #: what the memory gave; the task's own computation is held out
     remembered: tuple[Gave, ...] = ()
+    #: what models were asked for it; ``usd`` is None where a price is not known
+    requests: int = 0
+    tokens: int = 0
+    usd: float | None = None
     #: a degenerate kernel fails on it, so that passing proves something
     discriminating: bool = True
 
@@ -127,7 +131,7 @@ class Summary(Record):
 
 #: below this a kernel counts as slower than its baseline
 SLOWER = 0.97
-_FAST = (0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
+FAST = (0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 
 
 def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
@@ -148,6 +152,6 @@ def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
         fraction_at_least_1=sum(s >= 1 for s in speedups) / len(rows) if speedups else None,
         distinguishably_faster=sum(c.low > 1 for c in timed),
         slower=[f"{r.category}/{r.name}" for r, c in comparisons if r.passed and c and c.speedup < SLOWER],
-        fast_p={str(p): fast_p(shares, p) for p in _FAST} if speedups else {},
+        fast_p={str(p): fast_p(shares, p) for p in FAST} if speedups else {},
         failures=failed,
     )

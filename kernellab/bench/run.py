@@ -48,6 +48,8 @@ class SuiteRequest:
     allow_library: bool = False
     #: keep the rows of the folder that passed at this precision
     resume: bool = False
+    #: keep those that failed too: each is a sample
+    every: bool = False
     max_bytes: int | None = None
     workers: int | None = None
     deadline: float = DEADLINE
@@ -73,7 +75,7 @@ def run_suite(
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     known = _last(path) if how.resume else {}
-    done = {key for key, row in known.items() if row.passed and row.asked == how.precision}
+    done = {key for key, row in known.items() if (row.passed or how.every) and row.asked == how.precision}
     if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
@@ -94,6 +94,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     verdict, turns, reason, cut, kind, proves = None, 0, "", "", job.category, True
     notes: tuple[str, ...] = (job.note,) if job.note else ()
     gave: tuple[Gave, ...] = ()
+    cost: dict[str, Any] = {}
     try:
         small = _at_most(job)
         cut = small.words
@@ -123,6 +124,9 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
         gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
+        total = session.ledger()["total"]
+        spent = total["input_tokens"] + total["output_tokens"]
+        cost = {"requests": total["requests"], "tokens": spent, "usd": total["usd"]}
         best = session.state.best()
         verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
         if not in_time and best is None:
@@ -132,7 +136,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
     return named(row, job).model_copy(
-        update={"remembered": gave, "cut": cut, "note": "; ".join(notes), "discriminating": proves}
+        update={"remembered": gave, "cut": cut, "note": "; ".join(notes), "discriminating": proves, **cost}
     )
 
 

@@ -167,7 +167,7 @@ def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
 
 def _offer(session: Session) -> None:
     """A verified kernel is offered to the memory, where ``[memory]`` says to ask."""
-    from kernellab.memory.config import memory_defaults
+    from kernellab.options.memory import memory_defaults
 
     if session.state.created.memory != "off" and memory_defaults(session.workspace).offer == "ask":
         ask_to_remember(session.id, session.remember)

@@ -124,6 +124,33 @@ def _begun(task: Path, options: SearchOptions, shell: SearchShell) -> Run | None
     return start(task, request)
 
 
+@run_app.command("night")
+def night(
+    tasks: Annotated[list[Path], typer.Argument(help="The tasks' Python files.")],
+    minutes: Annotated[float, typer.Option(min=0.1, help="The time that all of them have together.")] = 480.0,
+    dsl: Annotated[str, typer.Option(help="The DSL of the kernels.")] = "cpp",
+    cluster: Annotated[str, typer.Option(help="Who does the jobs, as for a search.")] = "",
+    html: Annotated[Path, typer.Option(help="The morning's report.")] = Path("morning.html"),
+    json: Json = False,
+) -> int:
+    """Search several tasks under one budget of time; also `evolve --night FILE...`. Exit 1 when nothing is verified."""
+    from kernellab.evolve.night import Night, knobs_of_a_night, page
+    from kernellab.evolve.records import SearchRequest
+    from kernellab.evolve.run import start
+
+    options = knobs_of_a_night(SearchOptions(dsl=dsl)).model_dump(exclude_unset=True)
+    runs = [start(task, SearchRequest(**options, cluster=cluster)) for task in tasks]
+    found = Night(runs, 60 * minutes, say).work()
+    written(html, page(found, 60 * minutes))
+    if json:
+        emit({"report": str(html), "operators": [one.model_dump(mode="json") for one in found]})
+    else:
+        for one in found:
+            print(f"{one.summary.task}: {one.summary.text}. {one.summary.against_first} {one.look_at}".rstrip())
+        print(html)
+    return 0 if any(one.summary.passed for one in found) else 1
+
+
 @run_app.command("list")
 def list_(json: Json = False) -> int:
     """The workspace's runs, oldest first. Exit 1 when there is none."""

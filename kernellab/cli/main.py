@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import typer
 
 from kernellab.cli.bench import bench
-from kernellab.cli.check import check
 from kernellab.cli.design import design
 from kernellab.cli.docs import docs_app
 from kernellab.cli.evolve import evolve, run_app
@@ -30,10 +29,10 @@ from kernellab.cli.lens import lens
 from kernellab.cli.mcp import mcp, skill
 from kernellab.cli.memory import memory_app
 from kernellab.cli.model.profile import profile
-from kernellab.cli.output import say
+from kernellab.cli.output import emit, say
 from kernellab.cli.throughput import throughput
 from kernellab.cli.tools import doctor, lab
-from kernellab.cli.verify import rank, verify
+from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
 
 #: typer carries a click of its own in some versions and takes the installed one in others
@@ -53,7 +52,6 @@ app = typer.Typer(
     name="kernellab",
     help="Design, verify and measure compute kernels; the same jobs as in the notebook.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -107,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given[:2] = ["bench-throughput"]
     if given[:1] == ["evolve"] and given[1:2] and given[1] in {c.name for c in run_app.registered_commands}:
         given[:1] = ["evolve-run"]
+    elif given[:2] == ["evolve", "--night"]:
+        given[:2] = ["evolve-run", "night"]
     try:
         result = typer.main.get_command(app).main(args=given, prog_name="kernellab", standalone_mode=False)
         return _stopped(given) if result == STOPPED else result if isinstance(result, int) else 0
@@ -115,9 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.remedy:
             say(f"  -> {error.remedy}")
         _debug()
+        _emit_error(given, error.message, error.remedy, error.exit_code)
         return error.exit_code
     except _WRONG_CALL as error:
         _say_wrong(error)
+        _emit_error(given, error.format_message(), "", 2)
         return 2
     except KeyboardInterrupt:
         return _stopped(given)
@@ -132,7 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"kernellab failed: {type(error).__name__}: {error}")
         say("  -> Set KERNELLAB_DEBUG=1 for the traceback, and report it.")
         _debug()
+        _emit_error(given, f"kernellab failed: {type(error).__name__}: {error}", "Report it.", 2)
         return 2
+
+
+def _emit_error(given: Sequence[str], message: str, remedy: str | None, code: int) -> None:
+    """The one JSON object of a call with ``--json`` that ended before it had a result."""
+    if "--json" in given:
+        emit({"passed": False, "error": message, "remedy": remedy or "", "exit_code": code})
 
 
 def _stopped(given: Sequence[str]) -> int:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,9 +41,8 @@ def search(
     json: Json = False,
 ) -> int:
     """Find kernels of the task's computation, or whose words match. Exit 1 when nothing is found."""
-    from kernellab.cli.quick_import import without_rest_client
-    from kernellab.memory.config import memory_defaults
     from kernellab.memory.search import by_file, by_words
+    from kernellab.options.memory import memory_defaults
 
     with without_rest_client():
         memory = _open(store)
@@ -300,3 +304,40 @@ def _print(lines: list[str]) -> None:
 
 def _told(kernel: Kernel) -> dict[str, Any]:
     return {"id": kernel.id, "task": kernel.name, **kernel.model_dump(mode="json", exclude={"source", "sketch"})}
+
+
+_PREFIX = "lance_namespace_urllib3_client.api."
+
+
+class _Absent(ModuleType):
+    """A module of which every name is a class that nobody makes an object of."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        setattr(self, name, type(name, (), {}))
+        made: type = getattr(self, name)
+        return made
+
+
+class _Finder(MetaPathFinder, Loader):
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name.startswith(_PREFIX) else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Absent(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing in it."""
+
+
+@contextmanager
+def without_rest_client() -> Iterator[None]:
+    """LanceDB is imported in half the time within it, for a process that reads tables by their place alone: a command
+    of the shell."""
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

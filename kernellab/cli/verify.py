@@ -1,4 +1,5 @@
-"""``kernellab verify``: the full verification of any source; ``kernellab rank``: a quick look at several."""
+"""``kernellab verify``: the full verification of any source; ``check``: of a repository's kernels, for CI; ``rank``: a
+quick look at several."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import typer
 from kernellab.cli.output import emit, say
 from kernellab.cli.parameters import with_requests
 from kernellab.conditions import facts, joined
-from kernellab.errors import KernellabError
-from kernellab.options.design import VerifyCall
+from kernellab.errors import KernellabError, counted
+from kernellab.options.design import CheckCall, VerifyCall
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
 from kernellab.verifier.protocol.remedies import remedy
 from kernellab.verifier.protocol.stats import one_line_each
@@ -89,6 +90,56 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: boo
         print(f"The capsule of {capsule.name} ({capsule.target}, {capsule.made_by}) says: {capsule.verdict.text}")
         print("\n".join(f"  {line}" for line in found.differences) or "  nothing differs")
     return 0 if found.passed else 1
+
+
+@with_requests
+def check(
+    call: CheckCall,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files and folders to search; default: this folder.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Verify every kernel, capsule and exported module of a repository. Exit 1 when one is wrong or too slow.
+
+    A kernel NAME.py has its task next to it in NAME_task.py, a kernel.py in task.py. Exit 2 when nothing was checked.
+    """
+    from kernellab import ci
+    from kernellab.ci.report import checked, facts, junit, markdown
+    from kernellab.content import written
+    from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
+
+    if call.update and call.lock is None:
+        raise KernellabError("--update records figures, and no lock is named.", "Pass --lock kernels.lock too.")
+    options = verify_options(call, None).model_copy(update={"unsandboxed": call.unsandboxed})
+    lock = ci.read_lock(call.lock, call.update) if call.lock is not None else None
+    found = ci.subjects(paths or [Path(".")], plain_dsl())
+    answers = ci.check(
+        found, options, least=call.min_speedup, lock=lock, accept=call.update, progress=lambda r: say(r.line)
+    )
+    results = list(answers)
+    if call.update and lock is not None and call.lock is not None:
+        for r in results:
+            if r.figure is not None and not r.state.fails:
+                lock = lock.with_figure(r.machine, r.name, r.figure)
+        written(call.lock, lock.text)
+    if call.junit is not None:
+        written(call.junit, junit(results))
+    if call.summary is not None:
+        written(call.summary, markdown(results))
+    if json:
+        emit(facts(results))
+    else:
+        print("\n".join(ci.failed_lines(results)) or f"{counted(checked(results), 'kernel')} checked, none failed")
+    if not checked(results):
+        left = (
+            f"{counted(len(results), 'kernel')} found, none of which this machine can check"
+            if results
+            else "none found"
+        )
+        say(f"Nothing was checked: {left}.\n  -> Run it on the chip, or name the folder of the kernels.")
+        return 2
+    return 1 if any(r.state.fails for r in results) else 0
 
 
 def rank(
@@ -203,6 +254,8 @@ def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, An
         "sol_score": metrics.sol_score(time.median_ms, eager.baseline_time.median_ms, bound)
         if scored and time and eager and bound
         else None,
+        "gap_closed": verdict.gap_closed,
+        "bound_share": verdict.bound_share,
         "own_share": verdict.own_share,
         "precision": verdict.precision,
         "build_seconds": verdict.build_seconds,
@@ -230,7 +283,8 @@ def verdict_text(verdict: Verdict) -> str:
         )
     lines += [f"  {c.text} (it takes {_ms(c.baseline_time.median_ms)})" for c in verdict.comparisons]
     if verdict.sol_ms:
-        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}")
+        told = f": {verdict.sol_text}" if verdict.sol_text else ""
+        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}{told}")
     if verdict.own_share is not None:
         unseen = verdict.marked("launches-not-seen")
         where = "outside the framework's operators" if unseen else "in its own code"

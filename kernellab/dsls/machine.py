@@ -246,6 +246,9 @@ def keep_judged(where: Environment) -> None:
     chip's, so that doctor, prompts, views and verdicts tell the same."""
     chip = cpu_facts()
     measured = where.bandwidth and where.flops and where.doubles
+    # what others left over while it was measured is no fact of the chip
+    if where.load > usable_cores() / 2 + 0.5:
+        return
     if not measured or (where.chip, where.threads) != (chip.name, chip.cores):
         return
     path = _cache_file(chip)

@@ -75,7 +75,7 @@ def page(run: str, state: RunState) -> str:
     best = state.ordered(state.evaluations)[:_SHOWN]
     rows = [row(state, number) for number in [*best, *(n for n in state.evaluations if n not in set(best))]]
     sketches = [(state.proposals[n], row(state, n)) for n in best if state.proposals[n].sketch]
-    return _template("report.html.j2").render(
+    return template("report.html.j2").render(
         found=found, chart=chart(state), rows=rows, sketches=sketches, knobs=state.knobs, scratchpad=state.scratchpad,
         lineage=[state.proposals[n] for n in state.lineage(found.best)] if found.best is not None else [],
         width=WIDTH, height=HEIGHT, left=LEFT, bottom=BOTTOM, colours=list(enumerate(COLOURS[: len(state.islands)])),
@@ -85,7 +85,7 @@ def page(run: str, state: RunState) -> str:
 def part(run: str, state: RunState) -> str:
     """What a notebook keeps of a run: its end, its chart, its rounds and its best candidates; styled in place."""
     best = state.ordered(state.evaluations)[:_SHOWN]
-    return _template("part.html.j2").render(
+    return template("part.html.j2").render(
         found=summary(run, state), chart=chart(state), rows=[row(state, number) for number in best],
         width=WIDTH, height=HEIGHT, left=LEFT, colours=list(enumerate(COLOURS[: len(state.islands)])),
         cell="text-align: left; padding: 2px 10px 2px 0; vertical-align: top",
@@ -158,6 +158,6 @@ def _colour(proposal: Proposal) -> str:
 
 
 @cache
-def _template(name: str) -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
     loader = jinja2.PackageLoader("kernellab.evolve", ".")
     return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(name)

@@ -23,7 +23,7 @@ from kernellab.evolve.analyst.models import analyst
 from kernellab.evolve.cluster import DaskWorkers
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.jobs import job_of, load, source_of
-from kernellab.evolve.judges import LocalJudge
+from kernellab.evolve.judges import LocalJudge, LocalWorkers
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.records import RULES, Action, Begun, Proposal, SearchRequest, Status, Steered
@@ -36,13 +36,12 @@ from kernellab.evolve.vary import memory, models, rules
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator, Models
-from kernellab.evolve.workers import LocalWorkers
-from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, place_named
 from kernellab.models import Budget
 from kernellab.options import build, signature_of
 from kernellab.options.file import FILE, choose, read_table
+from kernellab.options.memory import memory_defaults
 from kernellab.options.search import CHANGEABLE, Knobs
 from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import check_model, model_settings

@@ -57,6 +57,8 @@ class Summary(Record):
     best: int | None
     #: what the best one's figures are, as they are shown everywhere
     text: str
+    #: the share of the task's bound, the SOL score and the gap that is closed, in words
+    sol: str = ""
     evaluations: int
     failures: dict[str, int]
     stages: dict[str, StepFigures]
@@ -93,6 +95,7 @@ def summary(run: str, state: RunState) -> Summary:
         first_speedup=_speedup(state, state.first()), speedup=_speedup(state, best), best=best,
         over_first=paired.comparison if paired else None, first_is_best=best is not None and best == state.first(),
         text=verdict.text if verdict else figure(state, state.worth(best) if best is not None else None),
+        sol=verdict.sol_text if verdict else "",
         evaluations=sum(e.same_as is None for e in state.evaluations.values()), failures=dict(failed),
         stages={
             step.value: StepFigures(seen=tally.seen, refused=tally.refused, seconds=tally.seconds)
@@ -128,7 +131,8 @@ def words(found: Summary) -> str:
     if found.best is None:
         lines.append("No candidate is verified yet.")
     else:
-        lines.append(f"Best: candidate {found.best}, {found.text}. {found.against_first}".rstrip())
+        figures = ", ".join(filter(None, (found.text, found.sol)))
+        lines.append(f"Best: candidate {found.best}, {figures}. {found.against_first}".rstrip())
     for end in found.rounds:
         lines.append(f"Round {end.round}: {end.evaluations} candidates, {end.text}. {end.plan}".rstrip())
     if found.suggestion:

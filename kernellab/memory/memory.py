@@ -16,7 +16,6 @@ from kernellab.capture import capture
 from kernellab.content import WORKSPACE
 from kernellab.errors import KernellabError, MemoryStoreError
 from kernellab.journal import JournalFile
-from kernellab.memory.config import memory_defaults
 from kernellab.memory.events import (
     EVENT,
     STREAM,
@@ -38,6 +37,7 @@ from kernellab.memory.notes import edited
 from kernellab.memory.records import Failure, Kernel, Purpose, Skill
 from kernellab.memory.retrieval import Hit, Query, retrieve
 from kernellab.memory.store import Row, Store
+from kernellab.options.memory import memory_defaults
 from kernellab.task import load_task
 
 #: the folder of a workspace's store

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,23 +13,67 @@ from typing import Any
 
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
-from kernellab.content import find_workspace
+from kernellab.content import WORKSPACE, find_workspace, written
 from kernellab.dsls import get_adapter
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, MemoryStoreError, ModelError
-from kernellab.memory.config import memory_defaults
-from kernellab.memory.embedding import Embedder
 from kernellab.memory.features import Features, features
 from kernellab.memory.layers import LIBRARY
+from kernellab.memory.library import decoded, encoded
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import place_named
 from kernellab.memory.records import Kernel
 from kernellab.memory.retrieval import Query
-from kernellab.memory.seen import Seen
 from kernellab.memory.stale import stale
 from kernellab.memory.tables import Row, text_of
-from kernellab.memory.texts import Texts, fused
+from kernellab.memory.texts import Embedder, Texts, fused
+from kernellab.options.memory import memory_defaults
 from kernellab.task import Task, load_task
+
+#: a change of what features are is a new number
+_VERSION = 1
+#: files whose features are kept, the newest
+_MOST = 200
+
+
+class Seen:
+    """The features of a workspace's task files by their texts; a file that cannot be read holds none."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._file = workspace / WORKSPACE / "features.json"
+
+    def get(self, text: str) -> tuple[Features, str] | None:
+        """The features of a task's text, and its class of operators; None where it was not captured yet."""
+        row = self._read().get(_key(text))
+        if row is None:
+            return None
+        with suppress(KeyError, TypeError, ValueError):
+            logic, shape = decoded(row["logic"]), decoded(row["shape"])
+            return Features(row["hash"], {}, {}, logic, shape, row["dtype"]), row["family"]
+        return None
+
+    def put(self, text: str, features: Features, family: str) -> None:
+        """Keep the features of a task's text; a workspace that cannot be written keeps none."""
+        row = {
+            "hash": features.hash, "dtype": features.dtype, "family": family, "logic": encoded(features.logic),
+            "shape": encoded(features.shape),
+        }  # fmt: skip
+        kept = {**self._read(), _key(text): row}
+        with suppress(OSError, KernellabError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            written(self._file, json.dumps(dict(list(kept.items())[-_MOST:])))
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        with suppress(OSError, ValueError):
+            found = json.loads(self._file.read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
+        return {}
+
+
+def _key(text: str) -> str:
+    # another version may name computations otherwise
+    return hashlib.sha256(f"{_VERSION}\0{text}".encode()).hexdigest()[:20]
+
 
 #: rows that a search by words reads for each that it shows: of one computation it shows one
 _MORE = 6

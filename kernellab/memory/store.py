@@ -6,19 +6,20 @@ whole record as JSON next to the columns that are searched, so a store can be re
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from kernellab.errors import MemoryStoreError
 from kernellab.memory.features import LOGIC, SHAPE
-from kernellab.memory.reader import Reader, Search
 from kernellab.memory.records import Failure, Skill
 from kernellab.memory.tables import (
     FAILURES,
@@ -38,6 +39,63 @@ from kernellab.memory.tables import (
 )
 from kernellab.memory.tables import near as nearest
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search by cosine for ``limit`` rows. ``where`` is SQL; ``probes`` 0 asks no index, which is exact."""
+
+    vector: np.ndarray
+    column: str
+    where: str
+    columns: Sequence[str]
+    limit: int
+    probes: int
+
+
+class Reader:
+    """A table at ``uri``, read from any thread; it sees what others have written."""
+
+    def __init__(self, uri: str, name: str) -> None:
+        self._uri, self._name = uri, name
+        self._table: Any = None
+
+    def search(self, what: Search) -> Any:
+        """The rows found, as an Arrow table, nearest first. Raises what LanceDB raises."""
+        return _run(lambda: self._search(what))
+
+    async def _search(self, what: Search) -> Any:
+        query = (await self._open()).query().nearest_to(what.vector).column(what.column).distance_type("cosine")
+        query = query.nprobes(what.probes) if what.probes else query.bypass_vector_index()
+        if what.where:
+            query = query.where(what.where)
+        return await query.select([*what.columns, "_distance"]).limit(what.limit).to_arrow()
+
+    async def _open(self) -> Any:
+        if self._table is None:
+            import lancedb
+
+            db = await lancedb.connect_async(self._uri, read_consistency_interval=timedelta(0))
+            self._table = await db.open_table(self._name)
+        return self._table
+
+
+@lru_cache(maxsize=1)
+def _loop() -> asyncio.AbstractEventLoop:
+    """One loop a process, in its own thread: a notebook's thread runs a loop already."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="kernellab-memory", daemon=True).start()
+    return loop
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    async def body() -> T:
+        return await work()
+
+    return asyncio.run_coroutine_threadsafe(body(), _loop()).result()
+
+
 #: the layout of the tables; a store of another version is migrated by reading its records back
 VERSION = 4
 #: rows from which a search without an index takes longer than one with it
@@ -51,7 +109,6 @@ _LEFT_OUT = 8
 #: cells of the vector index that a search looks into: at a million rows, of a thousand cells, 24 find 0.91 of the
 #: nearest ten, 32 find 0.98, 40 all
 _PROBES = 40
-T = TypeVar("T")
 
 
 class Store:

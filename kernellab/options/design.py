@@ -160,7 +160,7 @@ class CheckCall(VerificationOptions):
         default=None, description="write a summary in Markdown there, with the lock's history"
     )
     unsandboxed: Annotated[bool, Option(on=Surface.COMMAND)] = Field(
-        default=False, description="run kernels without a sandbox, which this machine lacks: you trust their authors"
+        default=False, description="run kernels on a machine without a sandbox: you trust their authors"
     )
 
 

@@ -12,11 +12,11 @@ from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.lowering.headers import with_headers, without_headers
 from kernellab.memory.canonical import canonical
-from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF
 from kernellab.memory.records import Failure, Kernel, Measured, Provenance
 from kernellab.memory.stale import verifier, versions
+from kernellab.options.memory import memory_defaults
 from kernellab.records import Source, Trust, Verdict
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State

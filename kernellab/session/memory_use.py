@@ -15,11 +15,11 @@ from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, MemoryStoreError
 from kernellab.lowering.headers import with_headers
 from kernellab.memory import search
-from kernellab.memory.config import memory_defaults
-from kernellab.memory.embedding import open_embedder
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Kernel, Provenance
 from kernellab.memory.search import Found, by_task, figures, machine, open_memory, stale_here, stale_of
+from kernellab.memory.texts import open_embedder
+from kernellab.options.memory import memory_defaults
 from kernellab.session.config import model_settings
 from kernellab.session.memory_export import carrying, is_worth, kernel_of
 from kernellab.task import load_task

@@ -149,9 +149,9 @@ class MemoryResult(Result):
 @tool()
 def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
     """Search the memory for kernels that were verified before: of a similar computation, or by words."""
-    from kernellab.memory.config import memory_defaults
     from kernellab.memory.memory import Memory
     from kernellab.memory.recall import place_named
+    from kernellab.options.memory import memory_defaults
     from kernellab.session.memory_use import by_task, by_words
 
     if bool(request.task) == bool(request.words):

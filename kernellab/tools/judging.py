@@ -154,7 +154,7 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     following = "Eager is faster: improve it, or keep eager." if slower else "Submit it to a session, or improve it."
     return VerifyResult(
         summary=f"{'passed' if verdict.passed else f'failed at {verdict.stage.value}'}, {verdict.trust.value}: "
-        f"{'; '.join(filter(None, [verdict.text, verdict.bound_text, verdict.reason]))}",
+        f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, verdict.reason]))}",
         next=following if verdict.passed else remedy(verdict) or "Fix what the failure shows.",
         passed=verdict.passed,
         stage=verdict.stage.value,

@@ -91,7 +91,7 @@ def test_the_same_sketch_again_for_a_route_back_is_sent_back() -> None:
     brief = replace(BRIEF, previous=SKETCH, route=route)
     with line(Role.DESIGNER, fenced(SKETCH), fenced(other)) as to:
         assert "256" in ModelDesigner(to.talk).design(brief).sketch
-    assert "moves fewer bytes" in to.asked[0][-1]["content"] and "Use larger tiles." in to.asked[0][-1]["content"]
+    assert "why it should be faster" in to.asked[0][-1]["content"] and "Use larger tiles." in to.asked[0][-1]["content"]
     assert "same as before" in to.asked[1][-1]["content"]
 
 
@@ -154,6 +154,7 @@ def test_a_sketch_is_changed_by_edits_of_the_one_that_was_shown() -> None:
     with line(Role.DESIGNER, fenced(WRONG), fix) as to:
         found = ModelDesigner(to.talk).design(BRIEF)
     assert isinstance(found, DesignReply) and found.sketch == SKETCH and len(to.exchanges) == 2
+    assert "EDIT" not in found.rationale
     own = "    constexpr: scale = 2.0; BLOCK = 64 in {64, 128};"
     wider = EDIT.format(f" 4 | {own}", own.replace("= 64 in", "= 128 in"))
     with line(Role.DESIGNER, wider) as to:

@@ -114,7 +114,7 @@ def test_a_kernel_certainly_slower_than_eager_is_no_end_while_the_rules_can_stil
     [
         ({"improve": False}, "Verified at T2"),
         ({"headroom": 0.9}, "90 % of the speed-of-light bound"),
-        ({"headroom": None}, "not known"),
+        ({"headroom": None, "turns_left": 0}, "not known"),
         ({"turns_left": 0}, "limit of turns"),
     ],
 )
@@ -154,6 +154,9 @@ def test_each_improver_is_asked_before_no_gain_ends_it_and_the_end_says_what_is_
     late = route(task, passed(2.0), improvers=both, history=stuck, turns_left=0, request_tokens=4100.0)
     assert late.to is RouteKind.FINISH
     assert "Left untried: the coder was not asked for something faster (about 4,100 tokens a request)." in late.reason
+    unknown = {"headroom": None, "improvers": both}
+    assert route(task, passed(2.0), **unknown).to is RouteKind.DESIGNER, "a bound that is not believed is no target"
+    assert route(task, passed(2.0), history=(*stuck, sent("coder", 2.0)), **unknown).to is RouteKind.FINISH
     near = route(task, passed(2.0), improvers=both, history=stuck, turns_left=0, headroom=0.9)
     assert "Left untried" not in near.reason
 

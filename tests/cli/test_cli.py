@@ -181,8 +181,26 @@ def test_a_reference_that_is_no_graph_is_exit_code_2(run: Callable[..., Ran], tm
     (tmp_path / "branches.py").write_text(f"import torch\n\n{branches}")
     ran = run("design", "branches.py", "--dsl", "cpp", "--json")
     assert ran.code == 2
-    assert ran.out == ""
+    assert ran.json["exit_code"] == 2 and not ran.json["passed"] and ran.json["error"] in ran.err
     assert "--roles designer=model" in ran.err
+
+
+def test_a_call_that_is_wrong_has_its_json_object_too(run: Callable[..., Ran]) -> None:
+    ran = run("design", "nowhere.py", "--no-such-option", "--json")
+    assert ran.code == 2
+    assert "--no-such-option" in ran.json["error"]
+
+
+def test_the_shell_completes_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_KERNELLAB_COMPLETE", "complete_bash")
+    for typed, count, completed in (("kernellab ver", 1, "verify"), ("kernellab check --min", 2, "--min-speedup")):
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(count))
+        with pytest.raises(SystemExit):
+            main([])
+        assert capsys.readouterr().out.split() == [completed]
 
 
 def test_the_unexpected_is_one_sentence_and_a_traceback_only_when_asked(

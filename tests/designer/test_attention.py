@@ -11,6 +11,7 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate
 from kernellab.sketch.syntax.printer import format
 from kernellab.target import Backend, Chip, Target
+from kernellab.target.chips import find_chip
 from kernellab.task import load_task
 from tests.designer.attention_cases import ATTENTION, DECODE, attention_task
 from tests.designer.test_designer import CPU, GPU, errors
@@ -85,10 +86,10 @@ def test_scores_that_sum_two_products_are_stored(target: Target) -> None:
 
 
 #: cores enough to cut the keys of a few heads into pieces
-MANY, ONE = (
-    Target("triton", Backend.CUDA, Chip("test", "gpu", n, bandwidth=1e12, peak_flops={"f32": 1e12, "bf16": 1e14}))
-    for n in (64, 1)
-)
+_PEAK = {"f32": 1e12, "bf16": 1e14}
+MANY = Target("triton", Backend.CUDA, Chip("test", "gpu", 64, bandwidth=1e12, peak_flops=_PEAK))
+#: one core, which holds one program
+ONE = Target("triton", Backend.CUDA, Chip("test", "gpu", 1, bandwidth=1e12, shared_bytes=24 << 10, peak_flops=_PEAK))
 
 
 @pytest.mark.parametrize("name", DECODE)
@@ -107,3 +108,17 @@ def test_heads_enough_for_the_chip_keep_their_keys_together(name: str) -> None:
     assert "sketch " in text and "\nsketch " not in text, text
     result = gate(load_program(text), load_task(DECODE[name], name), seconds=0.5)
     assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+@pytest.mark.parametrize("width", [64, 96, 128, 200])
+def test_tiles_of_float32_leave_room_in_the_shared_memory(width: int) -> None:
+    """Widths are padded to powers of two, and Triton keeps a tile of scores besides: 96 once took 311,304 bytes."""
+    chip = find_chip("NVIDIA H100 80GB HBM3")
+    shape = f"torch.randn(8, 8, 512, {width})"
+    text = attention_task("q, k, v", "F.scaled_dot_product_attention(q, k, v)", ", ".join([shape] * 3))
+    target = Target("triton", Backend.CUDA, chip)
+    program = load_program(RulesDesigner().design(DesignBrief(load_task(text, "wide"), target)).sketch)
+    tile = {c.name: c.value for c in program.constexprs}
+    rows, keys, stages = (int(tile[n] or 0) for n in ("BM", "BN", "num_stages"))
+    padded = 1 << (width - 1).bit_length()
+    assert 4 * (2 * stages * keys * padded + rows * padded + rows * keys) <= chip.shared_bytes

@@ -48,7 +48,8 @@ def sketch_of(text: str, target: Target = H100) -> str:
 def test_narrow_numbers_are_multiplied_as_they_are(result: str, left: str, right: str, tmp_path: Path) -> None:
     text = TASK.format(result=result, left=left, right=right)
     task, sketch = load_task(text), sketch_of(text)
-    assert sketch.count("sketch ") == 1 and "cast(a_" not in sketch and "cast(b_" not in sketch
+    assert sketch.count("sketch ") == 1 and "cast(a_tile, f32)" not in sketch and "cast(b_turned, f32)" not in sketch
+    assert ("cast(a_tile, f16)" in sketch) == (result is DIVIDED), "products of f8 for a result of f32 are of f16"
     judged = gate(sketch, task, chip=H100.chip)
     assert judged.state is GateState.RIGHT, judged.reason
     program = load_program(sketch_of(text, INTERPRETED))
@@ -81,3 +82,30 @@ def test_a_chain_of_f8_products_is_no_longer_than_a_step() -> None:
     sketch = sketch_of(TASK.format(result=SCALED, left=E4, right=E4))
     assert "step = dot(a_tile, " in sketch and "acc = acc + step" in sketch
     assert "gemm(" in sketch_of(TASK.format(result=SCALED, left="bfloat16", right="bfloat16"))
+
+
+BLOCKS = """import torch
+def reference(a, b, r, c):
+    x = (a.float().reshape(70, 2, 64) * r[:, :, None]).reshape(70, 128)
+    w = b.float() * c.repeat_interleave(64, 0).repeat_interleave(64, 1)
+    return (x @ w.t()).to(torch.{result})
+def inputs():
+    made = lambda *shape: (torch.randn(*shape) * 0.5).to(torch.float8_e4m3fn)
+    return made(70, 128), made(192, 128), torch.rand(70, 2) + 0.5, torch.rand(3, 2) + 0.5
+"""
+
+
+@pytest.mark.parametrize(("result", "error"), [("bfloat16", 4e-3), ("float32", 1e-6)])
+def test_scales_of_blocks_multiply_each_steps_sum(result: str, error: float, tmp_path: Path) -> None:
+    text = BLOCKS.format(result=result)
+    task, sketch = load_task(text), sketch_of(text)
+    assert sketch.count("sketch ") == 1 and "acc = acc + step * " in sketch
+    assert ("cast(a_tile, f16)" in sketch) == (result == "float32"), "a step of f8 products has 14 bits"
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    program = load_program(sketch_of(text, INTERPRETED))
+    a, b, r, c = args = task.module().sample(seed=3)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    x = a.double() * r.double().repeat_interleave(64, 1)
+    want = x @ (b.double() * c.double().repeat_interleave(64, 0).repeat_interleave(64, 1)).t()
+    assert float((got.double() - want).norm() / want.norm()) < error

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from kernellab.content import content
+from kernellab.content import content, module_command
 from kernellab.knowledge.execute import State, execute, jobs
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.record import RECORD, read_record
+from kernellab.verifier.judge.servers import clean_environment
 
 ROOT = content("knowledge")
 
@@ -40,3 +44,12 @@ def test_the_record_names_the_versions_that_each_block_passed_on() -> None:
     assert (ROOT / RECORD).is_file()
     assert held
     assert all({"python", "kernellab", "torch"} <= set(versions) for versions in held.values())
+
+
+def test_what_a_dsl_prints_on_import_is_no_answer(tmp_path: Path) -> None:
+    request = {"preload": ["this"], "scratch": str(tmp_path), "deadline": 30, "jobs": []}
+    done = subprocess.run(
+        module_command("kernellab.knowledge.runner"), input=json.dumps(request), capture_output=True, text=True,
+        timeout=120, check=True, env=clean_environment({"HOME": str(tmp_path)}),
+    )  # fmt: skip
+    assert done.stdout == "" and "Zen of Python" in done.stderr

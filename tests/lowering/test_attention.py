@@ -16,7 +16,7 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
-from tests.designer.attention_cases import ATTENTION, attention_task
+from tests.designer.attention_cases import ATTENTION, DECODE, attention_task
 
 from .test_cpp import load
 from .test_triton import call
@@ -139,3 +139,11 @@ def test_cpp_at_random_shapes(seed: int, tmp_path: Path) -> None:
     task, source = lowered(text, CPP)
     args = task.module().sample(seed=seed)
     close(load(source, tmp_path).kernel(*args), task, args)
+
+
+@pytest.mark.parametrize("name", ["grouped_heads", "own_keys", "lengths", "any_length", "narrow"])
+def test_triton_joins_the_pieces_of_the_keys(name: str, tmp_path: Path) -> None:
+    """Three pieces, the last of which is short: no power of two."""
+    task, source = lowered(DECODE[name], TRITON, "log_sum")
+    args = task.module().sample(seed=3)
+    close(call(source, tmp_path, *args)[0], task, args)

@@ -66,8 +66,32 @@ def reference(q, k, v):
 def inputs():
     return tuple(torch.randn(4, 2048, 64, {_BF16}) for _ in range(3))
 """
+BLOCKS8 = """
+import torch
 
-SASS_CASES = {"product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8}
+def reference(a, b, r, s):
+    x = a.float() * r.repeat_interleave(128, 1)
+    return (x @ (b.float() * s.repeat_interleave(128, 0).repeat_interleave(128, 1)).t()).to(torch.bfloat16)
+
+def inputs():
+    made = lambda: torch.randn(2048, 2048).to(torch.float8_e4m3fn)
+    return made(), made(), torch.rand(2048, 16), torch.rand(16, 16)
+"""
+CONVOLUTION = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(x, w, b):
+    return F.relu(F.conv2d(x, w, b, padding=1))
+
+def inputs():
+    last = lambda *shape: torch.randn(*shape, {_BF16}).to(memory_format=torch.channels_last)
+    return last(64, 128, 30, 30), last(192, 128, 3, 3), torch.randn(192, {_BF16})
+"""
+SASS_CASES = {
+    "product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8, "blocks8": BLOCKS8,
+    "convolution": CONVOLUTION,
+}  # fmt: skip
 
 
 def first_sketch(text: str, target: Target = HOPPER) -> str:
@@ -79,7 +103,7 @@ def lowered(sketch: str, text: str, target: Target = HOPPER) -> str:
     return lower(program, bind(program, load_task(text, "case"), {}, target), target).files["kernel.py"]
 
 
-@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW, FLOAT8])
+@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW, FLOAT8, BLOCKS8, CONVOLUTION])
 def test_first_designs_for_hopper_are_asynchronous_and_say_so(text: str) -> None:
     source = lowered(first_sketch(text), text)
     assert "case: Gluon" in source
@@ -163,7 +187,7 @@ def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills
     sass: dict[str, dict[str, dict[str, int]]], name: str
 ) -> None:
     facts = sass[name]["case_asynchronous"]
-    assert facts["QGMMA" if name == "float8" else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
+    assert facts["QGMMA" if name in ("float8", "blocks8") else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
     assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
     assert facts["registers"] <= 168 and facts["shared"] <= 232448
-    assert bool(facts["UTMASTG"]) == (name in ("product", "float8"))
+    assert bool(facts["UTMASTG"]) == (name not in ("attention", "window"))

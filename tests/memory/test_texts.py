@@ -9,9 +9,8 @@ import pytest
 
 from kernellab.cli import main
 from kernellab.errors import ModelError
-from kernellab.memory.embedding import open_embedder
 from kernellab.memory.memory import Memory
-from kernellab.memory.texts import fused
+from kernellab.memory.texts import fused, open_embedder
 from kernellab.models import ModelSettings
 from kernellab.session.memory_use import by_words
 from tests.memory.test_store import row

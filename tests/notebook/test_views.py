@@ -336,7 +336,7 @@ def test_one_line_says_how_it_stands() -> None:
 def test_a_verdict_is_told_in_words() -> None:
     text = verdict_text(WRONG)
     assert "failed at correct" in text and "edge-tile" in text and "[0, 992]: got 0.0, want 1.5" in text
-    assert headline(FAST) == "2.91x eager [2.70, 3.10], 50% of bound, T2"
+    assert headline(FAST) == "2.91x eager [2.70, 3.10], 50% of bound, SOL score 0.50, 0% of the gap closed, T2"
     assert headline(WRONG) == ""
     view = verdict_view(WRONG)
     assert view["first_wrong"] == {"index": [0, 992], "got": "0.0", "want": "1.5"}

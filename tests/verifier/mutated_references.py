@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kernellab.conditions import DrawnLimit, of
+from kernellab.conditions import Condition, DrawnLimit, ScalarLimit, of
 from kernellab.errors import KernellabError
 from kernellab.records import Author, Source
 from kernellab.target import Backend, Chip, Target
@@ -215,19 +215,24 @@ def judged(verifier: Verifier, task: Task, change: str, text: str, rank: bool) -
         if rank:
             options = RankOptions(allow_library=True, budget=0.05, threads=1)
             ranking = verifier.rank(task, source, TARGET, options=options)
-            told = of(ranking.conditions, DrawnLimit)
+            told = _limits(ranking.conditions)
             fate, words = ranking.stage.value, ranking.reason
             passed = ranking.ranked
         else:
             asked = VerifyOptions(allow_library=True, budget=0.05, threads=1, deadline=120)
             verdict = verifier.verify(task, source, TARGET, options=asked)
-            told = of(verdict.conditions, DrawnLimit)
+            told = _limits(verdict.conditions)
             fate, words, passed = verdict.stage.value, verdict.reason, verdict.passed
         if passed:
             fate, words = ("condition" if told else "passed"), ", ".join(c.label for c in told)
     except KernellabError as error:
         fate, words = "failed", error.message
     return Fate(task.name, change, fate, words, time.monotonic() - began)
+
+
+def _limits(conditions: Sequence[Condition]) -> list[DrawnLimit | ScalarLimit]:
+    """Those that name values for which a kernel is wrong."""
+    return [*of(conditions, DrawnLimit), *(c for c in of(conditions, ScalarLimit) if c.refuted)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -37,6 +37,26 @@ def test_a_second_judge_waits_for_the_clock_and_gets_it_when_the_first_dies() ->
         assert had.had, "nothing is left of a clock that was let go"
 
 
+def test_who_has_a_device_has_its_clock_and_others_wait_until_all_of_it_is_over() -> None:
+    name = f"inner-{os.getpid()}"
+    ask = HOLD.replace("'test-{pid}'", f"{name!r}, most=0.3").replace("600", "0")
+
+    def others() -> str:
+        done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    with clock.alone(name) as outer:
+        with clock.alone(name, most=0.2) as inner:
+            assert outer.had and inner.had and inner.waited == 0.0
+        # the inner one's end gives nothing back
+        other = subprocess.run(
+            [sys.executable, "-c", ask.replace("600", "0")], capture_output=True, text=True, check=True
+        )
+        assert other.stdout.strip() == "False"
+    other = subprocess.run([sys.executable, "-c", ask.replace("600", "0")], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == "True"
+
+
 def test_other_devices_have_clocks_of_their_own() -> None:
     with clock.alone(f"a-{os.getpid()}") as one, clock.alone(f"b-{os.getpid()}", most=0.2) as two:
         assert one.had and two.had

@@ -19,6 +19,7 @@ from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.ranges import is_safe, runs
 from kernellab.verifier.cases.survey import Grade, Survey
 
@@ -60,7 +61,9 @@ OFFSETS = task_of(
     "x * (torch.bucketize(torch.arange(24), o, right=True)[:, None] % 2)", "x, o",
     "torch.randn(24, 40), torch.tensor([0, 6, 12, 18, 24])",
 )  # fmt: skip
+ENTROPY = task_of("-(p * torch.log(p + 1e-9)).sum(-1)", "p", "torch.softmax(3 * torch.randn(24, 40), -1)")
 FLOOR = task_of("x // 7", "x", SIGNED)
+POOLED = task_of("(x == x.amax(-1, keepdim=True)) * g", "x, g", f"{ONE}, {ONE}")
 SOME = task_of("(x > 3).any(-1)", "x", "torch.randn(64, 256)")
 GRID = task_of("torch.round(x / s).clamp(-128, 127) * s", "x, s", f"{ONE}, torch.rand(40) / 16 + 0.01")
 ROWS = task_of(
@@ -78,7 +81,9 @@ REFUSED = {
     "a branch far away": (FAR, "x * 1"),
     "offsets built in": (OFFSETS, "x * (torch.arange(24) // 6 % 2 == 0).float()[:, None] * 0 + x * "
                          "((torch.arange(24) // 6 + 1) % 2)[:, None]"),
+    "a maximum's place that forgets NaN": (POOLED, "(x == torch.nan_to_num(x, -1e30).amax(-1, keepdim=True)) * g"),
     "a comparison that only one row shows": (SOME, "(x >= 3).any(-1)"),
+    "a probability of zero": (ENTROPY, "-(p * torch.log(p)).sum(-1)"),
     "ties rounded up": (GRID, "torch.floor(x / s + 0.5).clamp(-128, 127) * s"),
     "ties away from zero": (GRID, "(torch.sign(x) * torch.floor(x.abs() / s + 0.5)).clamp(-128, 127) * s"),
     "division of negatives": (FLOOR, "torch.div(x, 7, rounding_mode='trunc')"),
@@ -114,6 +119,7 @@ HONEST = {
     "lengths": (LENGTHS, "torch.where(torch.arange(40) < n[:, None], x, 0.0).sum(-1)"),
     "far": (FAR, "torch.where(x > 998, x * 3, x)"),
     "offsets": (OFFSETS, "x * ((o[None] <= torch.arange(24)[:, None]).sum(-1) % 2)[:, None]"),
+    "entropy": (ENTROPY, "-torch.where(p > 0, p * torch.log(p), 0.0).sum(-1)"),
     "a reciprocal before it rounds": (GRID, "torch.round(x * (1 / s)).clamp(-128, 127) * s"),
     "rows on a grid by a reciprocal": (
         ROWS, "torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)"
@@ -361,6 +367,15 @@ def test_a_rank_tells_of_a_nan_that_is_left_out(verifier: Verifier) -> None:
     found = verifier.rank(MAX, source, TARGET, options=RankOptions(allow_library=True, budget=0.05, threads=1))
     assert found.ranked
     assert [c.argument for c in of(found.conditions, DrawnLimit) if c.not_nan] == ["x"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_of_one_number_add_up_exactly_in_any_order(seed: int) -> None:
+    x = torch.randn(8, 4096)
+    rows = patterned(x, "unusual row", seed, -32.0, 29.87)
+    constant = patterned(x, "constant rows", seed, -31.3, 29.87)
+    alike = [row for row in (*rows, *constant) if bool((row == row[0]).all())]
+    assert len(alike) >= 2 and all(row.cumsum(0)[-1] == row[0].double() * 4096 for row in alike)
 
 
 @pytest.mark.parametrize(("body", "holds"), {

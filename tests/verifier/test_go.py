@@ -388,3 +388,22 @@ def test_an_output_that_no_answer_can_hold_is_told_in_the_kernel_s_terms(
     with pytest.raises(WorkerFailure, match=said) as failed:
         worker.call(layout, (0,), 20)
     assert failed.value.kind == "output" and len(failed.value.message) < 200
+
+
+def test_a_private_call_s_arguments_lie_in_no_memory_of_the_judge_s(worker: Worker) -> None:
+    code = (
+        "import os, torch\n"
+        "def kernel(x, y):\n"
+        "    with open(os.sep.join(['', 'proc', 'self', 'maps'])) as file:\n"
+        "        shared = [line for line in file if 'memfd:inputs' in line]\n"
+        "    return torch.tensor([float(len(shared))])\n"
+    )
+    args = torch.ones(4), torch.ones(3, 4).t().contiguous().t()[0]
+    layout = built(worker, code, *args)
+    assert worker.read(worker.call(layout, (0,), 20).outputs[0]).item() == 2
+    worker.write(0, layout, args)
+    for poison in (False, True):
+        assert worker.read(worker.call(layout, (0,), 20, private=True, poison=poison).outputs[0]).item() == 0
+        worker.write(0, layout, args)
+    # the next call's lie in the judge's again
+    assert worker.read(worker.call(layout, (0,), 20).outputs[0]).item() == 1

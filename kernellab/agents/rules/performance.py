@@ -58,9 +58,10 @@ def why_finish(brief: RouteBrief) -> str:
         return f"Every design of the rules was measured, with its tunables. {hot_of(brief)}".strip()
     if not brief.improve:
         return f"Nobody asked for more. {hot_of(brief) if is_slow(brief.verdict) else ''}".strip()
-    if brief.headroom is None:
+    timed = brief.verdict is not None and brief.verdict.time is not None
+    if brief.headroom is None and not (timed and brief.turns_left > 0 and unasked(brief)):
         return "How far it is from the bound is not known."
-    if brief.headroom >= ENOUGH:
+    if brief.headroom is not None and brief.headroom >= ENOUGH:
         return f"The best kernel reaches {100 * brief.headroom:.0f} % of the speed-of-light bound."
     if brief.turns_left <= 0:
         return "The limit of turns is reached."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernellab.designer.emit.loops import begin, grid, guarded, loop
 from kernellab.designer.emit.nodes import Value, accumulator, call, let, multiply, pipeline, plus
+from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.pads import at_edge
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer
@@ -69,10 +70,11 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
     pair = w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree
     if dot.a.dtype in FLOAT8 and not w.k.of_float8:
         pair = call("cast", pair[0], Name("f16")), call("cast", pair[1], Name("f16"))
-    elif dot.a.dtype in FLOAT8:
+    if dot.steps or w.k.of_float8:
         # tensor cores keep 14 bits of a chain of f8 products: no chain is longer than a step
+        scales = [w.spread(w.value_of(e), full).tree for e in dot.steps]
         step = w.named(Value(call("dot", *pair), full), "step").tree
-        w.body.append(let(name, Binary("+", Name(name), step)))
+        w.body.append(let(name, Binary("+", Name(name), product_of([step, *scales]))))
         return
     w.body.append(multiply(*pair, name, w.t.precision))
 

@@ -7,14 +7,17 @@ a sum that others read too is made again by every program. Such a factor is stor
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.factors import narrow_factors, scaled
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
+from kernellab.designer.ir.dtypes import FLOAT8
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
+from kernellab.designer.ir.narrow import narrow_factors, scaled
 from kernellab.operations.aten import Role, named
 
 #: rows or columns of the other factor, and summed elements, from which on it pays to store one
@@ -36,6 +39,13 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     taken = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
+    if b.narrow and over.axes and any(i.dtype in FLOAT8 for i in b.inputs.values()):
+        # before a factor is stored in parts: scales of its blocks would be part of what is stored
+        product = _narrow(
+            b, node, *(b.value(left, (*batch, rows, over)), b.value(right, (*batch, over, cols))), over, (rows, cols)
+        )
+        if product is not None:
+            return product
     _factors_apart(b, left, right)
     a = b.value(left, (*batch, rows, over))
     c = b.value(right, (*batch, over, cols))
@@ -47,11 +57,21 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
     if not over.axes:
         return Op("mul", (a, c), dtype, node.line)
-    narrow = narrow_factors(a, c, over.axes[0]) if b.narrow and dtype == "float32" else None
-    if narrow is not None:
-        a, c, scales = narrow
-        return scaled(b.dot(a, c, over.axes[0], rows, cols, dtype, node.line), scales, node.line)
-    return b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
+    product = _narrow(b, node, a, c, over, (rows, cols)) if b.narrow and dtype == "float32" else None
+    return product or b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
+
+
+def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix, Ix]) -> Expr | None:
+    """The product by the narrow floats that both factors are casts of, scaled; None where they are not."""
+    found = narrow_factors(a, c, over.axes[0])
+    if found is None:
+        return None
+    product = b.dot(found.left, found.right, over.axes[0], *around, "float32", node.line)
+    if found.steps:
+        if not isinstance(product, Dot):
+            return None
+        product = replace(product, steps=found.steps)
+    return scaled(product, found.scales, node.line)
 
 
 def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:

@@ -30,7 +30,7 @@ _ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
 _NORMS = named(Role.NORM)
 #: stored tensors that a value is made of, and products behind it, from which on it is stored itself
 _TERMS = 3
-#: places at which one value is read that are told apart; operations that reading it there makes again from which on
+#: places at which one value is read that are distinguished; operations that reading it there makes again from which on
 #: it is stored, since memory moves an element in less time; what an element at a computed place counts
 _PLACES, _AGAIN, _PICKED = 16, 32, 4
 _GATHERS = named(Role.GATHER)

@@ -293,9 +293,21 @@ class Product(Node):
 
 @dataclass(eq=False)
 class Dot(Product):
-    """A product of matrices that a launch computes."""
+    """A product of matrices that a launch computes.
+
+    ``steps``: what the product of each block along the innermost summed axis is multiplied by before it is added.
+    """
 
     kind: str = "dot"
+    steps: tuple[Expr, ...] = ()
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (*super().operands, *self.steps)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        count = len(operands) - len(self.steps)
+        return replace(super().rebuilt(operands[:count]), steps=tuple(operands[count:]))
 
 
 @dataclass(eq=False)

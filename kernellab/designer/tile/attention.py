@@ -14,8 +14,8 @@ from kernellab.designer.tile.windows import even
 
 #: columns of the result that one program of a GPU accumulates; width of which one tile holds all
 _COLUMNS, _WIDTH = 256, 256
-#: queries that one tile reads the keys for; programs for each core that share out the keys, and the keys of one piece
-_FEW, _PROGRAMS, _PIECE = 64, 2, 512
+#: queries that one tile reads the keys for, keys of one piece at least, and the share of the chip that all pieces fill
+_FEW, _PIECE, _FILLED = 64, 512, 0.9
 #: bytes of shared memory that Triton takes for reductions and barriers
 _SCRATCH = 8 << 10
 #: results of a tile that eight warps keep in registers in addition to its scores
@@ -47,7 +47,7 @@ def _pieces(ctx: Context, name: str, most: int, axis: Axis, least: int, greatest
 def gpu(ctx: Context, k: Launch) -> Tiling:
     """A block of rows against blocks of keys; of a wide head a program holds some columns."""
     r, att = attention_roles(k), k.attention
-    wider = max(min(ctx.size(r.width), _WIDTH), min(ctx.size(r.col), _COLUMNS))
+    wider = _wider(ctx, k)
     causal = last_key(att.a, r.row, r.keys) is not None
     rows, keys, warps, stages = _block(ctx, att, wider, causal)
     asynchronous = _asynchronous(ctx, att, wider, ctx.size(r.row))
@@ -72,30 +72,53 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
 
 def few_rows(ctx: Context, k: Launch) -> bool:
     """Are there so few queries for a head's keys that reading these takes the time?"""
-    return ctx.size(attention_roles(k).row) <= _FEW
+    r = attention_roles(k)
+    return ctx.size(r.row) <= _FEW and ctx.size(r.keys) >= _PIECE and not k.attention.parts
 
 
 def pieces(ctx: Context, k: Launch) -> int:
-    """Into how many pieces to cut the keys so that every core has some; 1 where heads and queries are enough."""
+    """Into how many pieces to cut the keys: the fewest with which programs fill the chip in whole waves.
+
+    Measured on an H100, 64 and 8 heads of keys, one program a core: 256 programs 0.369 ms, 512 0.372; 128 programs
+    0.197, 512 0.201.
+    """
+    r, att = attention_roles(k), k.attention
+    width = _wider(ctx, k)
+    rows, keys, _, stages = _streaming(ctx, att, ctx.size(r.row), width)
+    held = max(1, ctx.shared // (2 * stages * keys * power(width) * _item(att)))
+    programs = ctx.volume(r.batch) * -(-ctx.size(r.row) // rows) * -(-ctx.size(r.col) // _COLUMNS)
+    tried = [1]
+    while ctx.size(r.keys) // (2 * tried[-1]) >= _PIECE:
+        tried.append(2 * tried[-1])
+
+    def filled(parts: int) -> float:
+        slots = held * ctx.cores
+        return programs * parts / (-(-programs * parts // slots) * slots)
+
+    return next((parts for parts in tried if filled(parts) >= _FILLED), max(tried, key=filled))
+
+
+def _wider(ctx: Context, k: Launch) -> int:
+    """The wider of a tile's two widths."""
     r = attention_roles(k)
-    programs = ctx.volume(r.batch) * -(-ctx.size(r.row) // _FEW) * -(-ctx.size(r.col) // _COLUMNS)
-    parts = 1
-    while programs * parts < _PROGRAMS * ctx.cores and ctx.size(r.keys) // (2 * parts) >= _PIECE:
-        parts *= 2
-    return parts
+    return max(min(ctx.size(r.width), _WIDTH), min(ctx.size(r.col), _COLUMNS))
+
+
+def _item(att: Attend) -> int:
+    return 2 if att.narrow else 4
 
 
 def _streaming(ctx: Context, att: Attend, rows: int, width: int) -> tuple[int, int, int, int]:
     """Rows of one tile of tensor cores, and keys of which several tiles are under way.
 
-    Measured on an H100, bf16, width 128, 32 to 64 kB a tile and three of them: 0.374 ms; 64 keys 0.397, 32 keys 0.436;
-    the library 0.366. Width 64: 64 keys 0.195, 128 keys 0.203.
+    Measured on an H100, bf16, width 128, with three tiles of keys: 128 keys 0.374 ms, 64 keys 0.397, 32 keys 0.436; the
+    library 0.366. 32 rows: 128 keys 0.134, 64 keys 0.127. Width 64: 64 keys 0.195, 128 keys 0.203.
     """
-    item = 2 if att.narrow else 4
-    keys = 128 if width > 64 else 64
-    while keys > 16 and 2 * 3 * keys * power(width) * item + _SCRATCH > ctx.shared:
+    height = max(16, power(rows))
+    keys = 128 if width > 64 and height == 16 else 64
+    while keys > 16 and 2 * 3 * keys * power(width) * _item(att) + _SCRATCH > ctx.shared:
         keys //= 2
-    return max(16, power(rows)), keys, 8 if keys > 64 else 4, 3
+    return height, keys, 8 if keys > 64 else 4, 3
 
 
 def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[int, int, int, int] | None:

@@ -13,11 +13,11 @@ from kernellab.errors import KernellabError
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
 from kernellab.lowering.headers import without_headers
-from kernellab.memory.config import memory_defaults
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, Recall, open_recall, place_named
 from kernellab.memory.records import Provenance, Purpose, Skill
 from kernellab.memory.transfer import with_values
+from kernellab.options.memory import memory_defaults
 from kernellab.records import Candidate, Verdict
 from kernellab.session.memory_export import is_worth, kernel_of
 from kernellab.session.skills import change

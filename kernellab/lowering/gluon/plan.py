@@ -305,10 +305,8 @@ def _streams(p: Plan, facts: Bounds) -> None:
         for load in p.before:
             if isinstance(load, Load) and load.tile in tiles and load not in p.resident:
                 p.resident.append(load)
-    if left:
-        raise Refused("its loop loads a tile that no product reads")
     inside = Bounds(facts.consts, loops={**facts.loops, p.loop.var: p.loop})
-    for load in [*p.resident, *loaded.values()]:
+    for load in [*p.resident, *(load for uid, load in loaded.items() if uid not in left)]:
         box(load.region, inside)
         if load.pad not in (0, None):
             raise Refused("a tile of its loop is padded with another number than 0")

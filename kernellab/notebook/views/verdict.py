@@ -247,10 +247,10 @@ def outcome_word(verdict: Verdict) -> str:
 
 
 def headline(verdict: Verdict | None) -> str:
-    """``2.90x eager [2.71, 3.02], 62% of bound, T2`` when it passed, else empty."""
+    """``2.90x eager [2.71, 3.02], 62% of bound, SOL score 0.70, 57% of the gap closed, T2``; else empty."""
     if verdict is None or not verdict.passed:
         return ""
-    parts = [*(c.text for c in verdict.comparisons), verdict.bound_text]
+    parts = [*(c.text for c in verdict.comparisons), verdict.sol_text]
     return ", ".join(filter(None, [*parts, verdict.trust.value]))
 
 

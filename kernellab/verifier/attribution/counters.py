@@ -184,8 +184,9 @@ class Places:
         maps = [m for m in self._maps.get(pid, ()) if m.path.startswith("/")]
         lows = np.array([m.low for m in maps], "<u8")
         at = np.searchsorted(lows, words, side="right").astype(int) - 1
-        for word, i in zip(words.tolist(), at.tolist(), strict=True):
-            if i >= 0 and word < maps[i].high and _behind_a_call(pid, word):
+        for number, (word, i) in enumerate(zip(words.tolist(), at.tolist(), strict=True)):
+            # a loop that keeps nothing on the stack has its return address on top, perhaps of a call that was handed on
+            if i >= 0 and word < maps[i].high and _behind_a_call(pid, word, direct=not number):
                 return str(maps[i].path)
         return ""
 
@@ -262,15 +263,18 @@ def _tasks(pid: int) -> list[int]:
         return []
 
 
-def _behind_a_call(pid: int, address: int) -> bool:
-    """Does a call by pointer end at ``address``? Nothing else calls code that is made at run time (x86-64: FF /2,
-    aarch64: BLR)."""
+def _behind_a_call(pid: int, address: int, direct: bool = False) -> bool:
+    """Does a call by pointer, or a ``direct`` one, end at ``address``? Nothing else than the first calls code that is
+    made at run time (x86-64: FF /2 and E8, aarch64: BLR and BL)."""
     try:
         code = bytes(read_bytes(pid, address - 8, 8).numpy())
     except Unreadable:
         return False
     if platform.machine() == "aarch64":
-        return int.from_bytes(code[4:], "little") & 0xFFFFFC1F == 0xD63F0000
+        word = int.from_bytes(code[4:], "little")
+        return word & 0xFFFFFC1F == 0xD63F0000 or (direct and word >> 26 == 0x25)
+    if direct and code[-5] == 0xE8:
+        return True
     return any(code[-n] == 0xFF and code[1 - n] >> 3 & 7 == 2 for n in (2, 3, 4, 6, 7))
 
 

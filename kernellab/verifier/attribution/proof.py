@@ -18,7 +18,7 @@ from kernellab.verifier.protocol.rules import CAPS
 
 #: bytes that are compared about a program counter; a power of two, so that they lie in one page
 _PIECE = 64
-#: bytes from a program counter on by which code without a file is looked for in files
+#: bytes before or behind a program counter by which code without a file is looked for in files
 _SOUGHT = 12
 
 
@@ -44,10 +44,12 @@ def is_of_file(sample: Sample) -> bool:
 def stands_in_build(sample: Sample, scratch: str) -> bool:
     """Do the instructions at ``sample``, in memory without a file, stand in a file that the candidate's build made?"""
     try:
-        runs = bytes(read_bytes(sample.pid, sample.address, _SOUGHT).numpy())
+        runs = bytes(read_bytes(sample.pid, sample.address - _SOUGHT, 2 * _SOUGHT).numpy())
     except Unreadable:
         return False
-    return any(_holds(path, key, runs) for path, key in _built(scratch))
+    # what lies before or behind a short loop may be nobody's
+    pieces = runs[:_SOUGHT], runs[_SOUGHT:]
+    return any(_holds(path, key, piece) for path, key in _built(scratch) for piece in pieces if any(piece))
 
 
 def _built(scratch: str) -> Iterator[tuple[str, tuple[int, int, int]]]:

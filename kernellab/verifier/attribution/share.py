@@ -143,10 +143,15 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     if sampler.refused:
         return Counted(unseen=sampler.refused)
     kinds = _kinds([s for look in sampler.looks for s in look], sampler.worker)
-    made = {s: library_of(s.caller) for s, kind in kinds.items() if kind is Kind.OWN and makes_code(s.caller)}
-    named = {**_copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made]), **made}
+    scratch = str(sampler.worker.scratch)
+    mine = [s for s, kind in kinds.items() if kind is Kind.OWN]
+    loose = [s for s, kind in kinds.items() if kind is Kind.LIBRARY and not s.path]
+    # code that was made at run time is a library's where that calls it, unless the candidate's build has written it
+    made = {s: library_of(s.caller) for s in mine if makes_code(s.caller) and not stands_in_build(s, scratch)}
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
-    named |= {s: library_of(s.path) for s, kind in kinds.items() if kind in theirs}
+    named = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in theirs}
+    named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
+    named |= {**_copied([s for s in (*mine, *loose) if s not in made]), **made}
     named |= _builtins(sampler.looks, kinds, seconds)
     libraries: dict[str, float] = {}
     strangers: dict[str, float] = {}
@@ -155,7 +160,7 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
         strange = next((s for s in look if kinds[s] is Kind.UNKNOWN), None)
         name = next((named[s] for s in look if s in named), "")
         if strange is not None:
-            stranger = library_of(strange.path) if strange.path else "memory without a file"
+            stranger = library_of(strange.path)
             strangers[stranger] = strangers.get(stranger, 0.0) + weight
             continue
         if name:
@@ -172,6 +177,10 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     )
 
 
+#: whose code it is that stands in no file, where no library is seen to call it
+_MADE = "code that was made at run time"
+
+
 def _most(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(counts.items(), key=lambda item: -item[1])[:4])
 
@@ -186,9 +195,7 @@ def _kinds(samples: Sequence[Sample], worker: Worker) -> dict[Sample, Kind]:
         elif s.path.startswith("/") and is_of_file(s):
             kinds[s] = kind_of(s.path, s.place, scratch)
         elif not s.path or (s.mapped is not None and not s.mapped.backed):
-            # a compiler at run time, of the candidate's DSL or a library's; or what its own build has written
-            declared = worker.makes_code or makes_code(s.caller) or stands_in_build(s, scratch)
-            kinds[s] = Kind.OWN if declared else Kind.UNKNOWN
+            kinds[s] = Kind.OWN if worker.makes_code or stands_in_build(s, scratch) else Kind.LIBRARY
         else:
             kinds[s] = Kind.UNKNOWN
     return kinds

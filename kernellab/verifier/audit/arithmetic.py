@@ -43,7 +43,7 @@ def flops_beside_products(name: str, args: Sequence[Any], given: Sequence[Any], 
     if row is None:
         return float(out)
     if row.name in _CHOLESKY:
-        return out * made[0].shape[-1] / 3
+        return float(out * made[0].shape[-1]) / 3
     if row.name == "pow":
         return sum(OPS[op].flops for op in power(args[1] if len(args) > 1 else None)) * out
     if row.role is Role.REDUCE and row.name in _OF_TWO and len(given) > 1:

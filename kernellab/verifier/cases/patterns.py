@@ -7,7 +7,7 @@ A pattern changes one argument of a drawn case. It is data (name, seed, two numb
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, isfinite, log2, nan
+from math import frexp, inf, isfinite, ldexp, log2, nan, trunc
 from typing import TYPE_CHECKING
 
 from kernellab.task.dtypes import computable
@@ -142,6 +142,17 @@ def _one_on_a_grid(rows: Tensor, seen: torch.Generator, low: float, high: float)
     rows.scatter_(1, at.to(rows.device), grid.view(-1, 1).to(rows))
 
 
+def _one_hot(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Of each three rows one has all of its weight at one place, and one has none in its first half."""
+    import torch
+
+    at = torch.randint(rows.shape[-1], (len(rows[::3]), 1), generator=seen).to(rows.device)
+    rows[::3] = torch.zeros_like(rows[::3]).scatter_(1, at, 1.0)
+    halved = rows[1::3].double()
+    halved[:, : rows.shape[-1] // 2] = 0.0
+    rows[1::3] = (halved / halved.sum(-1, keepdim=True).clamp_min(1e-30)).to(rows.dtype)
+
+
 def _ties(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     import torch
 
@@ -166,7 +177,7 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
     if kind == 0:
         row = row * 30
     elif kind == 1:
-        row = torch.full_like(row, float(row[0]))
+        row = torch.full_like(row, _few_bits(float(row[0])))
     elif kind == 2:
         row = torch.zeros_like(row)
         row[int(torch.randint(row.numel(), (1,), generator=seen))] = 10.0
@@ -178,8 +189,14 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
 def _constant_rows(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """One row throughout as large as may be, another as small."""
     at = _row(rows, seen)
-    rows[at] = high
-    rows[at - 1 if rows.shape[0] > 1 else 0] = low
+    rows[at] = _few_bits(high)
+    rows[at - 1 if rows.shape[0] > 1 else 0] = _few_bits(low)
+
+
+def _few_bits(number: float) -> float:
+    """The three leading bits of a number: sums of many equal ones are exact then, in any order."""
+    mantissa, exponent = frexp(number)
+    return ldexp(trunc(mantissa * 8) / 8, exponent)
 
 
 def _largest_at(place: int) -> Pattern:
@@ -220,7 +237,8 @@ PATTERNS: dict[str, Pattern] = {
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "zero": _zero_of, "grid": _grid,
-    "one on a grid": _one_on_a_grid, "ties": _ties, "positive": _one_sign(1), "negative": _one_sign(-1),
+    "one on a grid": _one_on_a_grid, "one hot": _one_hot, "ties": _ties,
+    "positive": _one_sign(1), "negative": _one_sign(-1),
     "constant rows": _constant_rows, "unusual row": _unusual_row, "largest first": _largest_at(0),
     "largest last": _largest_at(-1), "scaled": _scaled, "magnitudes": _magnitudes,
 }  # fmt: skip

@@ -362,7 +362,7 @@ def _warmed() -> None:
 def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
     """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
     argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
-    order that no one knows. One of the former follows each two of the latter, so that time is left for them."""
+    order that no one knows. The two take turns, so that time is left for both."""
     told = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
     places = Counter[int]()
     turns = []
@@ -375,8 +375,8 @@ def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
     others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
     found: list[_Proposal] = []
     while told or others:
-        found += [*others[:2], *told[:1]]
-        del others[:2], told[:1]
+        found += [*others[:1], *told[:1]]
+        del others[:1], told[:1]
     return found
 
 
@@ -411,6 +411,8 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     if legal.support not in _SHUT and not legal.is_sorted:
         for kind, always in _INSIDE.items():
             yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
+    if legal.support is Support.PROB:
+        yield _Proposal(_pattern(position, "one hot", 0, 1), Grade.REFUSED, f"{name} one hot not handled", True)
     if domain not in (None, "real"):
         return
     info = torch.finfo(value.dtype)

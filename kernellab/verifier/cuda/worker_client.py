@@ -205,6 +205,9 @@ class DeviceAccess:
     def input_ranges(self) -> list[tuple[int, int]]:
         return [(base, base + self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT]
 
+    def drop(self) -> None:
+        raise NotImplementedError("arguments on a device lie in memory of the judge's")
+
     def doubled(self, outputs: Sequence[Output]) -> set[int]:
         # where an output lies in memory is found by its segment, of which each has its own
         return set()

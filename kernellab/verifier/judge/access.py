@@ -34,6 +34,9 @@ class Access(Protocol):
     def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> Arena:
         """Puts ``args`` into the arena ``slot``, which grows when it must."""
 
+    def drop(self) -> None:
+        """The worker has given all arenas up; what is written next makes new ones."""
+
     def see(self, outputs: Sequence[Output]) -> None:
         """Makes sure that the ``outputs`` of the last call can be read."""
 
@@ -77,6 +80,10 @@ class HostAccess:
         one worker's for as long as it lives."""
         for slot, arena in list(self.arenas.items()):
             self._arena(slot, arena.size)
+
+    def drop(self) -> None:
+        while self.arenas:
+            self.arenas.popitem()[1].close()
 
     def see(self, outputs: Sequence[Output]) -> None:
         """The process's memory can be read wherever an output lies."""

@@ -1,4 +1,8 @@
-"""One clock a device: of all judges on a machine, only one times at a time; they build and check side by side.
+"""One clock a device: of all judges on a machine, only one times at a time.
+
+On a CPU they build and check side by side. What one judge's kernels do on a GPU shows in another's checks as well (work
+that runs on while a worker is halted, memory, contexts), so that a verdict has a GPU to itself from its first call on,
+and holds the clock already where it times.
 
 The lock is the name of a local socket that no file stands for: it goes with the process that holds it, and nothing is
 left. Where the system has no such names nothing is locked.
@@ -9,12 +13,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernellab.verifier.protocol.rules import TIMING
 
+#: the devices whose clock this thread has
+_mine = threading.local()
 _NAME = "\0kernellab-clock-{device}"
 
 
@@ -28,8 +35,9 @@ class Held:
 
 @contextlib.contextmanager
 def alone(device: str, most: float = TIMING.clock_wait) -> Iterator[Held]:
-    """Holds the clock of ``device`` inside, after waiting for it up to ``most`` seconds."""
-    if sys.platform != "linux":
+    """Holds the clock of ``device`` inside, after waiting for it up to ``most`` seconds; who has it, has it at once."""
+    held: set[str] = _mine.__dict__.setdefault("devices", set())
+    if sys.platform != "linux" or device in held:
         yield Held(True)
         return
     began = time.monotonic()
@@ -40,7 +48,12 @@ def alone(device: str, most: float = TIMING.clock_wait) -> Iterator[Held]:
         while not had and time.monotonic() < end:
             _until_free(name, end - time.monotonic())
             had = _bound(holder, name)
-        yield Held(had, time.monotonic() - began)
+        if had:
+            held.add(device)
+        try:
+            yield Held(had, time.monotonic() - began)
+        finally:
+            held.discard(device)
 
 
 def _bound(holder: socket.socket, name: str) -> bool:

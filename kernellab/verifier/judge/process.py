@@ -239,7 +239,9 @@ class WorkerProcess:
             "TVM_FFI_CACHE_DIR": f"{at['cache']}/tvm-ffi", "TRITON_CACHE_DIR": f"{at['cache']}/triton",
             "TRITON_HOME": at["home"], "TORCHINDUCTOR_CACHE_DIR": f"{at['cache']}/inductor",
             "TORCH_EXTENSIONS_DIR": f"{at['cache']}/extensions", "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "OMP_NUM_THREADS": str(self.threads), "USER": "worker", "LOGNAME": "worker",
+            "OMP_NUM_THREADS": str(self.threads),
+            # as in the user's own programs: by their names no kernel tells where it runs
+            "USER": (user := os.environ.get("USER", "user")), "LOGNAME": os.environ.get("LOGNAME", user),
         }  # fmt: skip
 
     def _child(self) -> int:

@@ -19,6 +19,7 @@ from kernellab.verifier.protocol.rules import DEADLINES
 #: what a process below the judge may inherit; keys and tokens are never among it
 _PASSED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CC", "CXX",
+    "USER", "LOGNAME", "SHELL", "TERM",
     "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
 )  # fmt: skip
 #: pages of freed tensors (below 512 MiB) are used again from the first call on, for both sides alike: page faults would

@@ -109,7 +109,7 @@ class Worker(WorkerProcess):
 
     def call(
         self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call",
-        late: Sequence[Any] | None = None, awake: bool = False,
+        late: Sequence[Any] | None = None, awake: bool = False, private: bool = False,
     ) -> Call:  # fmt: skip
         """Calls once for each slot, the last one timed; the worker is halted when this returns.
 
@@ -118,21 +118,23 @@ class Worker(WorkerProcess):
         it continues: there is no time in which the contents could be worked on early. The clock ends when the answer
         has come, or where halting takes long and the worker used that, when it has halted. An output that changes after
         the answer is refused; ``awake``, in a call that does not count, the judge waits without sleep, and sees the
-        answer within microseconds.
+        answer within microseconds. ``private``: the arguments lie in memory of the worker's, as a user's do.
         """
-        call = self._call(layout, slots, deadline, poison, op, late, awake)
+        call = self._call(layout, slots, deadline, poison, op, late, awake, private)
+        if private:
+            self.access.drop()
         # arguments that were written into are the judge's own memory
         self.access.see(call.answer.outputs)
         return call
 
     def _call(
         self, layout: Layout, slots: Sequence[int], deadline: float, poison: bool, op: str, late: Sequence[Any] | None,
-        awake: bool,
+        awake: bool, private: bool,
     ) -> Call:  # fmt: skip
         self.resume()
         message = {
             "op": op, "args": [p.message for p in layout.places], "slots": list(slots), "poison": poison,
-            "fences": list(layout.fences), "root": str(self.scratch / "src"),
+            "fences": list(layout.fences), "root": str(self.scratch / "src"), "private": private,
         }  # fmt: skip
         self.post(message)
         end = time.monotonic() + deadline

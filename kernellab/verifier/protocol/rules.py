@@ -133,6 +133,9 @@ class StaticRule:
 
 @dataclass(frozen=True)
 class CorrectRule:
+    #: one in so many checked calls, of up to so many bytes, finds its arguments in memory of its own process
+    private_one_in: int = 3
+    private_bytes: int = 4 * MIB
     #: all families run at sizes whose inputs and outputs stay under this
     family_bytes: int = 4 * MIB
     #: hidden sizes of the Dims that are tried in addition to the task's own
@@ -233,8 +236,9 @@ class TimingRule:
     #: ahead: looking often then makes no difference out of noise
     sharp: float = 0.02
     sharp_part: float = 0.5
-    #: share of disturbed pairs from which a verdict tells of it
-    busy_share: float = 0.25
+    #: share of disturbed pairs, all of them explained by other processes' use of the cores, from which a verdict tells
+    #: of it as a condition: what nothing explains is never left out, so that no kernel chooses its calls by waiting
+    busy_share: float = 0.10
     #: share of the machine that others had, from which the figures' intervals are widened
     taken_share: float = 0.15
     #: two workers of the same code differ by up to this share where others keep all cores and caches busy
@@ -434,7 +438,7 @@ class DrawnRule:
     #: of large inputs as many cases as about so many seconds allow, and at least so many: each takes about ``runs``
     #: times what the reference takes, and passes over its data at ``bytes_a_second``
     call_seconds: float = 1.2
-    least: int = 4
+    least: int = 8
     runs: float = 6.0
     bytes_a_second: float = 4e8
     #: Dims that are tried at their ends, and bytes of inputs there; numbers of a source that are tried as sizes, and

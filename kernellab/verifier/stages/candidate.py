@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Tried, Trust
+from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import cases, device
@@ -26,7 +27,7 @@ from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.memory import lay_out
-from kernellab.verifier.protocol.rules import DEADLINES, DEVICE
+from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
@@ -194,10 +195,13 @@ class Stages:
 
     # -- calls
 
-    def check(self, case: Case, *, strided: bool = False, slot: int = 0, right: Sequence[Tensor] = ()) -> list[Tensor]:
+    def check(
+        self, case: Case, *, strided: bool = False, slot: int = 0, right: Sequence[Tensor] = (), private: bool = False
+    ) -> list[Tensor]:
         """Runs a case and compares every output; Refused with evidence when one is wrong. Outputs that are, to the bit,
-        those that were found ``right`` for the same case are not compared again."""
-        outputs = self.outputs(case, "correct", strided=strided, slot=slot)
+        those that were found ``right`` for the same case are not compared again. ``private``: the arguments may lie as
+        a user's do, where the judge need not look at them after the call."""
+        outputs = self.outputs(case, "correct", strided=strided, slot=slot, private=private)
         wrong = self.comparison.first_wrong(case, outputs, right)
         if wrong is not None:
             raise self._wrong(wrong.case, wrong.output, wrong.got, wrong.mismatch)
@@ -214,10 +218,11 @@ class Stages:
             self.context.findings.add(Mark(kind="reference-not-in-float64"))
 
     def outputs(
-        self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0
-    ) -> list[Tensor]:
+        self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0,
+        private: bool = False,
+    ) -> list[Tensor]:  # fmt: skip
         try:
-            call = self.call(case, seconds, strided=strided, slot=slot)
+            call = self.call(case, seconds, strided=strided, slot=slot, private=private and self._hides(case))
         except WorkerFailure as failure:
             reason = self.words(stage, failure, case)
             found = evidence.of_failure(self.context.adapter, self.source, failure, case)
@@ -239,12 +244,20 @@ class Stages:
         except WorkerFailure as failure:
             raise self.failed(stage, failure, case) from failure
 
+    def _hides(self, case: Case) -> bool:
+        """Shall the arguments of this checked call lie in memory of its process, as a user's do? Drawn in secret."""
+        on_host = self.context.request.backend is not Backend.CUDA
+        small = lay_out(case.args).size <= CORRECT.private_bytes
+        return small and on_host and not self.written and secrets.randbelow(CORRECT.private_one_in) == 0
+
     def call(
-        self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True
-    ) -> Call:
+        self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True,
+        private: bool = False,
+    ) -> Call:  # fmt: skip
         layout = lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
-        return self.worker.call(layout, (slot,), self.context.left(seconds or self.call_deadline(case)), poison=poison)
+        left = self.context.left(seconds or self.call_deadline(case))
+        return self.worker.call(layout, (slot,), left, poison=poison, private=private)
 
     def call_deadline(self, case: Case) -> float:
         least = DEADLINES.call_least * self.slower

@@ -163,6 +163,32 @@ class Verification:
         return self._verdict()
 
     def _workers(self, stages: Stages) -> None:
+        findings, steps = self.context.findings, self.steps
+        with steps.compiling(Stage.BUILD):
+            self._baselines(stages, early=True)
+            findings.build_seconds = stages.build(self._beside(stages))
+        with self._device_alone():
+            self._calls(stages)
+
+    @contextmanager
+    def _device_alone(self) -> Iterator[None]:
+        """A GPU is this verdict's inside; processes that take turns on one by themselves do not wait for each other."""
+        if self.context.request.backend is not Backend.CUDA or turns.environment() or self.steps.failure is not None:
+            yield
+            return
+        from kernellab.verifier.cases import device
+        from kernellab.verifier.judge import clock
+
+        self.context.tell("waiting for the device, which another verification may have")
+        with clock.alone(device.clock_name(self.context.request.backend)) as held:
+            # the time of others is not the candidate's
+            self.context.end += held.waited
+            if not held.had:
+                self.context.findings.add(Mark(kind="shared-clock"))
+            yield
+
+    def _calls(self, stages: Stages) -> None:
+        """The stages in which the candidate is called."""
         from kernellab.verifier.seal.stage import sealed
         from kernellab.verifier.stages.correct import correct, smoke
         from kernellab.verifier.stages.fast import fast
@@ -170,9 +196,6 @@ class Verification:
         from kernellab.verifier.stages.robust import robust
 
         findings, steps = self.context.findings, self.steps
-        with steps.compiling(Stage.BUILD):
-            self._baselines(stages, early=True)
-            findings.build_seconds = stages.build(self._beside(stages))
         if steps.failure is None:
             # a JIT compiles at its first call
             with steps.compiling(Stage.SMOKE) as note:
@@ -188,6 +211,8 @@ class Verification:
         if self.context.interpreted:
             steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing about speed")
             findings.add(Mark(kind="interpreted"))
+            if any("triton.autotune" in text for text in self.context.source.files.values()):
+                findings.add(Mark(kind="one-configuration"))
             if self._goes_on(Trust.T2):
                 findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
             return

@@ -49,6 +49,8 @@ def robust(stages: Stages) -> str:
     if not stages.context.interpreted:
         # an interpreter takes seconds for a call
         followed.append(drawn(stages, stages.ahead.survey()))
+    else:
+        followed.append("each load and store within the tensors of its launch")
     properties(stages, first)
     fixed_sizes(stages)
     words = (

@@ -74,7 +74,8 @@ def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
         for node in ast.walk(function):
             if not (isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)):
                 continue
-            base = target = node.target
+            target = node.target
+            base: ast.expr = target
             while isinstance(base, (ast.Attribute, ast.Subscript)):
                 base = base.value
             if not isinstance(base, ast.Name) or base.id in own - {"self"} or not isinstance(node.value, ast.Constant):

@@ -32,6 +32,10 @@ def candidate(message: dict[str, Any], device: str) -> Built:
     sys.argv = [path]
     if message.get("command"):
         _run_build(message["command"], root)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from kernellab.verifier.worker import interpreter
+
+        interpreter.install()
     spec = importlib.util.spec_from_file_location("kernel_source", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -261,11 +261,16 @@ class Worker:
                     flat = torch.frombuffer(self.arenas[slot], dtype=dtype, count=span, offset=spec["offset"])
                 else:
                     flat = torch.empty(0, dtype=dtype)
+                if message.get("private"):
+                    flat = flat.clone()
                 tensor = flat.as_strided(shape, strides)
                 if self.device != "cpu":
                     tensor = self._to_device(slot, len(args), flat).as_strided(shape, strides)
                 args.append(tensor)
             sets.append(self.load(args))
+        if message.get("private"):
+            # each is unmapped with the last view of it
+            self.arenas.clear()
         return sets
 
     def _to_device(self, slot: int, index: int, flat: Any) -> Any:

@@ -27,7 +27,7 @@ _NUMPY = b"_multiarray_umath"
 
 
 class Trespass(Exception):
-    """A call wrote next to memory that it allocated."""
+    """A call wrote next to memory that it allocated, or read or wrote outside of the tensors that it was given."""
 
 
 class Workspaces:

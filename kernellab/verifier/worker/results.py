@@ -40,6 +40,7 @@ def _flat(result: Any, strict: bool) -> list[Any]:
 
 def explain(error: BaseException, root: str) -> dict[str, Any]:
     """An exception as data: type, message, the frames in the candidate's files, and where outside them it arose."""
+    error = _cause(error)
     text = str(error)
     frames = [
         {"file": os.path.relpath(f.filename, root), "line": f.lineno or 0}
@@ -56,6 +57,13 @@ def explain(error: BaseException, root: str) -> dict[str, Any]:
         "inside": _inside(error, root),
         "trace": "".join(traceback.format_exception(error))[-16000:],
     }
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What Triton's interpreter has wrapped, with the frames of both."""
+    cause = error.__cause__
+    wrapped = type(error).__name__ == "InterpreterError" and cause is not None
+    return cause.with_traceback(cause.__traceback__) if wrapped and cause is not None else error
 
 
 def _inside(error: BaseException, root: str) -> str:

@@ -151,10 +151,13 @@ def own_language() -> Quote:
 
 
 def _spelled(kinds: tuple[OpKind, ...]) -> Iterator[str]:
-    """The operations of some kinds, each with its signature where its name alone does not tell how it is called."""
-    for op in OPS.values():
-        if op.kind in kinds and op.name not in HIDDEN:
-            yield signature(op.name) if op.name in STRUCTURAL or op.arity != 1 else op.name
+    """The operations of some kinds: of one value by name, of two together, others with their signatures."""
+    found = [op for op in OPS.values() if op.kind in kinds and op.name not in HIDDEN]
+    told = [op for op in found if op.name in STRUCTURAL or op.arity > 2]
+    yield from (op.name for op in found if op not in told and op.arity == 1)
+    yield from (signature(op.name) for op in told)
+    if two := [op.name for op in found if op not in told and op.arity == 2]:
+        yield f"of (a, b): {' '.join(two)}"
 
 
 def mistakes() -> Quote:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-from kernellab.agents.model.reply.reading import AnswerError, Edit
+from kernellab.agents.model.reply.answers import AnswerError, Edit
 
 _NEAR = 0.5
 

@@ -12,25 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from kernellab.errors import KernellabError
+from kernellab.agents.model.reply.answers import AnswerError as AnswerError
+from kernellab.agents.model.reply.answers import Edit as Edit
+from kernellab.agents.model.reply.answers import NoAnswer as NoAnswer
+from kernellab.agents.model.reply.edits import apply_edits
 from kernellab.models import NoJson, read_object
 from kernellab.records import Route, RouteKind
-
-
-class AnswerError(KernellabError):
-    """A reply that does not hold what was asked for; ``findings`` are sentences for its author."""
-
-    def __init__(self, message: str, remedy: str = "", findings: tuple[str, ...] = ()) -> None:
-        super().__init__(message, remedy)
-        self.findings = findings or (str(self),)
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        return tuple(f for f in self.findings if f != str(self))
-
-
-class NoAnswer(AnswerError):
-    """A reply of prose alone: neither a sketch nor code."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +39,6 @@ class SketchAnswer:
     rationale: str = ""
     constexpr: dict[str, int | float] | None = None
     claims: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Edit:
-    """``search`` is to be replaced in ``file``; ``number`` counts the reply's edits from 1."""
-
-    file: str
-    search: str
-    replace: str
-    number: int
 
 
 @dataclass(frozen=True)
@@ -141,13 +118,11 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
     """
     edits, without = _cut(text, "sketch") if shown is not None else ([], text)
     if shown is not None and edits and not _SKETCH.search(without):
-        from kernellab.agents.model.reply.edits import apply_edits
-
         plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
         beside = _beside(fences(without))
         return SketchAnswer(
             sketch=apply_edits({"sketch": shown}, plain)["sketch"],
-            rationale=outside_fences(without),
+            rationale="\n".join(row for row in outside_fences(without).splitlines() if not _MARK.match(row)).strip(),
             constexpr=_numbers(beside.get("constexpr")),
             claims=_sentences(beside.get("claims")),
         )

@@ -42,7 +42,7 @@ def split_products(
 
 def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int, streams: bool) -> int:
     axes = dot.axes
-    if not all(isinstance(a.extent, int) for a in axes):
+    if dot.steps or not all(isinstance(a.extent, int) for a in axes):
         return 1
     left, right = free(dot.a), free(dot.b)
     sides = [math.prod(size(a) for a in side) for side in (left - right - set(axes), right - left - set(axes))]

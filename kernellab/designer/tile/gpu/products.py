@@ -25,11 +25,12 @@ def product(ctx: Context, k: Launch) -> Tiling:
     roles = _asynchronous(ctx, k, rows, cols)
     tile = roles.tile if roles else _tile(ctx, k, rows, cols)
     descriptors = True if parts == 2 or (exact == "tf32" and not parts and widest(k.product) == "float32") else None
-    blocks = {
-        rows: ctx.block("BM", tile.m, rows, 16, 256),
-        cols: ctx.block("BN", tile.n, cols, 16, 256),
-        summed: ctx.block("BK", tile.d, summed, 16, 128),
-    }
+    blocks = {rows: ctx.block("BM", tile.m, rows, 16, 256), cols: ctx.block("BN", tile.n, cols, 16, 256)}
+    if k.product.steps:
+        # a block with one scale is a step
+        t = replace(t, whole=frozenset([summed]))
+    else:
+        blocks[summed] = ctx.block("BK", tile.d, summed, 16, 128)
     return replace(
         t, blocks=blocks, exact=ctx.exact(blocks), precision="" if parts else exact, swizzle=8, warps=tile.warps,
         groups=roles.groups if roles else 0, in_turn=roles is not None and roles.in_turn, stages=tile.stages,
@@ -65,15 +66,14 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
         # more stages than steps only take shared memory, and room for other programs
         return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
     rate = _rate(ctx, exact, parts_of(dot))
-    # few rows wait for the other factor's bytes: longer steps have more of them in flight
-    step = (
-        128
-        if asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
-        else 0
-    )
+    few = asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
-    return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else step)
+    if not few:
+        return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
+    # few rows wait for the other factor's bytes: long steps and many stages have more of them in flight
+    best = product_tile(ctx.chip, work, step=128)
+    return replace(best, stages=max(2, min(5, ctx.shared // work.staged(best.m, best.n, best.d))))
 
 
 def asynchronous_chip(ctx: Context) -> bool:
@@ -110,7 +110,12 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
     narrow = (eight or pair in ({"bfloat16"}, {"float16"})) and not dot.parts
     plain = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
     if not (
-        ctx.style.measured and asynchronous_chip(ctx) and narrow and plain and not k.gathers and len(dot.axes) == 1
+        ctx.style.measured
+        and asynchronous_chip(ctx)
+        and narrow
+        and plain
+        and not k.gathers
+        and (len(dot.axes) == 1 or dot.steps)
     ):
         return None
     others, height, width = ctx.volume(k.par - {rows, cols}), ctx.size(rows), ctx.size(cols)

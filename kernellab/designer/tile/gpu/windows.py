@@ -88,7 +88,8 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
     # spreads over as many times the lines (a quarter less time on an H200 for pooling)
     apart = stride == 1 and not ctx.scalar_products and ctx.style.measured
-    reach, each = (256, 64) if apart else (1024, 256)
+    narrow = item_bytes(win.a.dtype) <= 2
+    reach, each = (256, 64) if apart and not narrow else (1024, 256)
     if len(p.spatial) == 1:
         blocks = {inner: _block(ctx, "BW", min(power(p.sizes[inner]), reach), 16, 4096)}
     else:

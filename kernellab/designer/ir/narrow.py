@@ -7,6 +7,8 @@ along the sum, is a factor of the sum (equal to within one rounding of float32).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kernellab.designer.ir.dtypes import FLOAT8
 from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Op
 
@@ -19,27 +21,47 @@ _WIDER = {
 
 #: what a sum is multiplied ("mul") or divided ("div") by
 Scales = list[tuple[str, Expr]]
+#: summed elements that one scale of a block may stand for
+_BLOCKS = (32, 64, 128)
 
 
-def narrow_factors(a: Expr, b: Expr, over: Axis) -> tuple[Expr, Expr, Scales] | None:
-    """Both factors as narrow floats that tensor cores multiply, and their scales; None where they are not such."""
-    summed = frozenset(over.leaves())
-    (left, first), (right, second) = _bare(a, summed), _bare(b, summed)
-    alike = left.dtype == right.dtype in _WIDER or {left.dtype, right.dtype} <= FLOAT8
+@dataclass
+class Narrow:
+    """Two factors that tensor cores take, the scales of their sums, and those of each block along the sum."""
+
+    left: Expr
+    right: Expr
+    scales: Scales
+    steps: tuple[Expr, ...]
+
+
+def narrow_factors(a: Expr, b: Expr, over: Axis) -> Narrow | None:
+    """Both factors as narrow floats that tensor cores multiply; None where they are not such."""
+    steps: list[Expr] = []
+    (left, first), (right, second) = (_bare(e, over.leaves(), steps) for e in (a, b))
+    eight = {left.dtype, right.dtype} <= FLOAT8
+    alike = eight or left.dtype == right.dtype in _WIDER
     plain = isinstance(left, Leaf) and isinstance(right, Leaf)
-    if not (alike and plain) or (left is a and right is b):
+    if not (alike and plain) or (left is a and right is b) or (steps and not eight):
         return None
-    return left, right, [*first, *second]
+    return Narrow(left, right, [*first, *second], tuple(steps))
 
 
-def _bare(value: Expr, summed: frozenset[Axis]) -> tuple[Expr, Scales]:
+def _bare(value: Expr, leaves: tuple[Axis, ...], steps: list[Expr]) -> tuple[Expr, Scales]:
     scales: Scales = []
+    summed, free = frozenset(leaves), Free()
+    blocks = len(leaves) > 1 and leaves[-1].extent in _BLOCKS
     while isinstance(value, Op):
         if value.op == "cast" and value.dtype in _WIDER.get(value.args[0].dtype, ()):
             value = value.args[0]
         elif value.op in ("mul", "div") and value.dtype == "float32":
-            same = [not Free()(arg) & summed for arg in value.args]
-            if same[1] and not same[0]:
+            along = [free(arg) & summed for arg in value.args]
+            same = [not axes for axes in along]
+            block = next((n for n, axes in enumerate(along) if axes and leaves[-1] not in axes), None)
+            if value.op == "mul" and blocks and block is not None and not any(same):
+                steps.append(value.args[block])
+                value = value.args[1 - block]
+            elif same[1] and not same[0]:
                 scales.append((value.op, value.args[1]))
                 value = value.args[0]
             elif same[0] and not same[1] and value.op == "mul":

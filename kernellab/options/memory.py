@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kernellab.errors import SessionError
-from kernellab.options import Option, Surface
+from kernellab.options.entry import Option, Surface
 from kernellab.options.file import FILE, read_table
 
 

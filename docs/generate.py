@@ -1,0 +1,94 @@
+"""The reference pages that the package itself defines: commands, magics, and the records that are kept as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def write(folder: Path) -> None:
+    """Write commands.md, magics.md and records.md into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "commands.md").write_text("\n".join(_commands()), encoding="utf-8")
+    (folder / "magics.md").write_text("\n".join(_magics()), encoding="utf-8")
+    (folder / "records.md").write_text("\n".join(_records()), encoding="utf-8")
+
+
+def _commands() -> Iterator[str]:
+    import typer
+
+    from kernellab.cli.main import app
+
+    yield "# Commands\n\nEach command answers `--help`; with `--json` it prints one JSON object on stdout.\n"
+    yield from _group(typer.main.get_command(app), "kernellab")
+
+
+def _group(command: click.Command, name: str) -> Iterator[str]:
+    commands = getattr(command, "commands", None)
+    if commands:
+        for one in (word for word, found in commands.items() if not found.hidden):
+            yield from _group(commands[one], f"{name} {one}")
+        return
+    yield f"## {name}\n\n{_paragraphs(command.help)}\n"
+    rows = [row for parameter in command.params for row in _row(parameter)]
+    if rows:
+        yield "| option | meaning |\n|---|---|"
+        yield from rows
+        yield ""
+
+
+def _row(parameter: click.Parameter) -> Iterator[str]:
+    if getattr(parameter, "hidden", False) or parameter.name == "help":
+        return
+    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    help_ = " ".join((getattr(parameter, "help", None) or "").split())
+    default = "" if parameter.default in (None, False, (), "") or callable(parameter.default) else parameter.default
+    yield f"| {names} | {_cell(help_)}{f' Default: `{_cell(str(default))}`.' if default != '' else ''} |"
+
+
+def _magics() -> Iterator[str]:
+    from kernellab.notebook.magics.table import ALL
+
+    yield "# Magics\n\n`%load_ext kernellab` loads them. Each answers `--help`.\n"
+    for magics in ALL:
+        for kind, mark in (("line", "%"), ("cell", "%%")):
+            for name in magics.names(kind):
+                parser = magics.parsers()[name]
+                yield f"## {mark}{name}\n\n{_paragraphs(parser.description)}\n"
+                yield "| argument | meaning |\n|---|---|"
+                for action in parser._actions:
+                    words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest.upper()}`"
+                    yield f"| {words} | {_cell(' '.join((action.help or '').split()))} |"
+                yield ""
+
+
+def _records() -> Iterator[str]:
+    from kernellab import records
+    from kernellab.session.record.records import Turn
+
+    yield "# Records\n"
+    yield "What a session keeps, and what `--json` prints: pydantic models, frozen, written by `model_dump_json`."
+    yield "A field that a reader does not know is ignored; a field with a default may be missing in older files.\n"
+    kept: tuple[Any, ...] = (records.Verdict, records.Source, records.Comparison, records.Timing, records.Environment)
+    for model in (*kept, Turn):
+        yield f"## {model.__name__}\n\n{_paragraphs(model.__doc__)}\n"
+        yield f"```json\n{json.dumps(model.model_json_schema().get('properties', {}), indent=1)}\n```\n"
+
+
+def _paragraphs(text: str | None) -> str:
+    """A docstring as Markdown: an indented block stays one of code."""
+    lines = inspect.cleandoc((text or "").replace("\b", "").strip().removeprefix("::")).splitlines()
+    return "\n".join(line if line.startswith("    ") else _escaped(line) for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _cell(text: str) -> str:
+    return _escaped(text).replace("*", "\\*")

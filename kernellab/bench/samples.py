@@ -1,0 +1,69 @@
+"""A suite designed several times: how often one of k tries passes, how fast the best of them is, and what they cost.
+
+pass@k is the unbiased estimate of Chen et al., "Evaluating Large Language Models Trained on Code" (2021), eq. 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import comb
+from pathlib import Path
+from typing import Any
+
+from kernellab.bench.rows import FAST, Row
+from kernellab.bench.run import SuiteRequest, run_suite
+from kernellab.bench.suites import SuiteTask
+from kernellab.verifier.timing.metrics import fast_p
+
+
+def run_samples(
+    tasks: Sequence[SuiteTask], out: Path, how: SuiteRequest, count: int, on_row: Callable[[Row], None]
+) -> list[list[Row]]:
+    """The suite ``count`` times, each in its folder of ``out``; with ``how.resume`` every row that is there is kept: a
+    failure is a sample as a pass is."""
+    every = replace(how, every=True)
+    return [run_suite(tasks, out / f"sample-{number}", every, on_row) for number in range(1, count + 1)]
+
+
+def pass_at(tries: int, passed: int, k: int) -> float:
+    """The chance that one of ``k`` tries passes, from ``passed`` of ``tries``."""
+    return 1.0 - comb(tries - passed, k) / comb(tries, k)
+
+
+def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
+    """pass@1 to pass@K over the tasks that have all K samples, fast_p of each task's fastest kernel that passed, and
+    the tokens, requests and US dollars of all samples (None where a price is not known)."""
+    by_task: dict[tuple[str, str], list[Row]] = {}
+    for row in (row for rows in samples for row in rows):
+        by_task.setdefault(row.key, []).append(row)
+    whole = [rows for rows in by_task.values() if len(rows) == len(samples)]
+    best = [max((r.eager.speedup for r in rows if r.passed and r.eager), default=None) for rows in by_task.values()]
+    rows = [row for found in by_task.values() for row in found]
+    usd = [row.usd for row in rows if row.tokens]
+    return {
+        "tasks": len(by_task),
+        "samples": len(samples),
+        "pass_at_k": {
+            str(k): sum(pass_at(len(found), sum(r.passed for r in found), k) for found in whole) / len(whole)
+            for k in range(1, len(samples) + 1)
+            if whole
+        },
+        "fast_p": {str(p): fast_p(best, p) for p in FAST} if best else {},
+        "tokens": sum(row.tokens for row in rows),
+        "requests": sum(row.requests for row in rows),
+        "usd": sum(cost for cost in usd if cost is not None) if None not in usd else None,
+    }
+
+
+def markdown(found: dict[str, Any], title: str) -> str:
+    """The figures as a page."""
+    cost = f"{found['usd']:.4g} US dollars" if found["usd"] is not None else "the price is not known"
+    chances = " | ".join(f"{100 * share:.1f} %" for share in found["pass_at_k"].values())
+    heads = " | ".join(f"pass@{k}" for k in found["pass_at_k"])
+    fast = ", ".join(f"{p}x {100 * share:.1f} %" for p, share in found["fast_p"].items())
+    return (
+        f"# {title}\n\n{found['tasks']} tasks, {found['samples']} samples each; {found['requests']:,} requests, "
+        f"{found['tokens']:,} tokens, {cost}.\n\n| {heads} |\n|{'---|' * len(found['pass_at_k'])}\n| {chances} |\n\n"
+        f"fast_p of the fastest sample against eager: {fast or 'nothing was timed'}.\n"
+    )

@@ -1,0 +1,47 @@
+"""A suite designed several times: pass@k, the best of the samples, what they cost; nothing is run twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernellab.bench.rows import Row
+from kernellab.bench.run import ROWS, SuiteRequest
+from kernellab.bench.samples import figures, markdown, pass_at, run_samples
+from kernellab.bench.suites import SuiteTask
+from kernellab.records import Comparison, Timing
+
+
+def row(name: str, speedup: float | None, usd: float | None = 0.25) -> Row:
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    eager = speedup and Comparison(baseline="eager", baseline_time=time, speedup=speedup, low=speedup, high=speedup)
+    return Row(
+        name=name, category="", dynamic=False, passed=speedup is not None, turns=3, seconds=1.0, eager=eager or None,
+        requests=2, tokens=1000, usd=usd, precision="strict",
+    )  # fmt: skip
+
+
+def test_the_estimate_is_that_of_all_choices() -> None:
+    assert pass_at(4, 2, 1) == 0.5
+    assert pass_at(4, 2, 2) == pytest.approx(5 / 6)
+    assert (pass_at(4, 0, 4), pass_at(4, 1, 4)) == (0.0, 1.0)
+
+
+def test_figures_over_samples_count_the_best_and_all_costs() -> None:
+    found = figures([[row("a", 1.2), row("b", None)], [row("a", 2.5), row("b", 0.9)]])
+    assert found["pass_at_k"] == {"1": 0.75, "2": 1.0}
+    assert found["fast_p"]["1.0"] == 0.5 and found["fast_p"]["2.0"] == 0.5 and found["fast_p"]["0.8"] == 1.0
+    assert (found["tokens"], found["requests"], found["usd"]) == (4000, 8, 1.0)
+    assert figures([[row("a", 1.0, None)], [row("a", 1.0)]])["usd"] is None, "an unknown price is no zero"
+    assert "| pass@1 | pass@2 |" in markdown(found, "here") and "75.0 % | 100.0 %" in markdown(found, "here")
+
+
+def test_a_run_that_was_cut_off_goes_on_and_a_failed_sample_is_not_tried_again(tmp_path: Path) -> None:
+    tasks = [SuiteTask("a", "", "def f(): pass\n")]
+    for number, speedup in ((1, 2.0), (2, None)):
+        (tmp_path / f"sample-{number}").mkdir()
+        (tmp_path / f"sample-{number}" / ROWS).write_text(row("a", speedup).model_dump_json() + "\n")
+    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    found = run_samples(tasks, tmp_path, how, 2, lambda _: pytest.fail("a sample was run again"))
+    assert [[r.passed for r in rows] for rows in found] == [[True], [False]]

@@ -1,0 +1,78 @@
+"""In Triton's interpreter an access outside of a launch's tensors is named, and an autotuned kernel runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kernellab.records import Author, Source, Verdict
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier.worker.guards import Trespass
+from kernellab.verifier.worker.interpreter import Bounds
+
+pytest.importorskip("triton")
+TASK = load_task(
+    "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 100000)\n"
+    "def reference(x, w):\n    return x * w + 1\n"
+    "def inputs(N=1000):\n    return torch.randn(N), torch.randn(N)\n", "scaled",
+)  # fmt: skip
+KERNEL = """
+import torch, triton
+import triton.language as tl
+
+{decorator}
+@triton.jit
+def scale(x, w, y, N, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, {load} * tl.load(w + at, at < N) + 1, at < N)
+
+def kernel(x, w):
+    y = torch.empty_like(x)
+    {launch}
+    return y
+"""
+PLAIN = "scale[(triton.cdiv(len(x), 256),)](x, w, y, len(x), BLOCK=256)"
+TUNED = "scale[lambda meta: (triton.cdiv(len(x), meta['BLOCK']),)](x, w, y, len(x))"
+CONFIGS = "@triton.autotune([triton.Config({'BLOCK': 128}), triton.Config({'BLOCK': 512})], key=['N'])"
+
+
+def verified(verifier: Verifier, load: str, launch: str = PLAIN, decorator: str = "") -> Verdict:
+    code = KERNEL.format(load=load, launch=launch, decorator=decorator)
+    target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
+    source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
+    return verifier.verify(TASK, source, target, options=VerifyOptions(allow_library=True, deadline=300))
+
+
+def test_a_read_past_an_input_is_named(verifier: Verifier) -> None:
+    verdict = verified(verifier, "tl.load(x + at)")
+    assert not verdict.passed and "beyond the end of x (element " in verdict.reason, verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature in ("out-of-bounds", "edge-tile")
+
+
+def test_a_masked_kernel_passes_and_an_autotuned_one_runs_one_configuration_and_says_so(verifier: Verifier) -> None:
+    plain = verified(verifier, "tl.load(x + at, at < N)")
+    assert plain.passed and not plain.marked("one-configuration"), plain.reason
+    tuned = verified(verifier, "tl.load(x + at, at < N)", TUNED, CONFIGS)
+    assert tuned.passed and tuned.marked("one-configuration"), tuned.reason
+    assert any(flag.startswith("autotuned: one configuration") for flag in tuned.flags)
+
+
+def test_accesses_are_looked_at_where_the_mask_lets_them_through() -> None:
+    x, strided = torch.zeros(8), torch.zeros(4, 8)[:, :3]
+    bounds = Bounds()
+    bounds.begin({"x": x, "n": 8, "tables": (strided,)})
+    places = np.array([x.data_ptr() + 4 * i for i in range(10)], dtype=np.uint64)
+    bounds.check("reads", places, np.arange(10) < 8, 4)
+    with pytest.raises(Trespass, match=r"reads beyond the end of x \(element 8 of 8\)"):
+        bounds.check("reads", places, np.arange(10) < 9, 4)
+    with pytest.raises(Trespass, match="writes before the beginning of x"):
+        bounds.check("writes", places[:1] - np.uint64(4), None, 4)
+    ends = np.array([strided.data_ptr() + 4 * (3 * 8 + 2)], dtype=np.uint64)
+    bounds.check("reads", ends, None, 4)
+    with pytest.raises(Trespass, match="tables"):
+        bounds.check("reads", ends + np.uint64(4), None, 4)
+    bounds.free = True
+    bounds.check("reads", ends + np.uint64(400), None, 4)
