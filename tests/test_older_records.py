@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kernellab.exchanges import Exchange
 from kernellab.older_records import event_line, exchange_line
 from kernellab.records import (
     Author,
     Diagnostic,
-    Exchange,
     Fix,
     GateResult,
     GateState,

@@ -310,7 +310,7 @@ _PREFIX = "lance_namespace_urllib3_client.api."
 
 
 class _Absent(ModuleType):
-    """A module of which every name is a class that nobody makes an object of."""
+    """A module of which every name is a class without objects."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):

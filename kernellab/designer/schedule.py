@@ -12,7 +12,7 @@ from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
 from kernellab.designer.emit.sketch import File, sketch, titles
-from kernellab.designer.frontend.build import Builder, channels_at_end
+from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
@@ -51,7 +51,8 @@ from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import Sketch, SketchFile
 from kernellab.sketch.syntax.words import RESERVED
 from kernellab.target import Target
-from kernellab.task import OutputSpec, Task
+from kernellab.task import Task
+from kernellab.task.task import channels_at_end
 
 #: every node is designed by a rule
 NONE = Fallback()
@@ -198,7 +199,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             raise DesignError("The graph is too deep to be fused into one launch.", _APART)
         builder.store_in_order()
     shapes: dict[str, tuple[Extent, ...]] = {
-        i.name: OutputSpec(i.shape, i.dtype, i.last).held.shape for i in graph.inputs
+        i.name: channels_at_end(i.shape) if i.last else i.shape for i in graph.inputs
     }
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []

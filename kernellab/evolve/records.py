@@ -15,8 +15,9 @@ from typing import Annotated, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
+from kernellab.exchanges import Exchange, Usage
 from kernellab.options.search import Knobs, SearchOptions
-from kernellab.records import Author, Comparison, Exchange, Record, Source, Timing, Usage, Verdict
+from kernellab.records import Author, Comparison, Record, Source, Timing, Verdict
 from kernellab.verifier.protocol.options import Fidelity
 
 #: the word for a run that asks no model

@@ -35,9 +35,10 @@ from kernellab.evolve.records import (
     Unknown,
     Verified,
 )
+from kernellab.exchanges import Usage
 from kernellab.models.ledger import added
 from kernellab.options.search import Knobs
-from kernellab.records import Usage, Verdict
+from kernellab.records import Verdict
 from kernellab.session.record.bounds import Bounds
 
 T = TypeVar("T")

@@ -112,7 +112,8 @@ class VerifiedKernel:
         conditions = self.verdict.conditions
         found: dict[str, list[float | None]] = {}
         refuted = [c for c in of(conditions, Domain) if c.refuted]
-        for c in (*of(conditions, DrawnLimit), *refuted):
+        limits: list[Domain | DrawnLimit] = [*of(conditions, DrawnLimit), *refuted]
+        for c in limits:
             if c.low is not None or c.high is not None:
                 low, high = found.get(c.argument, [None, None])
                 lows, highs = ([e for e in ends if e is not None] for ends in ((low, c.low), (high, c.high)))

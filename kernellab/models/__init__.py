@@ -1,6 +1,6 @@
 """Chat models: any OpenAI-compatible endpoint or a recording of one, what they cost, and how far they may go.
 
-A role speaks through a :class:`Talk`, which records each :class:`~kernellab.records.Exchange`, counts it against a
+A role speaks through a :class:`Talk`, which records each :class:`~kernellab.exchanges.Exchange`, counts it against a
 :class:`Budget` and raises :class:`~kernellab.errors.ModelError` unless a whole answer came. ``open_model`` turns the
 word in a role's setting into a model; ``ModelSettings`` says where models are, and never holds a key.
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import KernellabError, ModelError, ModelFault
+from kernellab.exchanges import Usage
 from kernellab.models.ledger import added, tokens
-from kernellab.records import Usage
 
 _LIMITS = ("tokens", "usd", "minutes", "gpu_s", "tool_calls")
 #: what bounds work of any kind; the other limits bound requests to models alone

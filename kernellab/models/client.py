@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
+from kernellab.exchanges import Finish, Usage
 from kernellab.models import faults
 from kernellab.models.chat import THINKING, ChatReply, ChatRequest, FunctionCall
 from kernellab.models.dialect import dialect
@@ -26,7 +27,6 @@ from kernellab.models.ledger import added
 from kernellab.models.loop import Line, loop
 from kernellab.models.partial_reply import Partial, split_thinking
 from kernellab.models.settings import Endpoint, ModelSettings, Price
-from kernellab.records import Finish, Usage
 
 #: a cancellation is seen, and text shown, this often
 _TICK_S = 0.05

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
+from kernellab.exchanges import ChatMessage
 from kernellab.models.chat import ChatRequest
 from kernellab.models.settings import Endpoint
-from kernellab.records import ChatMessage
 
 #: parts that a server may refuse and that a request can do without, by what a refusal says
 _OPTIONAL = (

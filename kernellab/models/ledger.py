@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.records import Exchange, Finish, Usage
+from kernellab.exchanges import Exchange, Finish, Usage
 
 
 def added(a: Usage, b: Usage) -> Usage:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kernellab.errors import ModelError
+from kernellab.exchanges import ChatMessage
 from kernellab.models.chat import ChatRequest
 from kernellab.models.opening import open_model
 from kernellab.models.settings import ModelSettings
-from kernellab.records import ChatMessage, Role
+from kernellab.records import Role
 
 _ASKED = (ChatMessage(role="user", content="Answer with the one word: yes"),)
 

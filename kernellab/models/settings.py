@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from kernellab.errors import ModelError, ModelFault
+from kernellab.exchanges import Usage
 from kernellab.models.keys import read_key
 from kernellab.options import REQUEST
 from kernellab.options.file import FILE, closest
 from kernellab.options.models import ModelOptions
-from kernellab.records import Role, Usage
+from kernellab.records import Role
 
 #: the roles that a model can play
 MODEL_ROLES = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)

@@ -1,4 +1,4 @@
-"""Messages of a front end, carried out on threads of their own.
+"""Messages of a front end, carried out on separate threads.
 
 Which thread runs a widget's callback, and whether it runs while a cell is busy, depends on the ipykernel version. So a
 callback only queues what was asked, and never raises; decisions, the editor's questions and long questions each have

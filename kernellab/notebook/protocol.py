@@ -51,8 +51,8 @@ class Head(TypedDict):
     #: what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed
     doing: str
     current: str | None
-    #: the turn that follows when the person goes on, None while one runs and once nothing follows
-    next: NextTurn | None
+    #: "Next: Coder (rules), about 1 s, no tokens"; "" while a turn runs and once nothing follows
+    next: str
     approval: str
     roles: dict[str, str]
     role_choices: dict[str, list[str]]
@@ -69,15 +69,6 @@ class Head(TypedDict):
     sol_ms: float | None
     #: how the best kernel is called from a cell, "" while there is none
     call: str
-
-
-class NextTurn(TypedDict):
-    """Who acts next: "Next: Coder (rules), about 1 s, no tokens". The role is "" where the session ends."""
-
-    role: str
-    player: str
-    cost: str
-    text: str
 
 
 class Figure(TypedDict):

@@ -14,9 +14,10 @@ from pydantic import ConfigDict, ValidationError
 from kernellab.agents.roles import is_model
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TargetError
+from kernellab.exchanges import Exchange
 from kernellab.models import Budget
 from kernellab.options.design import ABLATIONS, DesignCall, DesignOptions
-from kernellab.records import Exchange, Role, Source
+from kernellab.records import Role, Source
 from kernellab.session.record.records import Created
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
+from kernellab.exchanges import Exchange
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.options.design import APPROVALS
-from kernellab.records import Exchange, Ranking, Role, Source, StageResult, Verdict
+from kernellab.records import Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
 from kernellab.session.edits import edited

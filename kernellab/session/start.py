@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from kernellab.agents.roles import Roles, parse_roles
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TaskError
+from kernellab.exchanges import Exchange
 from kernellab.options import build, signature_of
 from kernellab.options.memory import memory_defaults
-from kernellab.records import Exchange, Role
+from kernellab.records import Role
 from kernellab.session.config import check_model, defaults
 from kernellab.session.engine.engine import engine
 from kernellab.session.engine.steps import Stops

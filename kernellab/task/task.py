@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.fidelity import STRICT
 from kernellab.task.dims import Dim, Extent, TaskForm, extent
@@ -29,6 +29,9 @@ class ArgKind(str, Enum):
     SCALAR = "scalar"
     PARAMETER = "parameter"
     BUFFER = "buffer"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ class Arg:
         return tuple(extent(e, sizes) for e in self.shape)
 
 
+def channels_at_end(shape: tuple[T, ...]) -> tuple[T, ...]:
+    """The extents of ``[N, C, ...]`` with the channels at the end."""
+    return (shape[0], *shape[2:], shape[1])
+
+
 @dataclass(frozen=True)
 class OutputSpec:
     shape: tuple[Extent, ...]
@@ -87,7 +95,7 @@ class OutputSpec:
         """As a tensor of a sketch holds it: complex numbers as pairs of real ones, [..., 2]; the channels at the end
         where they are last in memory."""
         if self.last:
-            return OutputSpec((self.shape[0], *self.shape[2:], self.shape[1]), self.dtype)
+            return OutputSpec(channels_at_end(self.shape), self.dtype)
         real = {"complex64": "float32", "complex128": "float64"}.get(self.dtype)
         return self if real is None else OutputSpec((*self.shape, 2), real)
 

@@ -25,10 +25,10 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from kernellab.errors import ModelError, ModelFault, lasting
+from kernellab.exchanges import Finish, Step, StepKind, Usage
 from kernellab.models import THINKING, Budget, ChatReply, ChatRequest, Price, faults, scrub
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
-from kernellab.records import Finish, Step, StepKind, Usage
 from kernellab.tools.desk import SUBMIT, Desk
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from kernellab.errors import KernellabError
-from kernellab.records import Step
+from kernellab.exchanges import Step
 from kernellab.tools.tool import Context, Request, Result, Tool, ToolError, call, tools
 
 #: none of them writes to the workspace, and none shows other sessions

@@ -32,13 +32,12 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites.load import load_suite
+from kernellab.exchanges import ChatMessage, Exchange, Usage
 from kernellab.knowledge import Knowledge
 from kernellab.records import (
     Author,
     Candidate,
-    ChatMessage,
     Evidence,
-    Exchange,
     GateResult,
     GateState,
     Role,
@@ -46,7 +45,6 @@ from kernellab.records import (
     Stage,
     Timing,
     Trust,
-    Usage,
     Verdict,
 )
 from kernellab.session.record.journal import Journal

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kernellab.exchanges import Exchange
 from kernellab.models import ModelSettings, Talk, open_model
-from kernellab.records import Exchange, Role
+from kernellab.records import Role
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from tests.models.fake_server import Act, FakeServer, answer

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kernellab.exchanges import ChatMessage, Finish
 from kernellab.models import (
     THINKING,
     ChatModel,
@@ -25,7 +26,7 @@ from kernellab.models import (
 )
 from kernellab.models.dialect import is_strict
 from kernellab.models.faults import asked_pause
-from kernellab.records import ChatMessage, Finish, Role
+from kernellab.records import Role
 from tests.models.fake_server import Act, Connection, FakeServer, answer, endless, refusing, silent, status, whole
 from tests.models.fault_cases import HELLO, QUICK, SCHEMA
 from tests.waiting import until

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.exchanges import ChatMessage, Exchange
 from kernellab.models import ModelError, ModelSettings, Talk, configured, open_model, scrub, write_replay
 from kernellab.models.keys import REMOVED, scrub_error
-from kernellab.records import ChatMessage, Exchange, Role
+from kernellab.records import Role
 from kernellab.verifier.judge.servers import clean_environment
 from tests.models.fake_server import FakeServer, answer
 from tests.models.fault_cases import CASES, HELLO, KEY, QUICK, Case, played

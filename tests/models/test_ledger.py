@@ -7,8 +7,9 @@ import json
 import pytest
 
 from kernellab.errors import KernellabError
+from kernellab.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models import Budget, Ledger, ModelError
-from kernellab.records import ChatMessage, Exchange, Finish, Role, Usage
+from kernellab.records import Role
 
 
 def exchange(role: Role, model: str, tokens: int, usd: float | None, finish: Finish = Finish.STOP) -> Exchange:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernellab.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models import (
     Budget,
     ChatRequest,
@@ -21,7 +22,7 @@ from kernellab.models import (
     write_replay,
 )  # fmt: skip
 from kernellab.models.replay import ReplayModel
-from kernellab.records import ChatMessage, Exchange, Finish, Role, Usage
+from kernellab.records import Role
 from tests.models.fake_server import FakeServer, answer
 from tests.models.fault_cases import QUICK, SCHEMA
 

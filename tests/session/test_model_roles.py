@@ -19,8 +19,9 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH, OneSketch
 from kernellab.agents.briefs import RouteBrief
 from kernellab.content import content
 from kernellab.errors import SessionError
+from kernellab.exchanges import Finish
 from kernellab.models import write_replay
-from kernellab.records import Author, Finish, Role, Route, RouteKind
+from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.view import turn_line

@@ -17,8 +17,9 @@ import pytest
 from session_parts import SKETCH, TASK, WRONG_SKETCH
 
 from kernellab.errors import SessionError
+from kernellab.exchanges import Finish
 from kernellab.models import write_replay
-from kernellab.records import Author, Finish, Role
+from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.trajectories import rows
 from tests.waiting import until

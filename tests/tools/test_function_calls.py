@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from session_parts import SKETCH, TASK
 
+from kernellab.exchanges import ChatMessage, Finish
 from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings
 from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import _DIALECTS
-from kernellab.records import ChatMessage, Finish, Role
+from kernellab.records import Role
 from kernellab.session import TurnState, design
 from kernellab.task import load_task
 from kernellab.tools.desk import Desk

@@ -54,7 +54,7 @@ function Status({ view, head }: { view: View; head: Head }) {
           {elapsed >= 1 ? `, ${duration(elapsed)}` : ""}
         </span>
       )}
-      {link === "ready" && head.next && <span class="kl-next">{head.next.text}</span>}
+      {link === "ready" && head.next && <span class="kl-next">{head.next}</span>}
     </div>
   );
 }

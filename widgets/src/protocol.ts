@@ -32,8 +32,8 @@ export interface Head {
   /** what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed */
   doing: string;
   current: string | null;
-  /** the turn that follows when the person goes on, null while one runs and once nothing follows */
-  next: NextTurn | null;
+  /** "Next: Coder (rules), about 1 s, no tokens"; "" while a turn runs and once nothing follows */
+  next: string;
   approval: string;
   roles: Record<string, string>;
   role_choices: Record<string, string[]>;
@@ -50,14 +50,6 @@ export interface Head {
   sol_ms: number | null;
   /** how the best kernel is called from a cell, "" while there is none */
   call: string;
-}
-
-/** Who acts next: "Next: Coder (rules), about 1 s, no tokens". The role is "" where the session ends. */
-export interface NextTurn {
-  role: string;
-  player: string;
-  cost: string;
-  text: string;
 }
 
 export interface Figure {
@@ -852,7 +844,7 @@ export const EMPTY: Traits = {
     message: "",
     doing: "",
     current: null,
-    next: null,
+    next: "",
     approval: "",
     roles: {},
     role_choices: {},

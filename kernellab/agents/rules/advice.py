@@ -129,7 +129,7 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
 
 def _about_the_end(dim: str, size: int | None, verbatim: bool) -> str:
     """Errors at the end of a dimension whose tiles in the sketch are all full: what is written word for word from the
-    sketch needs no mask there; other code may take steps of its own."""
+    sketch needs no mask there; other code may take other steps."""
     where = f"{dim} ({dim}={size}), which the sketch's tiles divide" if dim else "the output"
     own = "no mask is missing. Look" if verbatim else "look for a step of the code's own that does not divide it, or"
     return (

@@ -12,6 +12,7 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum, run
 from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
+from kernellab.task.task import channels_at_end
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
 
@@ -495,11 +496,6 @@ class Builder:
             wide = dtype if dtype == "float64" else "float32"
             return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
-
-
-def channels_at_end(index: Index) -> Index:
-    """An index of a tensor whose second dimension lies side by side in memory, as the sketch's tensor has it."""
-    return (index[0], *index[2:], index[1])
 
 
 def _whole(ix: Ix, extent: Extent) -> bool:

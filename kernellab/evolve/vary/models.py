@@ -15,11 +15,12 @@ from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.prompt_variants import LINEAGE, WAYS, Way, worth
+from kernellab.exchanges import Exchange, Usage
 from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.settings import ModelSettings
-from kernellab.records import Candidate, Exchange, Role, Route, RouteFact, RouteKind, Usage
+from kernellab.records import Candidate, Role, Route, RouteFact, RouteKind
 from kernellab.session.turn.context import Channel, with_tools
 from kernellab.target import Target
 from kernellab.task import Task

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Publisher:
-    """Calls ``publish`` on a thread of its own after :meth:`poke`, at most once every ``period`` seconds.
+    """Calls ``publish`` on a separate thread after :meth:`poke`, at most once every ``period`` seconds.
 
     ``beat`` is called when nothing was published for ``idle`` seconds: a front end that hears neither knows that the
     kernel is gone. ``failed`` gets what ``publish`` raised; the thread lives on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernellab.records import Exchange
+    from kernellab.exchanges import Exchange
     from kernellab.session.turn.task_from_text import Proposal
 
 #: what was said for a task that is not designed for yet, by the session's name

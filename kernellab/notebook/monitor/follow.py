@@ -1,4 +1,4 @@
-"""A run as a monitor knows it: a fold of its own over the run's stream, and which candidates changed when.
+"""A run as a monitor knows it: a separate fold over the run's stream, and which candidates changed when.
 
 The stream is followed whoever works on the run, this kernel or another process: what is shown is what was written.
 """

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from kernellab.exchanges import Exchange
 from kernellab.notebook import protocol
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.views.at_turn import looked_at, verdict_turn
 from kernellab.notebook.views.rows import exchanges_of, tokens
 from kernellab.notebook.views.verdict import stage_rows, verdict_view
-from kernellab.records import Diagnostic, Exchange, GateResult, Role, StageResult
+from kernellab.records import Diagnostic, GateResult, Role, StageResult
 from kernellab.session.record.records import ClaimCheck, Turn, TurnState
 from kernellab.session.record.state import State
 

@@ -1,10 +1,9 @@
-"""What the session does next, who does it, and about what it costs: a ``NextTurn`` of the protocol."""
+"""What the session does next, who does it, and about what it costs."""
 
 from __future__ import annotations
 
 from statistics import median
 
-from kernellab.notebook.protocol import NextTurn
 from kernellab.notebook.views.rows import tokens
 from kernellab.records import Role
 from kernellab.session.engine.steps import Ask, Do, End, next_action
@@ -12,36 +11,36 @@ from kernellab.session.record.records import QuestionKind, SessionStatus, TurnSt
 from kernellab.session.record.state import State
 
 
-def upcoming(state: State) -> NextTurn | None:
-    """The turn that follows when the person goes on; None while a turn runs, and once nothing follows.
+def upcoming(state: State) -> str:
+    """The turn that follows when the person goes on, in words; "" while a turn runs, when nothing follows.
 
     Seconds and tokens are medians over the session's finished turns of the same role and player.
     """
     if state.status is SessionStatus.RUNNING or state.status.ended:
-        return None
+        return ""
     question = state.question if state.status is SessionStatus.WAITING else None
     if question is not None and question.kind is QuestionKind.ROUTE and question.to is not None:
         if question.to.value not in {role.value for role in Role}:
-            return {"role": "", "player": "", "cost": "", "text": f"Next: the session ends ({question.to.value})"}
+            return f"Next: the session ends ({question.to.value})"
         return _turn(state, Role(question.to.value))
     if question is not None and question.kind is QuestionKind.ERROR:
-        return None if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
+        return "" if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
     match next_action(state, lambda turn: False):
         case Do(role):
             return _turn(state, role)
         case Ask(asked):
-            return {"role": asked.role.value, "player": "human", "cost": "", "text": f"Next: you ({asked.role.value})"}
+            return f"Next: you ({asked.role.value})"
         case End(status, _):
-            return {"role": "", "player": "", "cost": "", "text": f"Next: the session ends ({status.value})"}
+            return f"Next: the session ends ({status.value})"
 
 
-def _turn(state: State, role: Role) -> NextTurn:
+def _turn(state: State, role: Role) -> str:
     player = "judge" if role is Role.VERIFIER else state.roles.get(role, "rules")
     if player == "human":
-        return {"role": role.value, "player": player, "cost": "", "text": f"Next: you ({role.value})"}
+        return f"Next: you ({role.value})"
     cost = _cost(state, role, player)
     words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({player})")
-    return {"role": role.value, "player": player, "cost": cost, "text": f"{words}{', ' if cost else ''}{cost}"}
+    return f"{words}, {cost}" if cost else words
 
 
 def _cost(state: State, role: Role, player: str) -> str:

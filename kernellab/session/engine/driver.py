@@ -17,8 +17,9 @@ from enum import Enum
 from typing import Any
 
 from kernellab.errors import JournalError, KernellabError, SessionError, counted
+from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import TIME_LIMITS, Budget
-from kernellab.records import Author, Exchange, Finish, Role, Step, Verdict
+from kernellab.records import Author, Role, Verdict
 from kernellab.session.engine import decisions
 from kernellab.session.engine.comparing import Comparing, drop
 from kernellab.session.engine.engine import Engine

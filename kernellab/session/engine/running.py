@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.records import Exchange, StageResult
+from kernellab.exchanges import Exchange
+from kernellab.records import StageResult
 from kernellab.session.engine.engine import Engine
 from kernellab.session.turn.context import Channel
 from kernellab.verifier.protocol.stats import one_line_each

@@ -13,19 +13,18 @@ from typing import Annotated, Literal, Union
 from pydantic import Field, TypeAdapter
 
 from kernellab.conditions import Condition
+from kernellab.exchanges import Exchange, Step
 from kernellab.options.design import DesignOptions
 from kernellab.records import (
     Author,
     Candidate,
     Comparison,
-    Exchange,
     GateResult,
     Record,
     Role,
     Route,
     RouteKind,
     Source,
-    Step,
     Timing,
     Verdict,
 )

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 from kernellab.agents.briefs import Attempt
 from kernellab.conditions import joined
 from kernellab.errors import SessionError
+from kernellab.exchanges import Exchange, Step
 from kernellab.records import (
     Author,
     Candidate,
     Diagnostic,
-    Exchange,
     GateResult,
     GateState,
     Role,
     RouteKind,
-    Step,
     Trust,
     Verdict,
 )

@@ -15,8 +15,9 @@ from typing import Any
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
 from kernellab.errors import SessionError
+from kernellab.exchanges import Exchange, Finish
 from kernellab.models import scrub
-from kernellab.records import Author, Exchange, Finish, Role, Verdict
+from kernellab.records import Author, Role, Verdict
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.claims import came_of
@@ -129,7 +130,7 @@ def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
 
 def _prompt_of(row: dict[str, Any]) -> list[dict[str, str]]:
     """The prompt that a reply answers; of a repair the first one, without the reply that was sent back."""
-    asked = row["messages"][:-1]
+    asked: list[dict[str, str]] = row["messages"][:-1]
     return asked[:-2] if len(asked) > 2 and asked[-2]["role"] == "assistant" else asked
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.roles import is_model, make_role
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
+from kernellab.exchanges import Exchange, Step
 from kernellab.models import Budget, ChatModel
-from kernellab.records import Exchange, Role, StageResult, Step
+from kernellab.records import Role, StageResult
 from kernellab.session.config import model_settings
 from kernellab.session.record.records import Created
 from kernellab.session.turn.resumed import Resumed

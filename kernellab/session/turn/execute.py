@@ -21,11 +21,11 @@ from kernellab.errors import (
     SketchError,
     VerifierError,
 )
+from kernellab.exchanges import Exchange
 from kernellab.records import (
     Author,
     Candidate,
     Diagnostic,
-    Exchange,
     GateResult,
     GateState,
     Ranking,

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kernellab.exchanges import Exchange, Finish, Usage
 from kernellab.models import ChatModel, ChatReply, ChatRequest, ModelError, ModelFault, Price, Replay, ReplayModel
-from kernellab.records import Exchange, Finish, Role, Usage
+from kernellab.records import Role
 
 
 class Resumed:

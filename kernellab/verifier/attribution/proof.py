@@ -47,7 +47,7 @@ def stands_in_build(sample: Sample, scratch: str) -> bool:
         runs = bytes(read_bytes(sample.pid, sample.address - _SOUGHT, 2 * _SOUGHT).numpy())
     except Unreadable:
         return False
-    # what lies before or behind a short loop may be nobody's
+    # what lies before or behind a short loop may belong to none
     pieces = runs[:_SOUGHT], runs[_SOUGHT:]
     return any(_holds(path, key, piece) for path, key in _built(scratch) for piece in pieces if any(piece))
 

@@ -74,8 +74,8 @@ def roofs_again(threads: int) -> Roofs:
     """The roofs measured once more; of each the best that was ever measured."""
     known, found = roofs(threads), _measured(threads)
     roofs.cache_clear()
-    best = (max(pair) for pair in zip(astuple(known)[:-1], astuple(found)[:-1], strict=True))
-    return _kept(threads, Roofs(*best, found.day))
+    copy, fresh, flops, double, _ = (max(pair) for pair in zip(astuple(known), astuple(found), strict=True))
+    return _kept(threads, Roofs(copy, fresh, flops, double, found.day))
 
 
 def _known(threads: int) -> Roofs | None:

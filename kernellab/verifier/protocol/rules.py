@@ -133,7 +133,7 @@ class StaticRule:
 
 @dataclass(frozen=True)
 class CorrectRule:
-    #: one in so many checked calls, of up to so many bytes, finds its arguments in memory of its own process
+    #: one in so many checked calls, of up to so many bytes, finds its arguments in its process's private memory
     private_one_in: int = 3
     private_bytes: int = 4 * MIB
     #: all families run at sizes whose inputs and outputs stay under this

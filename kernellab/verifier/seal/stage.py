@@ -137,9 +137,9 @@ def _right(stages: Stages, replayer: Worker, case: Case) -> None:
     try:
         replayer.write(0, layout, case.args)
         call = replayer.call(layout, (0,), stages.context.left(stages.call_deadline(case)), poison=True)
-        wrong = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
-        if wrong is not None:
-            raise Unsealable(f"its replay gives something else ({wrong.message})")
+        other = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+        if other is not None:
+            raise Unsealable(f"its replay gives something else ({other.message})")
         if any(replayer.trespassed(output) for output in call.outputs):
             raise Unsealable("its replay writes outside its output")
         outputs = [replayer.read(output) for output in call.outputs]

@@ -2,7 +2,7 @@
  * The sketch editor of one view: CodeMirror, the drafts, the checker and the pins, put together.
  *
  * It outlives the panel that shows it: when another panel is opened its state is kept (text, caret, history, scroll),
- * and the next time it is mounted it goes on.
+ * and the next mount shows it again.
  */
 
 import { linter, lintGutter, setDiagnostics } from "@codemirror/lint";
@@ -47,7 +47,7 @@ export class SketchEditor {
   #holder: Holder;
   /** what the editor shows is the person's own */
   #mine = false;
-  /** what the cost of a sketch hangs on: what the task computes, "" until the kernel has read it, and its bound */
+  /** what the cost of a sketch depends on: what the task computes, "" until the kernel has read it, and its bound */
   #known: ReadonlySignal<string>;
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import KernellabError
+from kernellab.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
-from kernellab.records import ChatMessage, Section
 
 #: below this a trimmed part is left out instead
 _LEAST = 60

@@ -111,7 +111,8 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
     timed = [(n, attempt) for n, attempt in enumerate(history) if _ms(attempt) is not None]
     if len(timed) < _ENOUGH:
         return []
-    keep, avoid = [], []
+    keep: list[str] = []
+    avoid: list[str] = []
     for (_, one), (n, two) in pairwise(timed):
         ratio = (_ms(one) or 1.0) / (_ms(two) or 1.0)
         said = f"{change_of(one, two)} (round {n + 1}, {ratio:.2f} times as fast)"

@@ -119,12 +119,12 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
     edits, without = _cut(text, "sketch") if shown is not None else ([], text)
     if shown is not None and edits and not _SKETCH.search(without):
         plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
-        beside = _beside(fences(without))
+        stated = _beside(fences(without))
         return SketchAnswer(
             sketch=apply_edits({"sketch": shown}, plain)["sketch"],
             rationale="\n".join(row for row in outside_fences(without).splitlines() if not _MARK.match(row)).strip(),
-            constexpr=_numbers(beside.get("constexpr")),
-            claims=_sentences(beside.get("claims")),
+            constexpr=_numbers(stated.get("constexpr")),
+            claims=_sentences(stated.get("claims")),
         )
     data = json_object(text)
     if data is not None and isinstance(data.get("sketch"), str):

@@ -54,7 +54,7 @@ describe("the sketch panel", () => {
     expect(panel().dataset.checkedVersion).toBe(panel().dataset.docVersion);
   });
 
-  it("finds no fault with a sketch that nobody has written yet, and shows what the model writes", async () => {
+  it("finds no fault with a sketch that is not written yet, and shows what the model writes", async () => {
     await hide();
     const checks = () => kernel.asks.filter((one) => one.ask === "check").length;
     const asked = checks();
