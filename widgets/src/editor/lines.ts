@@ -85,7 +85,11 @@ class PinMarker extends GutterMarker {
     path.setAttribute("d", PIN_SHAPE);
     path.setAttribute("fill", this.on ? "currentColor" : "none");
     path.setAttribute("stroke", "currentColor");
-    svg.append(path);
+    const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    title.textContent = this.on
+      ? "Pinned: click to let agents change this line again (Alt P)"
+      : "Pin: agents may not change this line (Alt P)";
+    svg.append(title, path);
     return svg;
   }
 }

@@ -187,6 +187,19 @@ function draw(canvas: HTMLCanvasElement, scene: Picture): void {
     context.fillStyle = colour;
     context.fill(paths);
   }
+  context.globalAlpha = 0.45;
+  for (const { x, span } of scene.places) {
+    if (span)
+      stroke(
+        context,
+        [
+          [x, span[0]],
+          [x, span[1]],
+        ],
+        ink,
+        1,
+      );
+  }
   context.globalAlpha = 0.6;
   const feet = new Map<number, Path2D>();
   for (const place of scene.failed) {

@@ -24,6 +24,8 @@ export interface Place {
   y: number;
   island: number;
   state: Row["state"];
+  /** ends of a verified candidate's interval */
+  span: [number, number] | null;
 }
 
 export interface Mark {
@@ -50,6 +52,8 @@ const LEFT = 54;
 const RIGHT = 12;
 const TOP = 10;
 const FOOT = 34;
+/** a level within this factor of the candidates is drawn in its place */
+const NEAR = 1.3;
 
 interface Wanted {
   rows: Iterable<Row>;
@@ -74,7 +78,10 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
       high = Math.max(high, row.value);
     }
   }
+  // the axis shows how candidates differ: a level that is far from all of them stands at its edge, with an arrow
+  const [least, far] = high === 0 ? [0, Number.POSITIVE_INFINITY] : [low / NEAR, high * NEAR];
   for (const line of head.lines) {
+    if (line.value < least || line.value > far) continue;
     low = Math.min(low, line.value);
     high = Math.max(high, line.value);
   }
@@ -87,15 +94,23 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
   const y = head.measure === "modelled" ? toPixels(low, high, top, foot, true) : toPixels(low, high, foot, top, true);
   const x =
     by === "round" ? toPixels(-0.5, most + 0.5, left, right) : toPixels(1, Math.max(2, most), left + 4, right - 4);
+  const unit = head.measure === "modelled" ? "" : "x";
   const across = (row: Row) => (by === "round" ? x(row.round + spread(row.number)) : x(row.at ?? 1));
+  const inside = (value: number) => Math.min(foot, Math.max(top, y(value)));
+  const spanOf = (row: Row): [number, number] | null =>
+    row.state === "verified" && row.low && row.high ? [inside(row.low), inside(row.high)] : null;
+  const named = (line: Head["lines"][number]): { name: string; y: number } => {
+    const at = inside(line.value);
+    if (line.value >= low && line.value <= high) return { name: line.name, y: at };
+    return { name: `${at === top ? "\u2191" : "\u2193"} ${line.name}, ${three(line.value)}${unit}`, y: at };
+  };
   const places: Place[] = [];
   const failed: Place[] = [];
   for (const row of known.values()) {
-    const place = { number: row.number, x: across(row), y: foot, island: row.island, state: row.state };
-    if (row.value !== null && row.value > 0) places.push({ ...place, y: y(row.value) });
+    const place = { number: row.number, x: across(row), y: foot, island: row.island, state: row.state, span: null };
+    if (row.value !== null && row.value > 0) places.push({ ...place, y: y(row.value), span: spanOf(row) });
     else failed.push(place);
   }
-  const unit = head.measure === "modelled" ? "" : "x";
   return {
     places,
     failed,
@@ -104,7 +119,7 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
       text: by === "round" && value === 0 ? "seeds" : String(value),
     })),
     up: levels(low, high).map((value) => ({ at: y(value), text: `${three(value)}${unit}` })),
-    lines: head.lines.map((line) => ({ name: line.name, y: y(line.value) })),
+    lines: head.lines.map(named),
     steps: stairs(by === "round" ? byRound(rounds) : head.improvements, known, x, y, right),
     left,
     right,

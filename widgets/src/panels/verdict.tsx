@@ -192,7 +192,7 @@ function Reproduction({ view, text }: { view: View; text: Texts["reproduction"] 
       tools={
         <>
           <Button action="insert" onClick={insert} busy={view.sending.value.has("insert")}>
-            Insert
+            Copy as a cell
           </Button>
           <Copy view={view} text={text} />
         </>
