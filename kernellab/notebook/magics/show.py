@@ -131,6 +131,25 @@ class ShowMagics(KernelMagic):
     @no_var_expand
     @line_magic
     @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @argument("--out", metavar="FILE", help="the HTML file; default: the session's name")
+    @command
+    def kernel_share(self, args: argparse.Namespace) -> None:
+        """Write a session as one HTML file: the workbench on what was recorded, for readers without a kernel.
+
+        Prompts and replies of models are in it; keys are not.
+        """
+        from kernellab.notebook.saved.shared import shared_page
+        from kernellab.notebook.views.facts import gather
+
+        session = self.session(args.name)
+        path = Path(args.out or f"{session.name}.html")
+        text = shared_page(session.state, gather(session).measured(session.state))
+        print(f"wrote {written(path, text)} ({len(text.encode()) / 1e6:.1f} MB)")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
     @argument("name", help="the session")
     @argument("--out", required=True, metavar="FILE", help="the file; a role `replay:FILE` answers from it")
     @command

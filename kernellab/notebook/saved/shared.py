@@ -1,0 +1,76 @@
+"""A session as one HTML file that anyone can look through: the workbench itself, on what was recorded, without a kernel."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+
+from kernellab.errors import SessionError
+from kernellab.notebook.saved.snapshot import snapshot
+from kernellab.notebook.views import texts as long
+from kernellab.notebook.views.candidates import comparison, page, rows_of
+from kernellab.notebook.views.detail import detail, exchange_text
+from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.head import head
+from kernellab.notebook.views.roofline import roofline
+from kernellab.notebook.views.rows import turn_rows
+from kernellab.notebook.widget import script, style
+from kernellab.session.record.state import State
+
+#: candidates that a reader may compare in pairs; of more, the fastest
+_COMPARED = 12
+#: bytes: what a mail takes
+_MOST = 3_000_000
+
+
+def shared_page(state: State, facts: Facts) -> str:
+    """The page. Prompts and replies of models are in it, keys never are: they are in no journal.
+
+    Raises:
+        SessionError: the front end is not built.
+    """
+    bundle = script("workbench")
+    if not isinstance(bundle, Path):
+        raise SessionError("The workbench's front end is not built here.", "Run make widgets.")
+    data = _recorded(state, facts)
+    if len(json.dumps(data)) > _MOST:
+        data["turns"] = {turn: parts for turn, parts in data["turns"].items() if turn in {t.id for t in state.path()}}
+    template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
+    css = style("workbench")
+    return template.render(
+        name=state.created.name, data=_inline(json.dumps(data)), style=css.read_text("utf-8") if css else "",
+        script=_inline(bundle.read_text("utf-8")), fallback=snapshot(state),
+    )  # fmt: skip
+
+
+def _recorded(state: State, facts: Facts) -> dict[str, Any]:
+    """Traits, what each turn shows, and the answers to what the front end asks."""
+    shown = {
+        turn: {"detail": detail(state, turn, {}), "texts": long.texts(state, turn)} for turn in state.turns
+    }  # fmt: skip
+    rows = rows_of(state)
+    fastest = [row["turn"] for row in page(rows, 0, _COMPARED, "speedup")["rows"]]
+    judged = {
+        turn: next((t.id for t in state.turns.values() if t.parent == turn and t.verdict), turn) for turn in fastest
+    }
+    answers: dict[str, Any] = {
+        "check": {"diagnostics": [], "cost": [], "pins": []},
+        **{f"candidates {sort}": page(rows, 0, len(rows), sort) for sort in ("number", "speedup")},
+        **{f"exchange {exchange.id}": exchange_text(exchange) for exchange in state.exchanges()},
+        **{f"compare {a} {b}": comparison(state, a, b) for a, b in permutations(judged.values(), 2)},
+    }
+    traits = {
+        "head": {**head(state, "", facts), "can": dict.fromkeys(head(state, "", facts)["can"], False)},
+        "turns": turn_rows(state), "changed": [], "detail": detail(state, "", {}), "roofline": roofline(state, facts),
+        "texts": long.texts(state, ""), "partial": dict(long.NO_PARTIAL), "shown": "", "beat": 0,
+    }  # fmt: skip
+    return {"traits": traits, "turns": shown, "answers": answers}
+
+
+def _inline(text: str) -> str:
+    """For a script element: nothing in it ends the element."""
+    return text.replace("</", "<\\/").replace("<!--", "<\\!--")

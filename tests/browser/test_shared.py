@@ -1,0 +1,49 @@
+"""A shared page is the workbench on what was recorded: turns are looked at without a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed (pip install 'kernellab[dev]')")
+
+from lab import CHROMIUM
+
+from kernellab.notebook.saved.shared import shared_page
+from kernellab.notebook.views.facts import Facts
+from kernellab.session.engine.driver import Driver
+from kernellab.session.record.journal import Journal
+from tests.session import freeze
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (apt-get install chromium)"),
+]
+
+
+def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Path) -> None:
+    freeze.load(tmp_path)
+    state = Driver.read(Journal(tmp_path), freeze.NAMES["rows"])
+    text = shared_page(state, Facts())
+    assert len(text.encode()) < 3_000_000
+    file = tmp_path / "rows.html"
+    file.write_text(text, encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(file.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    rows = page.get_by_role("treeitem")
+    assert rows.count() >= 3
+    rows.nth(2).click()
+    third = next(turn for turn in state.turns.values() if turn.number == 3)
+    page.locator("[role=tab][id$=-code]").click()
+    assert third.candidate is None or page.locator(".kl-panel-code .cm-content").first.is_visible()
+    page.locator("[role=tab][id$=-candidates]").click()
+    page.locator(".kl-candidate").first.wait_for()
+    assert not page.locator(".kl-foot").is_visible(), "nothing can be decided without a kernel"
+    assert errors == []
+    page.screenshot(path="/tmp/co/shared.png")
+    page.close()
