@@ -45,5 +45,4 @@ def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Pat
     page.locator(".kl-candidate").first.wait_for()
     assert not page.locator(".kl-foot").is_visible(), "nothing can be decided without a kernel"
     assert errors == []
-    page.screenshot(path="/tmp/co/shared.png")
     page.close()

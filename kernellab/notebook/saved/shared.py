@@ -1,4 +1,4 @@
-"""A session as one HTML file that anyone can look through: the workbench itself, on what was recorded, without a kernel."""
+"""A session as one HTML file: the workbench itself on what was recorded, for readers without a kernel."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def _recorded(state: State, facts: Facts) -> dict[str, Any]:
     }  # fmt: skip
     rows = rows_of(state)
     fastest = [row["turn"] for row in page(rows, 0, _COMPARED, "speedup")["rows"]]
-    judged = {
-        turn: next((t.id for t in state.turns.values() if t.parent == turn and t.verdict), turn) for turn in fastest
-    }
+    verdicts = {turn.parent: turn.id for turn in state.turns.values() if turn.verdict is not None}
+    judged = [verdicts.get(turn, turn) for turn in fastest]
     answers: dict[str, Any] = {
         "check": {"diagnostics": [], "cost": [], "pins": []},
         **{f"candidates {sort}": page(rows, 0, len(rows), sort) for sort in ("number", "speedup")},
         **{f"exchange {exchange.id}": exchange_text(exchange) for exchange in state.exchanges()},
-        **{f"compare {a} {b}": comparison(state, a, b) for a, b in permutations(judged.values(), 2)},
+        **{f"compare {a} {b}": comparison(state, a, b) for a, b in permutations(judged, 2)},
     }
+    now = head(state, "", facts)
     traits = {
-        "head": {**head(state, "", facts), "can": dict.fromkeys(head(state, "", facts)["can"], False)},
+        "head": {**now, "can": dict.fromkeys(now["can"], False), "call": ""},
         "turns": turn_rows(state), "changed": [], "detail": detail(state, "", {}), "roofline": roofline(state, facts),
         "texts": long.texts(state, ""), "partial": dict(long.NO_PARTIAL), "shown": "", "beat": 0,
     }  # fmt: skip
