@@ -42,7 +42,7 @@ def shared_page(state: State, facts: Facts) -> str:
     template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
     css = style("workbench")
     return template.render(
-        name=state.created.name, data=_inline(json.dumps(data)), style=css.read_text("utf-8") if css else "",
+        name=state.created.name, data=_inline(json.dumps(data)), style=css.read_text("utf-8") if isinstance(css, Path) else "",
         script=_inline(bundle.read_text("utf-8")), fallback=snapshot(state),
     )  # fmt: skip
 
