@@ -31,7 +31,7 @@ from kernellab.cli.memory import memory_app
 from kernellab.cli.model.profile import profile
 from kernellab.cli.output import emit, say
 from kernellab.cli.throughput import throughput
-from kernellab.cli.tools import doctor, lab
+from kernellab.cli.tools import doctor, grade, lab
 from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
 
@@ -92,6 +92,7 @@ app.command()(skill)
 app.add_typer(run_app, name="evolve-run", hidden=True)
 app.command("bench-throughput", hidden=True)(throughput)
 # what lab does not know it hands on to JupyterLab
+app.command()(grade)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
 
 

@@ -1,4 +1,4 @@
-"""``kernellab doctor`` and ``kernellab lab``."""
+"""``kernellab doctor``, ``kernellab grade`` and ``kernellab lab``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kernellab.cli.output import emit
+from kernellab.cli.output import emit, say
 from kernellab.errors import KernellabError
 
 
@@ -27,6 +27,53 @@ def doctor(
         return 0 if any(dsl.ready for dsl in found.dsls.values()) else 1
     print(report(probe))
     return 0
+
+
+def grade(
+    folder: Annotated[Path, typer.Argument(help="Students' notebooks: a folder, or one file.")],
+    csv: Annotated[Path | None, typer.Option(help="The file of marks; default: standard output.")] = None,
+    lesson: Annotated[
+        str, typer.Option(help="The lesson whose exercises count; default: those that a notebook answers.")
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Grade the answer cells of the course's notebooks, as text: no Python of a student's runs.
+
+    A right answer has the exercise's points, one that is right and misses a goal has half of them. Equal answers are
+    judged once. Exit 0 when every notebook was read.
+    """
+    from dataclasses import asdict
+
+    from kernellab.content import written
+    from kernellab.dsls.machine import detect_target
+    from kernellab.teach.exercise import course
+    from kernellab.teach.grading import as_csv, notebooks
+    from kernellab.teach.grading import grade as graded
+    from kernellab.verifier import Verifier
+
+    unread: list[str] = []
+
+    def tell(path: Path, error: KernellabError | None) -> None:
+        say(f"{path.name}: graded" if error is None else str(error))
+        if error is not None:
+            unread.append(path.name)
+
+    with Verifier() as verifier:
+        marks = list(
+            graded(
+                notebooks(folder), course(),
+                lambda task, source, options: verifier.verify(task, source, detect_target(source.dsl), options=options),
+                lesson, tell,
+            )
+        )  # fmt: skip
+    text = as_csv(marks)
+    if csv is not None:
+        say(f"wrote {written(csv, text)}")
+    if json:
+        emit({"marks": [asdict(mark) for mark in marks], "unread": unread})
+    elif csv is None:
+        print(text, end="")
+    return 1 if unread else 0
 
 
 def lab(

@@ -41,8 +41,9 @@ def shared_page(state: State, facts: Facts) -> str:
         data["turns"] = {turn: parts for turn, parts in data["turns"].items() if turn in {t.id for t in state.path()}}
     template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
     css = style("workbench")
+    look = css.read_text("utf-8") if isinstance(css, Path) else ""
     return template.render(
-        name=state.created.name, data=_inline(json.dumps(data)), style=css.read_text("utf-8") if isinstance(css, Path) else "",
+        name=state.created.name, data=_inline(json.dumps(data)), style=look,
         script=_inline(bundle.read_text("utf-8")), fallback=snapshot(state),
     )  # fmt: skip
 
