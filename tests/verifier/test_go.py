@@ -166,6 +166,14 @@ def test_what_calls_a_kernel_and_answers_for_it_is_not_to_be_replaced(worker: Wo
         worker.call(layout, (0,), 10)
 
 
+def test_a_warning_that_a_kernel_gives_its_caller_replaces_nothing(worker: Worker) -> None:
+    code = "import warnings\ndef kernel(x):\n    warnings.warn('slow', stacklevel=2)\n    return x + 1\n"
+    layout = built(worker, code, torch.ones(4))
+    for _ in range(2):
+        call = worker.call(layout, (0,), 10)
+    assert worker._intact and torch.equal(worker.read(call.outputs[0]), torch.full((4,), 2.0))
+
+
 def test_all_threads_and_processes_of_a_worker_are_halted_in_one_act(worker: Worker) -> None:
     if "pid" not in sandbox_level():
         pytest.skip("no PID namespace here")

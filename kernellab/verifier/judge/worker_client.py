@@ -306,9 +306,9 @@ class Worker(WorkerProcess):
         """Addresses at which the worker has the inputs mapped."""
         return self.access.input_ranges()
 
-    def doubled(self, outputs: Sequence[Output]) -> set[int]:
-        """The outputs of a call of which a byte lies at a second address of its outputs too."""
-        return self.access.doubled([o for o in outputs if not isinstance(o, Written)])
+    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
+        """The same addresses, and the outputs of a call of which a byte lies at a second address of its outputs too."""
+        return self.access.shared([o for o in outputs if not isinstance(o, Written)])
 
     def close(self) -> None:
         if not self.closed:
