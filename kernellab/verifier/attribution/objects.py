@@ -116,6 +116,11 @@ def makes_code(path: str) -> bool:
     return writes and computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
 
 
+def is_of(path: str, packages: Sequence[str]) -> bool:
+    """Does a file lie in one of these packages?"""
+    return os.path.realpath(path).startswith(tuple(f"{folder}/{name}/" for folder in _packages() for name in packages))
+
+
 def library_of(path: str) -> str:
     """A library's short name."""
     return shown(os.path.basename(path)).removeprefix("lib").split(".")[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import statistics
@@ -16,14 +15,15 @@ from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, exe
 from kernellab.verifier.attribution.objects import (
     Kind,
     copied_from,
+    is_of,
     kind_of,
     library_of,
     makes_code,
     may_be_copied,
     own_bytes,
 )
-from kernellab.verifier.attribution.proof import is_of_file, stands_in_build
-from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
+from kernellab.verifier.attribution.proof import Build, is_of_file
+from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
@@ -142,12 +142,16 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     the library's, however many others there were."""
     if sampler.refused:
         return Counted(unseen=sampler.refused)
-    kinds = _kinds([s for look in sampler.looks for s in look], sampler.worker)
-    scratch = str(sampler.worker.scratch)
+    worker = sampler.worker
+    build = Build(str(worker.scratch))
+    kinds = _kinds([s for look in sampler.looks for s in look], worker, build)
     mine = [s for s, kind in kinds.items() if kind is Kind.OWN]
     loose = [s for s, kind in kinds.items() if kind is Kind.LIBRARY and not s.path]
-    # code that was made at run time is a library's where that calls it, unless the candidate's build has written it
-    made = {s: library_of(s.caller) for s in mine if makes_code(s.caller) and not stands_in_build(s, scratch)}
+    # code that was made at run time is a library's where that calls it, unless that is its DSL's, whose build wrote it
+    made = {
+        s: library_of(s.caller) for s in mine
+        if makes_code(s.caller) and not (is_of(s.caller, worker.packages) and build.holds(s))
+    }  # fmt: skip
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
     named = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in theirs}
     named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
@@ -185,17 +189,16 @@ def _most(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(counts.items(), key=lambda item: -item[1])[:4])
 
 
-def _kinds(samples: Sequence[Sample], worker: Worker) -> dict[Sample, Kind]:
-    """What each sample is, once the bytes that run have been compared with the file that the map names."""
-    scratch = str(worker.scratch)
+def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Sample, Kind]:
+    """What each sample is, once the bytes that ran have been compared with the file that the map names."""
     kinds: dict[Sample, Kind] = {}
     for s in dict.fromkeys(samples):
         if s.path.startswith("[") and s.path != "[heap]":
             kinds[s] = Kind.OTHER
         elif s.path.startswith("/") and is_of_file(s):
-            kinds[s] = kind_of(s.path, s.place, scratch)
+            kinds[s] = kind_of(s.path, s.place, build.scratch)
         elif not s.path or (s.mapped is not None and not s.mapped.backed):
-            kinds[s] = Kind.OWN if worker.makes_code or stands_in_build(s, scratch) else Kind.LIBRARY
+            kinds[s] = Kind.OWN if worker.makes_code or build.holds(s) else Kind.LIBRARY
         else:
             kinds[s] = Kind.UNKNOWN
     return kinds
@@ -226,8 +229,6 @@ def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
     beside = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
     for key, found in by_object.items():
         if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in found):
-            places = random.SystemRandom().sample(found, min(HONEST.sample_pieces, len(found)))
-            with contextlib.suppress(Unreadable):
-                code = [bytes(read_bytes(s.pid, s.address, HONEST.sample_bytes).numpy()) for s in places]
-                names[key] = copied_from(code)
+            code = [piece for s in found if (piece := s.stood(s.address, HONEST.sample_bytes))]
+            names[key] = copied_from(random.SystemRandom().sample(code, min(HONEST.sample_pieces, len(code))))
     return {s: names[s.pid, s.path] for s in samples if names.get((s.pid, s.path))}

@@ -93,8 +93,9 @@ class WorkerProcess:
         self.building = False
         #: places of the arguments that the task's reference writes into
         self.written: tuple[int, ...] = ()
-        #: does the DSL of what it builds write code at run time?
+        #: does the DSL of what it builds write code at run time, and of which packages is it?
         self.makes_code = False
+        self.packages: tuple[str, ...] = ()
         #: the cores of its threads, while it is timed
         self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()
