@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.verifier.attribution.counters import Places, Unseen, executable, rounding_modes
+from kernellab.verifier.attribution.counters import Places, Sample, Unseen, executable, rounding_modes
 from kernellab.verifier.attribution.objects import Kind, is_of, kind_of, library_of, makes_code, symbol_at
 from kernellab.verifier.attribution.proof import Build, is_of_file
-from kernellab.verifier.attribution.share import Counted
+from kernellab.verifier.attribution.share import Counted, _builtins
 from kernellab.verifier.protocol.rules import HONEST
 
 from .kit import RMS_CPP, Judge
@@ -71,6 +71,14 @@ def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None
     assert not makes_code("")
     # but its DSL's, where that calls it
     assert is_of(framework, ("warp", "torch")) and not is_of(framework, ("warp",)) and not is_of("", ("torch",))
+
+
+@pytest.mark.parametrize(("together", "is_loop"), [(15, False), (60, True)])
+def test_a_loop_of_the_interpreter_s_own_is_told_from_what_it_interprets(together: int, is_loop: bool) -> None:
+    places = [*range(9000, 9000 + together), *range(100_000, 100_000 + 600 * (100 - together), 600)]
+    looks = [[Sample("/usr/bin/python3", place, place, 1)] for place in places]
+    kinds = {sample: Kind.INTERPRETER for look in looks for sample in look}
+    assert len(_builtins(looks, kinds, 1e-3)) == together * is_loop
 
 
 def test_code_is_judged_as_it_stood_when_it_was_looked_at(tmp_path: Path) -> None:

@@ -207,15 +207,16 @@ def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Samp
 def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seconds: float) -> dict[Sample, str]:
     """The samples in a loop of one of the interpreter's own functions (bytes.translate, a product of long integers).
 
-    What calls a kernel is spread over all of the interpreter: many samples in a few hundred bytes of it are a loop.
+    What calls a kernel is spread over all of the interpreter: many of its samples in a few hundred bytes are a loop.
     """
     ran = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
     places = sorted(s.place for s in ran)
     found: set[int] = set()
+    least = max(HONEST.samples_least, HONEST.loop_share * len(places))
     for i, low in enumerate(places):
         inside = bisect_left(places, low + HONEST.loop_bytes) - i
         share = inside / max(len(looks), 1)
-        if inside >= HONEST.samples_least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
+        if inside >= least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
             found.update(places[i : i + inside])
     return {s: "the interpreter's own functions" for s in ran if s.place in found}
 
