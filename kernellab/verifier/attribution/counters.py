@@ -220,7 +220,9 @@ def executable(pid: int) -> list[Mapped]:
             span, rights, offset, _, _, *name = line.split(maxsplit=5)
             if "x" in rights:
                 low, high = (int(n, 16) for n in span.split("-"))
-                found.append(Mapped(low, high, name[0].strip() if name else "", int(offset, 16)))
+                path = name[0].strip() if name else ""
+                # memory without a file, to which a process may give a name
+                found.append(Mapped(low, high, "" if path.startswith("[anon") else path, int(offset, 16)))
     return _without_holes(found)
 
 

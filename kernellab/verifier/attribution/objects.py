@@ -64,6 +64,8 @@ _PREFIXES = {sys.prefix, sys.base_prefix, sys.exec_prefix}
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", *(f"{os.path.realpath(p)}/" for p in _PREFIXES))
 
 
+#: memory that the system itself fills with code
+SYSTEM_CODE = ("[vdso]", "[vsyscall]", "[uprobes]")
 #: paths of objects that the judge itself has loaded into its workers
 NEUTRAL: set[str] = set()
 
@@ -85,7 +87,7 @@ def kind_of(path: str, place: int, scratch: str) -> Kind:
     if path.startswith(f"{scratch}/cache/inductor/"):
         # what torch.compile has written
         return Kind.LIBRARY
-    if path.startswith("[") or path in NEUTRAL:
+    if path in SYSTEM_CODE or path in NEUTRAL:
         return Kind.OTHER
     if path.startswith(f"{scratch}/"):
         return Kind.OWN
@@ -156,7 +158,7 @@ def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
 
 def own_bytes(maps: Sequence[Mapped]) -> int:
     """Bytes of a process's executable memory that no installed file is behind."""
-    mine = (m for m in maps if not m.path or not (m.path.startswith("[") or _installed(m.path)))
+    mine = (m for m in maps if not m.path or not (m.path in SYSTEM_CODE or _installed(m.path)))
     return sum(m.high - m.low for m in mine)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, executable
 from kernellab.verifier.attribution.objects import (
+    SYSTEM_CODE,
     Kind,
     copied_from,
     is_of,
@@ -193,7 +194,7 @@ def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Samp
     """What each sample is, once the bytes that ran have been compared with the file that the map names."""
     kinds: dict[Sample, Kind] = {}
     for s in dict.fromkeys(samples):
-        if s.path.startswith("[") and s.path != "[heap]":
+        if s.path in SYSTEM_CODE:
             kinds[s] = Kind.OTHER
         elif s.path.startswith("/") and is_of_file(s):
             kinds[s] = kind_of(s.path, s.place, build.scratch)
