@@ -8,6 +8,7 @@ import mmap
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,14 @@ def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None
     assert not makes_code("")
     # but its DSL's, where that calls it
     assert is_of(framework, ("warp", "torch")) and not is_of(framework, ("warp",)) and not is_of("", ("torch",))
+
+
+def test_one_look_at_unknown_code_says_nothing_whatever_it_stands_for() -> None:
+    one = Counted(own=60.0, all=21, strangers=(("k", 12.0),), strange_looks=1)
+    assert one.strange == 0 and replace(one, strange_looks=3).strange == pytest.approx(1 / 6)
+    assert replace(one, own=900.0, strange_looks=3).strange == 0
+    many = tuple((f"k{i}", 1.0) for i in range(40))
+    assert replace(one, strangers=many, strange_looks=40).strange == pytest.approx(0.4), "under however many names"
 
 
 @pytest.mark.parametrize(("together", "is_loop"), [(15, False), (60, True)])

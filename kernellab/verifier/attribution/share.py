@@ -67,6 +67,8 @@ class Counted:
     effective: float = 0.0
     #: the same of objects that are neither the candidate's nor known
     strangers: tuple[tuple[str, float], ...] = ()
+    #: and the number of those looks
+    strange_looks: int = 0
 
     @property
     def strange(self) -> float:
@@ -74,7 +76,7 @@ class Counted:
         the reason."""
         count = sum(n for _, n in self.strangers)
         share = count / ((count + self.own + self.library + self.runtime) or 1)
-        return share if share > HONEST.unknown_share and count >= HONEST.unknown_least else 0.0
+        return share if share > HONEST.unknown_share and self.strange_looks >= HONEST.unknown_least else 0.0
 
     @property
     def library(self) -> float:
@@ -161,12 +163,14 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     libraries: dict[str, float] = {}
     strangers: dict[str, float] = {}
     own = runtime = squares = 0.0
+    strange_looks = 0
     for look, weight in zip(sampler.looks, sampler.weights, strict=True):
         strange = next((s for s in look if kinds[s] is Kind.UNKNOWN), None)
         name = next((named[s] for s in look if s in named), "")
         if strange is not None:
             stranger = library_of(strange.path)
             strangers[stranger] = strangers.get(stranger, 0.0) + weight
+            strange_looks += 1
             continue
         if name:
             libraries[name] = libraries.get(name, 0.0) + weight
@@ -178,16 +182,22 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
         squares += weight**2
     effective = (own + sum(libraries.values())) ** 2 / squares if squares else 0.0
     return Counted(
-        own, runtime, _most(libraries), len(sampler.looks), seconds, effective=effective, strangers=_most(strangers)
-    )
+        own, runtime, _ordered(libraries), len(sampler.looks), seconds, effective=effective,
+        strangers=_ordered(strangers), strange_looks=strange_looks,
+    )  # fmt: skip
 
 
 #: whose code it is that stands in no file, where no library is seen to call it
 _MADE = "code that was made at run time"
 
 
-def _most(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(counts.items(), key=lambda item: -item[1])[:4])
+def most(counts: Sequence[tuple[str, float]]) -> list[str]:
+    """The names of those that most looks found."""
+    return [name for name, _ in counts[:4]]
+
+
+def _ordered(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Sample, Kind]:
