@@ -1,20 +1,16 @@
-"""A suite designed several times: how often one of k tries passes, how fast the best of them is, and what they cost.
-
-pass@k is the unbiased estimate of Chen et al., "Evaluating Large Language Models Trained on Code" (2021), eq. 1.
-"""
+"""A suite designed several times: how often one of k tries passes, how fast the best of them is, and what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import comb
 from pathlib import Path
 from typing import Any
 
 from kernellab.bench.rows import FAST, Row
 from kernellab.bench.run import SuiteRequest, run_suite
 from kernellab.bench.suites import SuiteTask
-from kernellab.verifier.timing.metrics import fast_p
+from kernellab.verifier.timing.metrics import fast_p, mean_pass_at_k
 
 
 def run_samples(
@@ -26,29 +22,20 @@ def run_samples(
     return [run_suite(tasks, out / f"sample-{number}", every, on_row) for number in range(1, count + 1)]
 
 
-def pass_at(tries: int, passed: int, k: int) -> float:
-    """The chance that one of ``k`` tries passes, from ``passed`` of ``tries``."""
-    return 1.0 - comb(tries - passed, k) / comb(tries, k)
-
-
 def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
     """pass@1 to pass@K over the tasks that have all K samples, fast_p of each task's fastest kernel that passed, and
     the tokens, requests and US dollars of all samples (None where a price is not known)."""
     by_task: dict[tuple[str, str], list[Row]] = {}
     for row in (row for rows in samples for row in rows):
         by_task.setdefault(row.key, []).append(row)
-    whole = [rows for rows in by_task.values() if len(rows) == len(samples)]
+    counts = [(len(rows), sum(r.passed for r in rows)) for rows in by_task.values() if len(rows) == len(samples)]
     best = [max((r.eager.speedup for r in rows if r.passed and r.eager), default=None) for rows in by_task.values()]
     rows = [row for found in by_task.values() for row in found]
     usd = [row.usd for row in rows if row.tokens]
     return {
         "tasks": len(by_task),
         "samples": len(samples),
-        "pass_at_k": {
-            str(k): sum(pass_at(len(found), sum(r.passed for r in found), k) for found in whole) / len(whole)
-            for k in range(1, len(samples) + 1)
-            if whole
-        },
+        "pass_at_k": {str(k): mean_pass_at_k(counts, k) for k in range(1, len(samples) + 1) if counts},
         "fast_p": {str(p): fast_p(best, p) for p in FAST} if best else {},
         "tokens": sum(row.tokens for row in rows),
         "requests": sum(row.requests for row in rows),

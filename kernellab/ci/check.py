@@ -37,8 +37,8 @@ class State(str, Enum):
 
 
 class Result(Record):
-    """``not_checked`` says what this machine could not check of a kernel that is right; ``compared``: the lock has a
-    figure of this class of machine."""
+    """``not_checked`` says what this machine could not check of a kernel that is right; ``locked`` is the lock's figure
+    of this class of machine."""
 
     name: str
     kind: str

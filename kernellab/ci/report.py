@@ -22,7 +22,7 @@ def junit(results: Sequence[Result]) -> str:
         skipped=str(counts[State.UNCHECKED]), time=f"{sum(r.seconds for r in results):.3f}",
     )  # fmt: skip
     for r in results:
-        case = ElementTree.SubElement(suite, "testcase", classname=r.kind, name=r.name, time=f"{r.seconds:.3f}")
+        case = ElementTree.SubElement(suite, "testcase", classname=r.kind, name=_xml(r.name), time=f"{r.seconds:.3f}")
         if r.state is State.UNCHECKED:
             ElementTree.SubElement(case, "skipped", message=_xml(r.reason))
         elif r.state.fails:
@@ -65,4 +65,4 @@ def markdown(results: Sequence[Result]) -> str:
 
 def _xml(text: str) -> str:
     """``text`` without the characters that XML has no spelling for."""
-    return "".join(c for c in text if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff"))
+    return "".join(c for c in text if c in "\t\n" or " " <= c < "\ud800" or "\udfff" < c < "\ufffe" or c > "\uffff")

@@ -56,12 +56,18 @@ def subjects(paths: Iterable[Path], plain_dsl: str = "cpp", task: Path | None = 
         KernellabError: a path does not exist.
     """
     found: dict[str, Subject | Unread] = {}
+    named: dict[str, Path] = {}
     for path in paths:
         if not path.exists():
             raise KernellabError(f"{path} does not exist.", "Give files or folders of the repository.")
         base = path if path.is_dir() else path.parent
         for file in _files(path):
-            for each in _read(file, _name(file, base), plain_dsl, task):
+            whole, name = file.resolve(), _name(file, base)
+            if named.setdefault(name, whole) != whole:
+                # another of the paths holds one of this name
+                name = f"{base.resolve().name}/{name}"
+                name = name if named.setdefault(name, whole) == whole else whole.as_posix()
+            for each in _read(file, name, plain_dsl, task):
                 found.setdefault(each.name, each)
     return [found[name] for name in sorted(found)]
 
@@ -98,7 +104,7 @@ def _read(file: Path, name: str, plain_dsl: str, task: Path | None) -> Iterator[
             yield from _python(name, file, plain_dsl, task)
     except KernellabError as error:
         yield Unread(name, file, error.message, True)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, SyntaxError, TypeError, ValueError) as error:
         yield Unread(name, file, f"it cannot be read as what it claims to be ({type(error).__name__}: {error})", True)
 
 

@@ -348,5 +348,6 @@ def _error(message: dict[str, Any]) -> KernellabError:
     kind = getattr(errors, str(message["error"]), VerifierError)
     error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
     if message.get("trace"):
-        error.add_note(str(message["trace"]))
+        # as add_note does, which Python has from 3.11 on
+        error.__notes__ = [str(message["trace"])]
     return error

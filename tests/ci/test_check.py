@@ -92,6 +92,21 @@ def test_kernels_capsules_modules_and_packages_are_found_and_nothing_twice(sourc
     assert "task.py" not in found["in_a_folder/kernel.py"].source.files  # type: ignore[union-attr]
 
 
+def test_kernels_of_one_name_in_several_paths_are_all_found(source: Source, tmp_path: Path) -> None:
+    for folder in ("a", "b", "c/b"):
+        _folder(tmp_path / folder, source)
+    paths = [tmp_path / "a", tmp_path / "b" / "kernel.py", tmp_path / "c" / "b", tmp_path / "a"]
+    third = (tmp_path / "c" / "b" / "kernel.py").resolve().as_posix()
+    assert [each.name for each in ci.subjects(paths)] == sorted(["kernel.py", "b/kernel.py", third])
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"sources": [1]}', "[" * 100_000])
+def test_what_is_no_exported_package_is_reported_and_ends_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "operator.json").write_text(text)
+    (tmp_path / "module.py").write_text("_FILES = (\n_FILES = {'operator.json': 1}")
+    assert [each.broken for each in ci.subjects([tmp_path, tmp_path / "module.py"])] == [True, True]  # type: ignore[union-attr]
+
+
 def test_a_damaged_capsule_is_broken_and_fails(source: Source, tmp_path: Path) -> None:
     path = write_capsule(_taken(source), tmp_path / "kept.capsule.json")
     path.write_text(path.read_text().replace("amax", "amin"))

@@ -7,6 +7,8 @@ import pytest
 from kernellab.records import Trust
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions
+from kernellab.verifier.judge.access import doubled
+from kernellab.verifier.protocol.control import Output
 
 from .kit import Judge
 
@@ -204,3 +206,18 @@ def test_work_that_is_not_its_own_is_refused(judge: Judge, name: str) -> None:
     assert not verdict.passed, (verdict.own_share, [(s.name.value, s.note) for s in verdict.stages])
     signature = verdict.evidence.signature if verdict.evidence else ""
     assert signature in ("library", "unknown-code", "aliases-itself", "protocol"), (verdict.stage, verdict.reason)
+
+
+def test_bytes_at_two_addresses_are_found_also_where_another_output_lies_between() -> None:
+    maps = [
+        "10000-18000 rw-s 00000000 00:01 7    /pages", "20000-28000 rw-p 00000000 00:01 7    /pages",
+        "30000-38000 rw-p 00000000 00:00 0 ",
+    ]  # fmt: skip
+
+    def at(low: int, count: int) -> Output:
+        return Output(low, low, count, "uint8", (count,), (1,))
+
+    whole = at(0x10000, 0x8000)
+    assert doubled(maps, [whole, at(0x10010, 100), at(0x25000, 10)]) == {0, 2}
+    assert doubled(maps, [at(0x10000, 0x1000), at(0x21000, 0x1000)]) == set(), "other bytes of the file"
+    assert doubled(maps, [whole, at(0x10010, 100), at(0x30000, 0x8000), at(0x20000, 0)]) == set()

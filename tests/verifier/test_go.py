@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
 import random
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Control
-from kernellab.verifier.protocol.memory import Arena, Layout, lay_out
+from kernellab.verifier.protocol.memory import Arena, Layout, Window, lay_out
 from kernellab.verifier.protocol.rules import CAPS
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.protocol.seals import sealed_memory
@@ -164,6 +166,39 @@ def test_what_calls_a_kernel_and_answers_for_it_is_not_to_be_replaced(worker: Wo
     layout = built(worker, code, torch.ones(4))
     with pytest.raises(WorkerFailure, match="replaces the code that calls it"):
         worker.call(layout, (0,), 10)
+
+
+def test_memory_that_is_made_unreadable_is_not_what_it_was() -> None:
+    libc = ctypes.CDLL(None)
+    with mmap.mmap(-1, 2 * mmap.PAGESIZE) as held:
+        low = ctypes.addressof(ctypes.c_char.from_buffer(held))
+        window = Window.of_words([low + 8, low, low + mmap.PAGESIZE])
+        assert window.read(os.getpid()) == bytes(24)
+        for first, left in ((low + mmap.PAGESIZE, bytes(16)), (low, b"")):
+            assert libc.mprotect(ctypes.c_void_p(first), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+            assert window.read(os.getpid()) == left
+        assert libc.mprotect(ctypes.c_void_p(low), ctypes.c_size_t(2 * mmap.PAGESIZE), 3) == 0
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+        assert window.read(ended.pid) is None
+
+
+def test_a_private_call_that_fails_leaves_the_next_ones_their_arguments(worker: Worker) -> None:
+    code = "def kernel(x):\n    if x[0] > 1:\n        raise ValueError('large')\n    return x + 1\n"
+    layout = built(worker, code, torch.ones(4))
+    worker.write(0, layout, (torch.full((4,), 2.0),))
+    with pytest.raises(WorkerFailure, match="large"):
+        worker.call(layout, (0,), 20, private=True)
+    worker.write(0, layout, (torch.ones(4),))
+    assert torch.equal(worker.read(worker.call(layout, (0,), 20).outputs[0]), torch.full((4,), 2.0))
+
+
+def test_a_warning_that_a_kernel_gives_its_caller_replaces_nothing(worker: Worker) -> None:
+    code = "import warnings\ndef kernel(x):\n    warnings.warn('slow', stacklevel=2)\n    return x + 1\n"
+    layout = built(worker, code, torch.ones(4))
+    for _ in range(2):
+        call = worker.call(layout, (0,), 10)
+    assert worker._intact and torch.equal(worker.read(call.outputs[0]), torch.full((4,), 2.0))
 
 
 def test_all_threads_and_processes_of_a_worker_are_halted_in_one_act(worker: Worker) -> None:

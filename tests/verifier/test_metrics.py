@@ -42,14 +42,6 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
         metrics.pass_at_k(4, 1, 5)
 
 
-def test_best_at_k_is_the_mean_best_of_all_draws() -> None:
-    speedups = [None, 0.8, 2.0, 1.3]
-    values = [s or 0.0 for s in speedups]
-    for k in range(1, 5):
-        assert metrics.speedup_at_k(speedups, k) == pytest.approx(mean(max(d) for d in combinations(values, k)))
-    assert metrics.efficiency_at_k([None, 4.0, 2.0], 1.0, 3) == pytest.approx(0.5)
-
-
 def test_sol_score_is_a_half_at_the_baseline_and_one_at_the_bound() -> None:
     assert metrics.sol_score(10, baseline=10, bound=2) == 0.5
     assert metrics.sol_score(2, baseline=10, bound=2) == 1
@@ -58,31 +50,15 @@ def test_sol_score_is_a_half_at_the_baseline_and_one_at_the_bound() -> None:
     assert metrics.sol_score(2, baseline=2, bound=2) == 1 and metrics.sol_score(3, baseline=2, bound=2) == 0
 
 
-def test_efficiency_is_capped_at_the_bound() -> None:
-    assert metrics.efficiency(4, 1) == 0.25 and metrics.efficiency(1, 2) == 1
-    assert metrics.efficiency(3, 0) == 0, "a task that need not move or compute anything"
-    with pytest.raises(ValueError, match="positive"):
-        metrics.efficiency(0, 1)
-
-
-def test_speedup_is_baseline_over_candidate() -> None:
-    assert metrics.speedup(6.0, 1.5) == 4.0 and metrics.speedup(1.0, 4.0) == 0.25
-
-
 BAD = [0.0, -1.0, 5e-324, 1e-310, float("nan"), float("inf"), -float("inf")]
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_time_that_no_clock_gives_makes_no_figure(bad: float) -> None:
     figures: tuple[Callable[[], object], ...] = (
-        lambda: metrics.speedup(1.0, bad),
-        lambda: metrics.speedup(bad, 1.0),
-        lambda: metrics.efficiency(bad, 1.0),
-        lambda: metrics.efficiency_at_k([1.0, bad], 1.0, 1),
         lambda: metrics.sol_score(bad, 10, 2),
         lambda: metrics.sol_score(5, bad, 2),
         lambda: metrics.fast_p([2.0, bad]),
-        lambda: metrics.speedup_at_k([2.0, bad], 1),
         lambda: metrics.geomean([2.0, bad]),
     )
     for figure in figures:
@@ -94,8 +70,6 @@ def test_a_bound_that_is_none_makes_no_figure() -> None:
     for bad in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="bound"):
             metrics.sol_score(5, 10, bad)
-        with pytest.raises(ValueError, match="bound"):
-            metrics.efficiency(5, bad)
 
 
 def test_fewer_samples_than_k_are_refused_not_rounded() -> None:
@@ -103,9 +77,6 @@ def test_fewer_samples_than_k_are_refused_not_rounded() -> None:
         lambda: metrics.pass_at_k(3, 1, 4),
         lambda: metrics.mean_pass_at_k([(4, 1), (3, 1)], 4),
         lambda: metrics.mean_pass_at_k([], 1),
-        lambda: metrics.speedup_at_k([1.0, 2.0], 3),
-        lambda: metrics.efficiency_at_k([1.0], 1.0, 2),
-        lambda: metrics.best_at_k([], 1),
         lambda: metrics.pass_at_k(3, 1, 0),
         lambda: metrics.pass_at_k(3, 4, 1),
     )
@@ -118,8 +89,6 @@ def test_when_all_fail_every_figure_is_zero_and_none_is_missing() -> None:
     nothing: list[float | None] = [None] * 5
     assert metrics.fast_p(nothing) == metrics.fast_p(nothing, 0) == 0
     assert metrics.pass_at_k(5, 0, 3) == 0
-    assert metrics.speedup_at_k(nothing, 2) == 0
-    assert metrics.efficiency_at_k(nothing, 1.0, 2) == 0
 
 
 def test_pass_at_k_of_several_tasks_is_their_mean() -> None:
@@ -137,7 +106,6 @@ def test_fast_p_leaves_a_tie_out_and_every_right_kernel_is_in_fast_0() -> None:
 
 def test_many_samples_do_not_overflow() -> None:
     assert metrics.pass_at_k(4000, 2000, 2000) == pytest.approx(1)
-    assert metrics.speedup_at_k([2.0] * 4000, 2000) == pytest.approx(2)
 
 
 def test_median_of_something_that_is_no_number() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import mmap
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernellab.verifier.attribution.counters import Unseen, executable, rounding_modes
-from kernellab.verifier.attribution.objects import Kind, kind_of, library_of, makes_code, symbol_at
-from kernellab.verifier.attribution.share import Counted
+from kernellab.verifier.attribution.counters import Places, Sample, Unseen, executable, rounding_modes
+from kernellab.verifier.attribution.objects import Kind, is_of, kind_of, library_of, makes_code, symbol_at
+from kernellab.verifier.attribution.proof import Build, is_of_file
+from kernellab.verifier.attribution.share import Counted, _builtins
 from kernellab.verifier.protocol.rules import HONEST
 
 from .kit import RMS_CPP, Judge
@@ -67,6 +70,44 @@ def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None
 
     assert not makes_code(str(Path(numpy.__file__).parent / "_core" / "_multiarray_umath.cpython-312.so"))
     assert not makes_code("")
+    # but its DSL's, where that calls it
+    assert is_of(framework, ("warp", "torch")) and not is_of(framework, ("warp",)) and not is_of("", ("torch",))
+
+
+def test_one_look_at_unknown_code_says_nothing_whatever_it_stands_for() -> None:
+    one = Counted(own=60.0, all=21, strangers=(("k", 12.0),), strange_looks=1)
+    assert one.strange == 0 and replace(one, strange_looks=3).strange == pytest.approx(1 / 6)
+    assert replace(one, own=900.0, strange_looks=3).strange == 0
+    many = tuple((f"k{i}", 1.0) for i in range(40))
+    assert replace(one, strangers=many, strange_looks=40).strange == pytest.approx(0.4), "under however many names"
+
+
+@pytest.mark.parametrize(("together", "is_loop"), [(15, False), (60, True)])
+def test_a_loop_of_the_interpreter_s_own_is_told_from_what_it_interprets(together: int, is_loop: bool) -> None:
+    places = [*range(9000, 9000 + together), *range(100_000, 100_000 + 600 * (100 - together), 600)]
+    looks = [[Sample("/usr/bin/python3", place, place, 1)] for place in places]
+    kinds = {sample: Kind.INTERPRETER for look in looks for sample in look}
+    assert len(_builtins(looks, kinds, 1e-3)) == together * is_loop
+
+
+def test_code_is_judged_as_it_stood_when_it_was_looked_at(tmp_path: Path) -> None:
+    right, other = bytes(range(256)) * 16, bytes(range(255, -1, -1)) * 16
+    file = tmp_path / "k.so"
+    file.write_bytes(right)
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    with file.open("rb") as held:
+        low = libc.mmap(None, len(right), 7, mmap.MAP_PRIVATE, held.fileno(), 0)
+    ctypes.memmove(low, other, len(other))
+    ran = Places().sample(os.getpid(), low + 200)
+    ctypes.memmove(low, right, len(right))
+    assert ran.path == str(file) and not is_of_file(ran), "it was put back later"
+    assert is_of_file(Places().sample(os.getpid(), low + 200))
+    assert not Build(str(tmp_path)).holds(ran)
+    # at the seam of two blocks that are read
+    (tmp_path / "k.o").write_bytes(bytes((1 << 20) - 195) + other)
+    assert Build(str(tmp_path)).holds(ran)
 
 
 def test_a_function_is_named_by_its_place_in_a_file() -> None:

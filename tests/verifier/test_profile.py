@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kernellab.verifier.attribution.counters import Mapped, Sample, Unseen, _without_holes
-from kernellab.verifier.attribution.objects import may_be_copied, own_bytes
+from kernellab.verifier.attribution.counters import Mapped, Sample, Unseen, _without_holes, executable
+from kernellab.verifier.attribution.objects import Kind, kind_of, may_be_copied, own_bytes
 from kernellab.verifier.attribution.profile import Profile
 
 from .kit import Judge
@@ -72,6 +73,17 @@ def test_code_in_the_midst_of_a_library_s_is_the_library_s() -> None:
         Mapped(40, 50, "", 0),
     ]  # fmt: skip
     assert _without_holes(parts) == [parts[0], Mapped(10, 20, "/usr/lib/libblas.so", 110, False), *parts[2:]]
+
+
+def test_a_name_makes_no_code_the_system_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may name its memory, which the map shows in brackets, as what the system itself maps there."""
+    lines = "1000-2000 rwxp 00000000 00:00 0  [anon:vdso]\n3000-4000 r-xp 00000000 00:00 0  [vdso]\n"
+    with monkeypatch.context() as instead:
+        instead.setattr(Path, "read_text", lambda *_: lines)
+        named, system = executable(1)
+    assert (named.path, system.path) == ("", "[vdso]")
+    assert own_bytes([named, system]) == 0x1000
+    assert kind_of(system.path, 0, "/s") is Kind.OTHER and kind_of("[stack]", 0, "/s") is Kind.UNKNOWN
 
 
 def test_pieces_of_own_code_count_together() -> None:

@@ -41,6 +41,8 @@ _PATIENCE = 0.02
 _COUNTER = {"x86_64": (16, 19), "aarch64": (32, 31)}
 #: bytes of a stack in which the caller of code without a file is looked for
 _STACK = 8192
+#: bytes before a program counter, and behind it, that a sample keeps
+_ABOUT = 64
 #: the place of MXCSR in what FXSAVE stores
 _MXCSR = 24
 
@@ -74,7 +76,8 @@ class Sample:
     """One program counter: the object's path ("" for memory that no file is behind), and its place in that file.
 
     Of code without a file, which a JIT compiler made, also ``caller``, the object whose code called it; "" where no
-    caller is found.
+    caller is found. ``code`` is what stood in memory about the address, from ``code_at`` on, when it was looked at: it
+    may be something else later.
     """
 
     path: str
@@ -83,6 +86,13 @@ class Sample:
     pid: int
     mapped: Mapped | None = None
     caller: str = ""
+    code: bytes = b""
+    code_at: int = 0
+
+    def stood(self, address: int, count: int) -> bytes:
+        """So many bytes as they stood at ``address``; nothing where not all of them are known."""
+        at = address - self.code_at
+        return self.code[at : at + count] if 0 <= at <= len(self.code) - count else b""
 
 
 class Sampler:
@@ -173,8 +183,8 @@ class Places:
                 self._maps[pid] = executable(pid)
             maps = self._maps[pid]
             at = bisect_right([m.low for m in maps], address) - 1
-            if at >= 0 and address < maps[at].high:
-                return Sample(maps[at].path, address - maps[at].low + maps[at].offset, address, pid, maps[at])
+            if at >= 0 and address < (mapped := maps[at]).high:
+                return _with_code(Sample(mapped.path, address - mapped.low + mapped.offset, address, pid, mapped))
         return Sample("", address, address, pid)
 
     def caller(self, pid: int, stack: bytes) -> str:
@@ -191,6 +201,15 @@ class Places:
         return ""
 
 
+def _with_code(sample: Sample) -> Sample:
+    assert sample.mapped is not None
+    low, high = max(sample.mapped.low, sample.address - _ABOUT), min(sample.mapped.high, sample.address + _ABOUT)
+    try:
+        return replace(sample, code=bytes(read_bytes(sample.pid, low, high - low).numpy()), code_at=low)
+    except Unreadable:
+        return sample
+
+
 def executable(pid: int) -> list[Mapped]:
     """The executable pieces of a process's memory by address; none where it has gone."""
     found = []
@@ -201,7 +220,9 @@ def executable(pid: int) -> list[Mapped]:
             span, rights, offset, _, _, *name = line.split(maxsplit=5)
             if "x" in rights:
                 low, high = (int(n, 16) for n in span.split("-"))
-                found.append(Mapped(low, high, name[0].strip() if name else "", int(offset, 16)))
+                path = name[0].strip() if name else ""
+                # memory without a file, to which a process may give a name
+                found.append(Mapped(low, high, "" if path.startswith("[anon") else path, int(offset, 16)))
     return _without_holes(found)
 
 

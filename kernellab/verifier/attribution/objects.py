@@ -64,6 +64,8 @@ _PREFIXES = {sys.prefix, sys.base_prefix, sys.exec_prefix}
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", *(f"{os.path.realpath(p)}/" for p in _PREFIXES))
 
 
+#: memory that the system itself fills with code
+SYSTEM_CODE = ("[vdso]", "[vsyscall]", "[uprobes]")
 #: paths of objects that the judge itself has loaded into its workers
 NEUTRAL: set[str] = set()
 
@@ -85,7 +87,7 @@ def kind_of(path: str, place: int, scratch: str) -> Kind:
     if path.startswith(f"{scratch}/cache/inductor/"):
         # what torch.compile has written
         return Kind.LIBRARY
-    if path.startswith("[") or path in NEUTRAL:
+    if path in SYSTEM_CODE or path in NEUTRAL:
         return Kind.OTHER
     if path.startswith(f"{scratch}/"):
         return Kind.OWN
@@ -114,6 +116,11 @@ def makes_code(path: str) -> bool:
     registered as universal functions, and writes none itself."""
     writes = _in_packages(path) or bool(_SYSTEM.search(os.path.basename(path)))
     return writes and computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
+
+
+def is_of(path: str, packages: Sequence[str]) -> bool:
+    """Does a file lie in one of these packages?"""
+    return os.path.realpath(path).startswith(tuple(f"{folder}/{name}/" for folder in _packages() for name in packages))
 
 
 def library_of(path: str) -> str:
@@ -151,7 +158,7 @@ def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
 
 def own_bytes(maps: Sequence[Mapped]) -> int:
     """Bytes of a process's executable memory that no installed file is behind."""
-    mine = (m for m in maps if not m.path or not (m.path.startswith("[") or _installed(m.path)))
+    mine = (m for m in maps if not m.path or not (m.path in SYSTEM_CODE or _installed(m.path)))
     return sum(m.high - m.low for m in mine)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import statistics
@@ -14,16 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, executable
 from kernellab.verifier.attribution.objects import (
+    SYSTEM_CODE,
     Kind,
     copied_from,
+    is_of,
     kind_of,
     library_of,
     makes_code,
     may_be_copied,
     own_bytes,
 )
-from kernellab.verifier.attribution.proof import is_of_file, stands_in_build
-from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
+from kernellab.verifier.attribution.proof import Build, is_of_file
+from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
@@ -66,6 +67,8 @@ class Counted:
     effective: float = 0.0
     #: the same of objects that are neither the candidate's nor known
     strangers: tuple[tuple[str, float], ...] = ()
+    #: and the number of those looks
+    strange_looks: int = 0
 
     @property
     def strange(self) -> float:
@@ -73,7 +76,7 @@ class Counted:
         the reason."""
         count = sum(n for _, n in self.strangers)
         share = count / ((count + self.own + self.library + self.runtime) or 1)
-        return share if share > HONEST.unknown_share and count >= HONEST.unknown_least else 0.0
+        return share if share > HONEST.unknown_share and self.strange_looks >= HONEST.unknown_least else 0.0
 
     @property
     def library(self) -> float:
@@ -142,12 +145,16 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     the library's, however many others there were."""
     if sampler.refused:
         return Counted(unseen=sampler.refused)
-    kinds = _kinds([s for look in sampler.looks for s in look], sampler.worker)
-    scratch = str(sampler.worker.scratch)
+    worker = sampler.worker
+    build = Build(str(worker.scratch))
+    kinds = _kinds([s for look in sampler.looks for s in look], worker, build)
     mine = [s for s, kind in kinds.items() if kind is Kind.OWN]
     loose = [s for s, kind in kinds.items() if kind is Kind.LIBRARY and not s.path]
-    # code that was made at run time is a library's where that calls it, unless the candidate's build has written it
-    made = {s: library_of(s.caller) for s in mine if makes_code(s.caller) and not stands_in_build(s, scratch)}
+    # code that was made at run time is a library's where that calls it, unless that is its DSL's, whose build wrote it
+    made = {
+        s: library_of(s.caller) for s in mine
+        if makes_code(s.caller) and not (is_of(s.caller, worker.packages) and build.holds(s))
+    }  # fmt: skip
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
     named = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in theirs}
     named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
@@ -156,12 +163,14 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     libraries: dict[str, float] = {}
     strangers: dict[str, float] = {}
     own = runtime = squares = 0.0
+    strange_looks = 0
     for look, weight in zip(sampler.looks, sampler.weights, strict=True):
         strange = next((s for s in look if kinds[s] is Kind.UNKNOWN), None)
         name = next((named[s] for s in look if s in named), "")
         if strange is not None:
             stranger = library_of(strange.path)
             strangers[stranger] = strangers.get(stranger, 0.0) + weight
+            strange_looks += 1
             continue
         if name:
             libraries[name] = libraries.get(name, 0.0) + weight
@@ -173,29 +182,34 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
         squares += weight**2
     effective = (own + sum(libraries.values())) ** 2 / squares if squares else 0.0
     return Counted(
-        own, runtime, _most(libraries), len(sampler.looks), seconds, effective=effective, strangers=_most(strangers)
-    )
+        own, runtime, _ordered(libraries), len(sampler.looks), seconds, effective=effective,
+        strangers=_ordered(strangers), strange_looks=strange_looks,
+    )  # fmt: skip
 
 
 #: whose code it is that stands in no file, where no library is seen to call it
 _MADE = "code that was made at run time"
 
 
-def _most(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(counts.items(), key=lambda item: -item[1])[:4])
+def most(counts: Sequence[tuple[str, float]]) -> list[str]:
+    """The names of those that most looks found."""
+    return [name for name, _ in counts[:4]]
 
 
-def _kinds(samples: Sequence[Sample], worker: Worker) -> dict[Sample, Kind]:
-    """What each sample is, once the bytes that run have been compared with the file that the map names."""
-    scratch = str(worker.scratch)
+def _ordered(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Sample, Kind]:
+    """What each sample is, once the bytes that ran have been compared with the file that the map names."""
     kinds: dict[Sample, Kind] = {}
     for s in dict.fromkeys(samples):
-        if s.path.startswith("[") and s.path != "[heap]":
+        if s.path in SYSTEM_CODE:
             kinds[s] = Kind.OTHER
         elif s.path.startswith("/") and is_of_file(s):
-            kinds[s] = kind_of(s.path, s.place, scratch)
+            kinds[s] = kind_of(s.path, s.place, build.scratch)
         elif not s.path or (s.mapped is not None and not s.mapped.backed):
-            kinds[s] = Kind.OWN if worker.makes_code or stands_in_build(s, scratch) else Kind.LIBRARY
+            kinds[s] = Kind.OWN if worker.makes_code or build.holds(s) else Kind.LIBRARY
         else:
             kinds[s] = Kind.UNKNOWN
     return kinds
@@ -204,15 +218,16 @@ def _kinds(samples: Sequence[Sample], worker: Worker) -> dict[Sample, Kind]:
 def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seconds: float) -> dict[Sample, str]:
     """The samples in a loop of one of the interpreter's own functions (bytes.translate, a product of long integers).
 
-    What calls a kernel is spread over all of the interpreter: many samples in a few hundred bytes of it are a loop.
+    What calls a kernel is spread over all of the interpreter: many of its samples in a few hundred bytes are a loop.
     """
     ran = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
     places = sorted(s.place for s in ran)
     found: set[int] = set()
+    least = max(HONEST.samples_least, HONEST.loop_share * len(places))
     for i, low in enumerate(places):
         inside = bisect_left(places, low + HONEST.loop_bytes) - i
         share = inside / max(len(looks), 1)
-        if inside >= HONEST.samples_least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
+        if inside >= least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
             found.update(places[i : i + inside])
     return {s: "the interpreter's own functions" for s in ran if s.place in found}
 
@@ -226,8 +241,6 @@ def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
     beside = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
     for key, found in by_object.items():
         if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in found):
-            places = random.SystemRandom().sample(found, min(HONEST.sample_pieces, len(found)))
-            with contextlib.suppress(Unreadable):
-                code = [bytes(read_bytes(s.pid, s.address, HONEST.sample_bytes).numpy()) for s in places]
-                names[key] = copied_from(code)
+            code = [piece for s in found if (piece := s.stood(s.address, HONEST.sample_bytes))]
+            names[key] = copied_from(random.SystemRandom().sample(code, min(HONEST.sample_pieces, len(code))))
     return {s: names[s.pid, s.path] for s in samples if names.get((s.pid, s.path))}

@@ -89,6 +89,8 @@ class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         made = func(*args, **(kwargs or {}))
+        if not self.holds or func.is_view:
+            return made
         op = func.overloadpacket.__name__.removesuffix("_")
         if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
             self.holds &= _bits(args[1]) <= 1

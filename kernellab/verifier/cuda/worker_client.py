@@ -208,9 +208,9 @@ class DeviceAccess:
     def drop(self) -> None:
         raise NotImplementedError("arguments on a device lie in memory of the judge's")
 
-    def doubled(self, outputs: Sequence[Output]) -> set[int]:
+    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
         # where an output lies in memory is found by its segment, of which each has its own
-        return set()
+        return self.input_ranges(), set()
 
     def read(self, output: Output) -> Tensor:
         """One output's contents, copied on the device by the judge."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -49,8 +49,9 @@ class Access(Protocol):
     def input_ranges(self) -> list[tuple[int, int]]:
         """Addresses at which the worker has the inputs mapped: (first byte, one behind the last)."""
 
-    def doubled(self, outputs: Sequence[Output]) -> set[int]:
-        """The outputs of which a byte lies at a second address of these outputs too: memory that is mapped twice."""
+    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
+        """The same addresses, and the numbers of the outputs of which a byte lies at a second address of these outputs
+        too: memory that is mapped twice."""
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         """The worker's account of one call on ``slot``: what it launched and called. Raises WorkerFailure."""
@@ -114,33 +115,18 @@ class HostAccess:
         return False
 
     def input_ranges(self) -> list[tuple[int, int]]:
-        return [_span(line) for line in self._maps() if "/memfd:inputs" in line]
+        return _inputs(self._maps())
 
-    def doubled(self, outputs: Sequence[Output]) -> set[int]:
-        # bytes that nothing else maps have no file behind them, not even one without a name
-        filed = [(*_span(line), line.split(None, 5)) for line in self._maps() if " 00:00 0" not in line[:80] and line]
-        pieces: dict[tuple[str, str], list[tuple[int, int, int, int]]] = {}
-        for number, output in enumerate(outputs):
-            start, end = output.data, output.end
-            for low, high, fields in filed:
-                first, last = max(low, start), min(high, end)
-                if first < last:
-                    at = int(fields[2], 16) + first - low
-                    pieces.setdefault((fields[3], fields[4]), []).append((at, at + last - first, first, number))
-        found: set[int] = set()
-        for held in pieces.values():
-            held.sort()
-            for one, two in pairwise(held):
-                # the same bytes of a file, at two addresses
-                if two[0] < one[1] and two[2] - two[0] != one[2] - one[0]:
-                    found |= {one[3], two[3]}
-        return found
+    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
+        maps = self._maps()
+        return _inputs(maps), doubled(maps, outputs)
 
     def _maps(self) -> list[str]:
         try:
-            return Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape").split("\n")
+            text = Path(f"/proc/{self.worker.pid}/maps").read_text("utf-8", "surrogateescape")
         except OSError:
             raise self.worker.ended() from None
+        return text.split("\n")[:-1]
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         return self.worker.ask({"op": "trace", "args": [p.message for p in layout.places], "slots": [slot]}, deadline)
@@ -164,6 +150,36 @@ class HostAccess:
         if self.worker.gone():
             return self.worker.ended()
         return WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log)
+
+
+def _inputs(maps: Sequence[str]) -> list[tuple[int, int]]:
+    return [_span(line) for line in maps if "/memfd:inputs" in line]
+
+
+def doubled(maps: Sequence[str], outputs: Sequence[Output]) -> set[int]:
+    """The outputs of which a byte of a file lies at two addresses of the outputs, by the lines of a process's map."""
+    pieces: dict[tuple[str, str], list[tuple[int, int, int, int]]] = {}
+    for number, output in enumerate(outputs):
+        # the map is in the order of addresses, and long
+        for line in maps[max(bisect_right(maps, output.data, key=lambda line: _span(line)[0]) - 1, 0) :]:
+            low, high = _span(line)
+            if low >= output.end:
+                break
+            _, _, offset, device, inode, *_ = line.split(None, 5)
+            first, last = max(low, output.data), min(high, output.end)
+            # bytes that nothing else maps have no file behind them, not even one without a name
+            if first < last and inode != "0":
+                at = int(offset, 16) + first - low
+                pieces.setdefault((device, inode), []).append((at, at + last - first, first, number))
+    found: set[int] = set()
+    for held in pieces.values():
+        held.sort()
+        widest = held[0]
+        for piece in held:
+            if piece[0] < widest[1] and piece[2] - piece[0] != widest[2] - widest[0]:
+                found |= {widest[3], piece[3]}
+            widest = max(widest, piece, key=lambda p: p[1])
+    return found
 
 
 def _span(line: str) -> tuple[int, int]:

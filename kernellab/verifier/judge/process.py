@@ -24,7 +24,7 @@ from kernellab.verifier.judge.placement import Placement, before_all
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
-from kernellab.verifier.protocol.memory import glance
+from kernellab.verifier.protocol.memory import Window
 from kernellab.verifier.protocol.rules import CAPS, DEADLINES, TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.sandbox import sandbox
@@ -41,8 +41,6 @@ _GUARDED = re.compile(
 _TICK = time.clock_getres(6)
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
-#: words of its memory that can be read by one call of the system
-_MOST_WORDS = 1024
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
 
 
@@ -93,8 +91,9 @@ class WorkerProcess:
         self.building = False
         #: places of the arguments that the task's reference writes into
         self.written: tuple[int, ...] = ()
-        #: does the DSL of what it builds write code at run time?
+        #: does the DSL of what it builds write code at run time, and of which packages is it?
         self.makes_code = False
+        self.packages: tuple[str, ...] = ()
         #: the cores of its threads, while it is timed
         self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()
@@ -135,8 +134,8 @@ class WorkerProcess:
         told = self.receive(DEADLINES.start)
         self.sandbox: list[str] = told.get("sandbox", [])
         #: words of its memory that never change where no one replaces what calls the kernel, and what stands there
-        self._harness = [(int(address), 8) for address in told.get("harness", [])[:_MOST_WORDS]]
-        self._intact = glance(self.pid, self._harness) if self._harness else b""
+        self._harness = Window.of_words(told.get("harness", []))
+        self._intact = self._harness.read(self.pid)
 
     def stop(self) -> float:
         """Halts the worker and everything it has started, until :meth:`resume`; the time at which all had halted.
@@ -176,8 +175,9 @@ class WorkerProcess:
 
     def check_harness(self) -> None:
         """Raises WorkerFailure where it has replaced what stands between a go and its answer."""
-        now = glance(self.pid, self._harness) if self._intact else b""
-        if now and now != self._intact:
+        now = self._harness.read(self.pid) if self._intact else None
+        # what cannot be read any more was made so
+        if now is not None and now != self._intact:
             self._end()
             raise WorkerFailure("protocol", "replaces the code that calls it and answers for it", log=self.log)
 

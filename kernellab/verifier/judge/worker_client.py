@@ -16,7 +16,7 @@ from kernellab.verifier.judge.access import Access, HostAccess
 from kernellab.verifier.judge.placement import as_timed
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import DONE, OK, READY, Answer, Output, Written
-from kernellab.verifier.protocol.memory import Arena, Layout, glance
+from kernellab.verifier.protocol.memory import Arena, Layout, Window
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 
@@ -51,13 +51,15 @@ class _Glance:
     """What a few places (address, bytes) of a worker's ``outputs`` held; nothing where none was looked at."""
 
     outputs: Sequence[Output] = ()
-    places: Sequence[tuple[int, int]] = ()
-    held: bytes = b""
+    window: Window | None = None
+    held: bytes | None = None
 
     def differs(self, pid: int, outputs: Sequence[Output]) -> bool:
-        """Is something else there now, as far as it can be read, or are the outputs said to lie elsewhere?"""
-        now = glance(pid, self.places) if self.held else b""
-        return bool(now) and (now != self.held or tuple(outputs) != tuple(self.outputs))
+        """Is something else there now, or more or less that can be read, or are the outputs said to lie elsewhere?"""
+        if self.window is None or self.held is None:
+            return False
+        now = self.window.read(pid)
+        return now is not None and (now != self.held or tuple(outputs) != tuple(self.outputs))
 
 
 class Worker(WorkerProcess):
@@ -120,9 +122,11 @@ class Worker(WorkerProcess):
         the answer is refused; ``awake``, in a call that does not count, the judge waits without sleep, and sees the
         answer within microseconds. ``private``: the arguments lie in memory of the worker's, as a user's do.
         """
-        call = self._call(layout, slots, deadline, poison, op, late, awake, private)
-        if private:
-            self.access.drop()
+        try:
+            call = self._call(layout, slots, deadline, poison, op, late, awake, private)
+        finally:
+            if private:
+                self.access.drop()
         # arguments that were written into are the judge's own memory
         self.access.see(call.answer.outputs)
         return call
@@ -228,7 +232,8 @@ class Worker(WorkerProcess):
             return _Glance()
         each = -(-TIMING.glanced // max(len(outputs), 1))
         places = [place for output in outputs for place in output.some(self.random, each)]
-        return _Glance(outputs, places, glance(self.pid, places)) if places else _Glance()
+        window = Window(places)
+        return _Glance(outputs, window, window.read(self.pid)) if places else _Glance()
 
     def proven(self, event: int, nonce: int) -> None:
         """An answer is one event, and repeats its go; a failure that the worker tells needs no proof."""
@@ -306,9 +311,9 @@ class Worker(WorkerProcess):
         """Addresses at which the worker has the inputs mapped."""
         return self.access.input_ranges()
 
-    def doubled(self, outputs: Sequence[Output]) -> set[int]:
-        """The outputs of a call of which a byte lies at a second address of its outputs too."""
-        return self.access.doubled([o for o in outputs if not isinstance(o, Written)])
+    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
+        """The same addresses, and the outputs of a call of which a byte lies at a second address of its outputs too."""
+        return self.access.shared([o for o in outputs if not isinstance(o, Written)])
 
     def close(self) -> None:
         if not self.closed:

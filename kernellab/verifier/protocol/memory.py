@@ -29,6 +29,8 @@ POISON = 0xFF
 _ALIGN = 4096
 #: elements compared at once
 _PIECE = 1 << 26
+#: places that one call of the system reads (IOV_MAX)
+_MOST_PLACES = 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -249,22 +251,38 @@ def read_bytes(pid: int, address: int, count: int) -> Tensor:
     return buffer
 
 
-def glance(pid: int, places: Sequence[tuple[int, int]]) -> bytes:
-    """What lies at a few places (address, bytes) of a process that may run, by one call of the system; nothing where
-    they cannot be read."""
-    size = sum(count for _, count in places)
-    here = _Span(0, size)
-    buffer = ctypes.create_string_buffer(size)
-    here.base = ctypes.addressof(buffer)
-    there = (_Span * len(places))(*(_Span(*place) for place in places))
-    got = _libc.process_vm_readv(
-        ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), there, ctypes.c_ulong(len(places)), 0
-    )
-    return buffer.raw if got == size else b""
-
-
 class _Span(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class Window:
+    """A few places (address, bytes) of a process that may run, to be read by one call of the system, often."""
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        self._size = sum(count for _, count in places)
+        self._there = (_Span * len(places))(*(_Span(*place) for place in places))
+
+    @classmethod
+    def of_words(cls, addresses: Sequence[int]) -> Window:
+        """That of words of 8 bytes, of which neighbours are read as one place; as many as one call takes."""
+        places: list[tuple[int, int]] = []
+        for address in sorted(set(addresses)):
+            if places and address == sum(places[-1]):
+                places[-1] = places[-1][0], places[-1][1] + 8
+            else:
+                places.append((address, 8))
+        return cls(places[:_MOST_PLACES])
+
+    def read(self, pid: int) -> bytes | None:
+        """What lies there, as far as the first place that cannot be read; None where nothing of the process can be."""
+        buffer = ctypes.create_string_buffer(self._size)
+        here, count = _Span(ctypes.addressof(buffer), self._size), ctypes.c_ulong(len(self._there))
+        got = _libc.process_vm_readv(
+            ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), self._there, count, ctypes.c_ulong(0)
+        )
+        if got < 0:
+            return b"" if ctypes.get_errno() == errno.EFAULT else None
+        return buffer.raw[:got]
 
 
 def _read(pid: int, remote: int, local: int, count: int) -> None:

@@ -308,9 +308,12 @@ class HonestRule:
     sample_pieces: int = 3
     sample_bytes: int = 48
     #: share of the samples in code that is neither the candidate's nor known, and their least number, from which it is
-    #: refused; bytes of the interpreter in which many samples are a loop
+    #: refused
     unknown_share: float = 0.03
     unknown_least: int = 3
+    #: so large a share of the interpreter's samples in so many bytes of it is a loop of one of its functions; of code
+    #: that it interprets, an eighth to a sixth are
+    loop_share: float = 0.25
     loop_bytes: int = 512
     #: standard errors by which the library's share must lie above what is allowed, and seconds of a call that the
     #: framework's own handling of tensors (allocation, views, dispatch) may take

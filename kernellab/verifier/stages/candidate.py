@@ -152,7 +152,8 @@ class Stages:
                 self.context.findings.add(Mark(kind="unsandboxed"))
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
             worker.written = self.written
-            worker.makes_code = get_adapter(source.dsl).makes_code
+            adapter = get_adapter(source.dsl)
+            worker.makes_code, worker.packages = adapter.makes_code, adapter.marks
             write_files(worker.scratch / "src", source.files)
             worker.begin_build(self._build_message(source))
             began = time.monotonic()

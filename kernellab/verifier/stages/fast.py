@@ -16,7 +16,7 @@ from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.attribution.counters import Unseen
 from kernellab.verifier.attribution.profile import Profile
-from kernellab.verifier.attribution.share import Looked, found_in
+from kernellab.verifier.attribution.share import Looked, found_in, most
 from kernellab.verifier.audit.bound import Bound
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -126,7 +126,7 @@ def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
         for found in (found_in(one, seconds, only_moves(stages.task)) for one in looked):
             refuse_strangers(stages, _full(stages), found, f" {where[:1].lower()}{where[1:]}")
             if found.leans and not stages.context.options.allow_library:
-                names = ", ".join(name for name, _ in found.libraries)
+                names = ", ".join(most(found.libraries))
                 share = f"{1 - found.share:.0%} of {found.all} samples"
                 raise Refused(
                     f"{where} {share} of its program counters are in {names}; library.",

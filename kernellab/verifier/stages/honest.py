@@ -20,7 +20,7 @@ from kernellab.conditions import (
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
-from kernellab.verifier.attribution.share import Counted, counted
+from kernellab.verifier.attribution.share import Counted, counted, most
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cuda.trace import is_library, is_move
@@ -105,7 +105,7 @@ def own_share(stages: Stages) -> str:
     counts = _counted(stages, case)
     refuse_strangers(stages, case, counts, "")
     if counts.leans and counts.share < share:
-        share, names = counts.share, [name for name, _ in counts.libraries]
+        share, names = counts.share, most(counts.libraries)
     stages.context.findings.own_share = share
     in_names = ", ".join(names[:4])
     if share < HONEST.own_share and not stages.context.options.allow_library:
@@ -129,7 +129,7 @@ def own_share(stages: Stages) -> str:
 def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) -> None:
     """Refuses work in code of which nothing tells whose it is, whatever else is allowed."""
     if counts.strange:
-        names = ", ".join(name for name, _ in counts.strangers)
+        names = ", ".join(most(counts.strangers))
         share = f"{counts.strange:.0%} of {counts.all} samples{where}"
         what = f"{share} are in code that is neither the candidate's nor known ({names})"
         raise stages.refused(case, "unknown-code", what)

@@ -72,7 +72,7 @@ def untouched(stages: Stages, case: Case) -> None:
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
-    ranges, doubled = stages.worker.input_ranges(), stages.worker.doubled(call.outputs)
+    ranges, doubled = stages.worker.shared(call.outputs)
     forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
         if i in doubled or (output.overlaps and not overlaps(*forms[i])):

@@ -14,11 +14,6 @@ from math import comb, exp, isfinite, log
 _LEAST = sys.float_info.min
 
 
-def speedup(baseline: float, time: float) -> float:
-    """``T_base / T_gen`` (AKG kernel agent, eq. 5)."""
-    return _time(baseline, "baseline") / _time(time, "time")
-
-
 def geomean(values: Iterable[float]) -> float:
     """``exp(1/n * sum_i log v_i)``: the mean of ratios that does not depend on which side is the baseline (Fleming and
     Wallace 1986). Raises ValueError on nothing, and on values that are not positive and finite."""
@@ -68,38 +63,6 @@ def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
     if not counts:
         raise ValueError(f"pass@{k} of no tasks")
     return sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
-
-
-def best_at_k(values: Sequence[float], k: int) -> float:
-    """The unbiased estimate of the best of ``k`` samples: ``sum_{i=k..n} C(i-1, k-1) / C(n, k) * v_(i)``, v ascending
-    (ParEval, Nichols et al. 2024; ENAMEL, Qiu et al. 2024). Values are finite and at least 0."""
-    n = len(values)
-    if not 1 <= k <= n:
-        raise ValueError(f"the best of {k} needs at least as many samples, not {n}")
-    bad = next((v for v in values if not (isfinite(v) and v >= 0)), None)
-    if bad is not None:
-        raise ValueError(f"the best of {k} needs finite values of at least 0, not {bad}")
-    ordered, draws = sorted(values), comb(n, k)
-    return sum(comb(i, k - 1) / draws * v for i, v in enumerate(ordered))
-
-
-def speedup_at_k(speedups: Sequence[float | None], k: int) -> float:
-    """speedup@k (ParEval): :func:`best_at_k` of speedups, where a candidate that is not right counts 0."""
-    return best_at_k([0.0 if s is None else _ratio(s) for s in speedups], k)
-
-
-def efficiency(time: float, bound: float) -> float:
-    """``min(1, T_sol / T)``: the share of the speed-of-light bound that a time reaches."""
-    return min(_bound(bound) / _time(time, "time"), 1.0)
-
-
-def efficiency_at_k(times: Sequence[float | None], bound: float, k: int) -> float:
-    """efficiency@k: :func:`best_at_k` of :func:`efficiency`, where a candidate that is not right counts 0.
-
-    The estimator is ParEval's and ENAMEL's. ParEval's efficiency is speedup by processors; on one chip what a kernel
-    could have used is the chip's bound, so the efficiency here is the share of that.
-    """
-    return best_at_k([0.0 if t is None else efficiency(t, bound) for t in times], k)
 
 
 def sol_score(time: float, baseline: float, bound: float) -> float | None:

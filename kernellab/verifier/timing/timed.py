@@ -317,8 +317,7 @@ class _Run:
                 self.took += call.seconds
                 found.append(self._seen(worker, args, call))
             else:
-                worker.input_ranges()
-                worker.doubled(call.answer.outputs)
+                worker.shared(call.answer.outputs)
                 worker.arenas[self.slots[-1]].changed(args, but=worker.written)
                 found.append([worker.read(o) for o in call.outputs])
         if worker.placement is not None:
@@ -355,7 +354,7 @@ class _Run:
 
     def _seen(self, worker: Worker, args: tuple[Any, ...], call: Call) -> list[Tensor]:
         """The candidate's outputs, when its call was as polite as those that were checked."""
-        ranges, doubled = worker.input_ranges(), worker.doubled(call.answer.outputs)
+        ranges, doubled = worker.shared(call.answer.outputs)
         for i, output in enumerate(call.answer.outputs):
             if not is_contiguous(output.shape, output.strides) or self.task.results[i].last:
                 self.strided.add((i, tuple(output.strides)))

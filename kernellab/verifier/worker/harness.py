@@ -45,6 +45,8 @@ def addresses(worker: calls.Worker) -> list[int]:
         # the class shows a view of its dictionary alone
         found += _entries(gc.get_referents(vars(kind))[0])
     for module in {sys.modules[kind.__module__] for kind in kinds} | {results}:
+        # where a warning's level leads here, Python keeps it in this name, and makes that where there is none
+        vars(module).setdefault("__warningregistry__", {})
         found += _entries(vars(module))
     for module, names in _USED:
         found += _entries(vars(module), names)
@@ -59,8 +61,7 @@ def _entries(held: dict[str, Any], names: tuple[str, ...] = ()) -> Iterator[int]
     if not names:
         # a name that is added may hide one of Python's own
         yield id(held) + 8 * _COUNT
-    size = (sys.getsizeof(held) - object.__sizeof__(held) - 8) // 8
-    table = _words(keys, max(size, 0))
+    table = _words(keys, (held.__sizeof__() - object.__sizeof__(held)) // 8)
     for name in names or tuple(held):
         value = held[name]
         yield from (keys + 8 * i for i, word in enumerate(table) if word == id(value))

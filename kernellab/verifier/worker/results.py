@@ -60,10 +60,8 @@ def explain(error: BaseException, root: str) -> dict[str, Any]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What Triton's interpreter has wrapped, with the frames of both."""
-    cause = error.__cause__
-    wrapped = type(error).__name__ == "InterpreterError" and cause is not None
-    return cause.with_traceback(cause.__traceback__) if wrapped and cause is not None else error
+    """What Triton's interpreter has wrapped; its frames are the kernel's."""
+    return error.__cause__ or error if type(error).__name__ == "InterpreterError" else error
 
 
 def _inside(error: BaseException, root: str) -> str:
