@@ -70,6 +70,13 @@ def test_a_task_states_the_memory_format_of_its_arguments_and_results() -> None:
     assert not any(a.last for a in plain.args) and not plain.results[0].last
 
 
+def test_complex_tensors_are_taken_in_any_format_as_pairs() -> None:
+    task = load_task(text_of("pointwise").replace("torch.relu(x) * 2", "x * 2").replace("float32", "complex64"))
+    assert not any(a.last for a in task.args)
+    judged = gate(RulesDesigner().designs(DesignBrief(task, H100))[0].sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
 @pytest.mark.parametrize("target", [H100, CPU], ids=["gpu", "cpu"])
 @pytest.mark.parametrize("name", CASES)
 def test_first_designs_are_right(name: str, target: Target) -> None:
