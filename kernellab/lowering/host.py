@@ -9,6 +9,7 @@ from typing import ClassVar
 from kernellab.lowering.library_call import CallWriter, library_calls, library_made
 from kernellab.lowering.python_text import python_int, tidy
 from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.binding import BoundOutput
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Program, Tensor, TensorRole
 from kernellab.sketch.program.walk import only_added_to, statements
@@ -93,7 +94,7 @@ class HostFunction(ABC):
         """Lines that write into arguments, behind all launches: none of these then reads what is new."""
         for output in self.binding.outputs:
             if output.into is not None:
-                self.put(f"{self.parameter(output.into)}.copy_({self.local(output.tensor)})")
+                self.put(f"{self.parameter(output.into)}.copy_({self._as_given(output)})")
 
     def parts(self, position: int) -> str:
         """The dtype of the complex argument at ``position``, whose parts a kernel reads; "" for one that is real."""
@@ -102,17 +103,16 @@ class HostFunction(ABC):
 
     def results(self) -> list[str]:
         """The reference's outputs in their shapes (a binding has their dtypes equal)."""
-        found = []
-        for output in self.binding.outputs:
-            if output.into is not None:
-                continue
-            tensor = self.program.tensor(output.tensor)
-            text = self.local(output.tensor)
-            if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):
-                text += f".reshape({self.sizes(output.shape)})"
-            text += ".movedim(-1, 1)" if output.last else ""
-            found.append(f"torch.view_as_complex({text})" if output.pairs else text)
-        return found
+        return [self._as_given(output) for output in self.binding.outputs if output.into is None]
+
+    def _as_given(self, output: BoundOutput) -> str:
+        """An output in the shape and memory format of the reference's."""
+        tensor = self.program.tensor(output.tensor)
+        text = self.local(output.tensor)
+        if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):
+            text += f".reshape({self.sizes(output.shape)})"
+        text += ".movedim(-1, 1)" if output.last else ""
+        return f"torch.view_as_complex({text})" if output.pairs else text
 
 
 __all__ = ["HostFunction", "Shape"]

@@ -353,7 +353,8 @@ def _shaped(value: Any) -> Any:
 
 
 def _is_last(value: Any) -> bool:
-    return hasattr(value, "movedim") and channels_last(value)
+    # complex numbers lie as pairs, which take the last dimension
+    return hasattr(value, "movedim") and not value.is_complex() and channels_last(value)
 
 
 def _is_shaped(value: Any) -> bool:

@@ -12,7 +12,7 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import SketchError
 from kernellab.lowering import lower
-from kernellab.lowering.embedded_sketch import same_code
+from kernellab.lowering.embedded_sketch import code_digest, same_code
 from kernellab.lowering.lift import readings
 from kernellab.records import GateState, Source
 from kernellab.sketch.check import load_program
@@ -70,6 +70,13 @@ def test_a_task_states_the_memory_format_of_its_arguments_and_results() -> None:
     assert not any(a.last for a in plain.args) and not plain.results[0].last
 
 
+def test_complex_tensors_are_taken_in_any_format_as_pairs() -> None:
+    task = load_task(text_of("pointwise").replace("torch.relu(x) * 2", "x * 2").replace("float32", "complex64"))
+    assert not any(a.last for a in task.args)
+    judged = gate(RulesDesigner().designs(DesignBrief(task, H100))[0].sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
 @pytest.mark.parametrize("target", [H100, CPU], ids=["gpu", "cpu"])
 @pytest.mark.parametrize("name", CASES)
 def test_first_designs_are_right(name: str, target: Target) -> None:
@@ -98,6 +105,23 @@ def test_the_result_has_the_references_values_and_format(name: str, tmp_path: Pa
     assert any(_writes(text, task, source) for text in readings(source)), "it can be lifted"
     (again,) = call(source, tmp_path, *(a.contiguous() for a in args))
     assert torch.equal(got, again), "any other format is right, too"
+
+
+def test_an_argument_that_is_written_into_keeps_its_dimensions(tmp_path: Path) -> None:
+    task = load_task(text_of("pointwise").replace("return ", "x.mul_(w)\n    return ", 1))
+    program = load_program(RulesDesigner().designs(DesignBrief(task, INTERPRETED))[0].sketch)
+    x, w = (torch.randn(2, 24, 9, 11).to(memory_format=torch.channels_last) for _ in range(2))
+    want = x * w
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, x, w)
+    assert torch.allclose(x, want) and torch.allclose(got, torch.relu(want) * 2 + w)
+
+
+def test_a_cpus_source_can_be_lifted() -> None:
+    task = load_task(text_of("pointwise"))
+    program = load_program(RulesDesigner().designs(DesignBrief(task, CPU))[0].sketch)
+    source = lower(program, bind(program, task, {}, CPU), CPU)
+    again = load_program(next(iter(readings(source))))
+    assert code_digest(lower(again, bind(again, task, {}, CPU), CPU)) == code_digest(source)
 
 
 def test_the_verifier_hands_arguments_over_in_their_format() -> None:

@@ -110,3 +110,15 @@ def test_a_scatter_of_repeated_indices_has_a_schedule_in_which_the_last_one_stay
     args = task.module().sample(seed=3)
     got = load(lower(program, bind(program, task, {}, CPU), CPU), tmp_path).kernel(*args)
     assert torch.equal(got, task.module().reference(args)[0])
+
+
+@pytest.mark.parametrize("length", [10, 100])
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_what_is_no_number_is_placed_behind_all_sorted_elements(target: Target, length: int) -> None:
+    task = load_task(
+        "import torch\ndef reference(s, v):\n    return torch.searchsorted(s, v), torch.bucketize(v, s, right=True)\n"
+        f"def inputs():\n    return torch.arange({length}.0), torch.tensor([3.0, float('nan'), float('inf'), -1.0])\n",
+        "places",
+    )
+    result = gate(RulesDesigner().design(DesignBrief(task, target)).sketch, task)
+    assert result.state is GateState.RIGHT, result.reason

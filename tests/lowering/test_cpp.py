@@ -291,3 +291,21 @@ sketch quantise {{
     smooth = source_of(sketch.format(value="row / step")).files["kernel.cpp"]
     assert "inverse" not in rounded
     assert "inverse" in smooth
+
+
+def test_a_step_that_is_written_out_hundreds_of_times_is_counted_as_often() -> None:
+    steps = "\n".join("        h = h * row + 1.0" for _ in range(600))
+    text = f"""
+sketch walk {{
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[M, N]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(x[m, 0:N] -> row)
+        h = row
+{steps}
+        store(h -> y[m, 0:N])
+}}
+"""
+    source = source_of(text).files["kernel.cpp"]
+    assert "603 * N" in source

@@ -14,9 +14,13 @@ import torch
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
+from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.names import known
+from kernellab.lowering.gluon.plan import box
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import DType, Loop, Point, Range, Region, Tensor, TensorRole
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import load_task
@@ -88,9 +92,23 @@ def inputs():
     last = lambda *shape: torch.randn(*shape, {_BF16}).to(memory_format=torch.channels_last)
     return last(64, 128, 30, 30), last(192, 128, 3, 3), torch.randn(192, {_BF16})
 """
+RESIDUAL = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(x, w, r):
+    return F.silu(F.conv2d(x, w, padding=1) + r)
+
+def inputs():
+    last = lambda *shape: torch.randn(*shape, {_BF16}).to(memory_format=torch.channels_last)
+    return last(64, 128, 30, 30), last(128, 128, 3, 3), last(64, 128, 30, 30)
+"""
+TWO_RESULTS = RESIDUAL.replace(
+    "return F.silu(F.conv2d(x, w, padding=1) + r)", "y = F.conv2d(x, w, padding=1); return y, y + r"
+)
 SASS_CASES = {
     "product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8, "blocks8": BLOCKS8,
-    "convolution": CONVOLUTION,
+    "convolution": CONVOLUTION, "residual": RESIDUAL, "two results": TWO_RESULTS,
 }  # fmt: skip
 
 
@@ -103,7 +121,7 @@ def lowered(sketch: str, text: str, target: Target = HOPPER) -> str:
     return lower(program, bind(program, load_task(text, "case"), {}, target), target).files["kernel.py"]
 
 
-@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW, FLOAT8, BLOCKS8, CONVOLUTION])
+@pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW, FLOAT8, BLOCKS8, CONVOLUTION, RESIDUAL, TWO_RESULTS])
 def test_first_designs_for_hopper_are_asynchronous_and_say_so(text: str) -> None:
     source = lowered(first_sketch(text), text)
     assert "case: Gluon" in source
@@ -190,4 +208,17 @@ def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills
     assert facts["QGMMA" if name in ("float8", "blocks8") else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
     assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
     assert facts["registers"] <= 168 and facts["shared"] <= 232448
-    assert bool(facts["UTMASTG"]) == (name not in ("attention", "window"))
+    assert bool(facts["UTMASTG"]) == (name not in ("attention", "window", "two results"))
+
+
+def test_an_index_that_may_lie_outside_is_no_part_of_a_joined_dimension() -> None:
+    outer, inner = (IntExpr(IntKind.LOOP, name=name) for name in "ab")
+    tensor = Tensor("x", tuple(map(num, (4, 6, 64, 64))), DType.BF16, TensorRole.IN)
+    tile = (Range(num(0), num(64), num(1)), Range(num(0), num(64), num(1)))
+    loops = {name: Loop(name, num(0), num(stop), num(1), ()) for name, stop in (("a", 4), ("b", 6))}
+    facts = Bounds({}, loops=loops)
+    assert box(Region(tensor, (Point(outer), Point(inner), *tile)), facts).shape == tuple(map(num, (24, 64, 64)))
+    after = box(Region(tensor, (Point(outer), Point(int_op("+", inner, num(1))), *tile)), facts)
+    assert after.shape == tensor.shape, "the row past the last is not the next sample's first"
+    first = box(Region(tensor, (Point(int_op("-", outer, num(1))), Point(inner), *tile)), facts)
+    assert first.shape == tensor.shape, "dimensions keep their order"

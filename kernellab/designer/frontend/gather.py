@@ -190,7 +190,8 @@ def _searchsorted(row: int, values: int) -> Handler:
 
         def below(at: Index) -> Expr:
             sides = (compute(picked(b, rows, at), common), compute(value, common))
-            return Op("le" if right else "lt", sides, "bool", node.line)
+            # NaN is beyond every element
+            return Op("logical_not", (Op("gt" if right else "ge", sides, "bool", node.line),), "bool", node.line)
 
         if (b.expected(shape[-1]) or 0) <= _COMPARED:
             bound = b.bound(shape, [len(shape) - 1], (*outer, Ix()), index)

@@ -5,6 +5,7 @@ And which nests are quicker in separate loops.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -60,9 +61,11 @@ def _costly(nest: Nest) -> bool:
 
 
 def _work(body: tuple[Statement, ...]) -> IntExpr:
+    # equal terms once: a step that is written out many times would nest the sum as deep
+    terms = Counter(_RULES[type(stmt)](stmt) for stmt in body)
     total = num(0)
-    for stmt in body:
-        total = int_op("+", total, _RULES[type(stmt)](stmt))
+    for term, times in terms.items():
+        total = int_op("+", total, int_op("*", num(times), term))
     return total
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernellab.lowering.gluon.parts import Function, Layouts
-from kernellab.lowering.gluon.plan import Operand, Product, flat, flattened, is_view
+from kernellab.lowering.gluon.plan import Operand, Product, flat, is_view
 from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.gluon.segments import split_at
 from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.folded import Folded, Lanes, merged
 from kernellab.lowering.triton.values import Text
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Assign, If, Load, Read, Statement, Store
@@ -23,6 +24,12 @@ def multiplies(roles: Roles, place: Function) -> Function:
     return Multiply(roles, layouts, own).write(place)
 
 
+def _rows_and_columns(shape: Sequence[IntExpr]) -> tuple[Lanes, ...]:
+    """Where ranges of ``shape`` lie in a matrix whose columns are the last of them; none where they are a matrix."""
+    last = len(shape) - 1
+    return merged([range(last), [last]], shape) if last > 1 else ()
+
+
 class Multiply:
     """Writes the function of the groups that multiply."""
 
@@ -30,6 +37,11 @@ class Multiply:
         self.roles, self.plan, self.layouts = roles, roles.plan, layouts
         self.writer = roles.fresh(own, layouts)
         self.out = self.writer.out
+        self.writer.folded = {
+            id(s): Folded(self.plan.flat[s.tile.uid], _rows_and_columns(s.tile.shape))
+            for s in self.plan.after
+            if isinstance(s, Load) and s.tile.uid in self.plan.flat
+        }
         self.of = {id(p.stmt): p for p in self.plan.products}
         self.group = {p_id: g for p_id, p in self.of.items() for g in [self._group_of(p)]}
         #: sums that products in flight will change, oldest first, each with the barrier to free
@@ -120,8 +132,7 @@ class Multiply:
 
     def _store(self, stmt: Store) -> None:
         writer, value, shape = self.writer, stmt.value, stmt.region.shape
-        if len(shape) > 2:
-            value, shape = flattened(value), flat(shape)
+        shape = flat(shape) if len(shape) > 2 else shape
         self.layouts.now = self.layouts.of(shape) if len(shape) == 2 else self.layouts.name(self.layouts.home)
         code = writer.values.filled(value, shape)
         code = tidy(writer.values.cast(Text(code, shape), stmt.value.type.dtype, stmt.region.tensor.dtype).code)
@@ -140,17 +151,18 @@ class Multiply:
             self.out.put(f"tma_store({source.name}, [{at}], {target})")
             return
         writer.places.enter()
-        place = writer.places.place(stmt.region, write=True)
+        place = writer.places.place(stmt.region, write=True, lanes=_rows_and_columns(stmt.region.shape))
         pointer, mask = tidy(place.pointer), tidy(place.mask) if place.mask else ""
         if len(shape) == 2:
             width = writer.ints.const(shape[1]) or 1
             each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
             across = max(1, min(32, width // each))
             layout = f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
-            self.out.put(f"STORED: gl.constexpr = {layout}")
-            code = f"gl.convert_layout({code}, STORED)"
-            pointer = f"gl.set_auto_layout({pointer}, STORED)"
-            mask = f", mask=gl.set_auto_layout({mask}, STORED)" if mask else ""
+            stored = writer.names.fresh("STORED")
+            self.out.put(f"{stored}: gl.constexpr = {layout}")
+            code = f"gl.convert_layout({code}, {stored})"
+            pointer = f"gl.set_auto_layout({pointer}, {stored})"
+            mask = f", mask=gl.set_auto_layout({mask}, {stored})" if mask else ""
         else:
             pointer = (
                 f"gl.set_auto_layout({pointer}, {self.layouts.vector})" if self.layouts.is_rows(shape) else pointer

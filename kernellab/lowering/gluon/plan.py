@@ -108,6 +108,8 @@ class Plan:
     streams: list[tuple[Load, ...]] = field(default_factory=list)
     #: loads before the loop that products read
     resident: list[Load] = field(default_factory=list)
+    #: tiles of several dimensions that are loaded after the loop, as matrices of the products' rows
+    flat: dict[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
 
     @property
@@ -216,16 +218,20 @@ def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
     return rows, shape[-1]
 
 
-def flattened(value: Value) -> Value:
-    """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such; else
-    the value itself."""
-    if not isinstance(value, Apply) or len(value.type.shape) < 3:
+def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
+    """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such, and of
+    ``tiles``, which are flat already; else the value itself."""
+    if len(value.type.shape) < 3:
+        return value
+    shape = flat(value.type.shape)
+    if isinstance(value, Read) and value.tile.uid in tiles:
+        return Read(replace(value.type, shape=shape), tiles[value.tile.uid])
+    if not isinstance(value, Apply):
         return value
     if value.op == "reshape":
         inner = value.args[0]
-        return inner if inner.type.shape == flat(value.type.shape) else value
-    args = [flattened(a) for a in value.args]
-    shape = flat(value.type.shape)
+        return inner if inner.type.shape == shape else value
+    args = [flattened(a, tiles) for a in value.args]
     fit = all(a.type.shape in ((), shape, shape[1:]) for a in args)
     elementwise = value.op == "cast" or OPS[value.op].kind is OpKind.POINTWISE
     return replace(value, args=tuple(args), type=replace(value.type, shape=shape)) if fit and elementwise else value
@@ -356,7 +362,7 @@ def box(region: Region, facts: Bounds) -> Box:
             shape.append(size)
             at.append(index.start)
             block.append(index.extent)
-        elif isinstance(index, Point) and not sizes and facts.nonnegative(index.at):
+        elif isinstance(index, Point) and not shape and _surely_inside(index.at, size, facts):
             lead.append((index.at, size))
         elif isinstance(index, Point):
             shape.append(size)
@@ -382,9 +388,14 @@ def box(region: Region, facts: Bounds) -> Box:
     return Box(tuple(shape), tuple(at), tuple(block))
 
 
+def _surely_inside(at: IntExpr, size: IntExpr, facts: Bounds) -> bool:
+    """Is it an index of the dimension? Outside the engine gives zeros, where the dimension is one to it."""
+    return facts.nonnegative(at) and facts.below(at, size)
+
+
 def _rest(p: Plan) -> None:
-    plain = {id(v) for s in p.after if isinstance(s, Store) for v in subvalues(s.value) if flattened(v) is not v}
-    plain |= {id(v) for q in p.products for o in (q.a, q.b) if o.tile is not None for v in subvalues(o.value)}
+    _flat_ends(p)
+    plain = {id(v) for q in p.products for o in (q.a, q.b) if o.tile is not None for v in subvalues(o.value)}
     for stmt in (*p.before, *p.loop.body, *p.after):
         inner = list(statements((stmt,)))
         if not all(isinstance(s, (Alloc, Assign, Gemm, If, Load, Store)) for s in inner):
@@ -400,6 +411,36 @@ def _rest(p: Plan) -> None:
         raise Refused("a condition in its loop has an else")
     if any(isinstance(s, (Store, Load)) for stmt in p.loop.body if isinstance(stmt, If) for s in statements((stmt,))):
         raise Refused("a condition in its loop loads or stores")
+
+
+def _flat_ends(p: Plan) -> None:
+    """Makes matrices of tiles that follow the loop, with the products' rows as theirs.
+
+    Raises:
+        Refused: a tile of more dimensions is no such matrix.
+    """
+    buffered = [*p.resident, *(load for group in p.streams for load in group)]
+    outside = [s for s in statements((*p.before, *p.loop.body)) if isinstance(s, Load) and s not in buffered]
+    tall = next((s for s in outside if len(s.tile.shape) > 2), None)
+    after: list[Statement] = []
+    for stmt in p.after:
+        if isinstance(stmt, Load | Assign) and len(stmt.tile.shape) > 2:
+            p.flat[stmt.tile.uid] = replace(stmt.tile, shape=flat(stmt.tile.shape))
+        if isinstance(stmt, Load):
+            after.append(stmt)
+            continue
+        shape = flat(stmt.region.shape) if isinstance(stmt, Store) and len(stmt.region.shape) > 2 else ()
+        if isinstance(stmt, Assign):
+            stmt = replace(stmt, tile=p.flat.get(stmt.tile.uid, stmt.tile), value=flattened(stmt.value, p.flat))
+        elif isinstance(stmt, Store):
+            stmt = replace(stmt, value=flattened(stmt.value, p.flat))
+            tall = tall or (stmt if shape and stmt.value.type.shape not in ((), shape, shape[1:]) else None)
+        if any(len(v.type.shape) > 2 for s in statements((stmt,)) for root in s.values for v in subvalues(root)):
+            tall = stmt
+        after.append(stmt)
+    if tall is not None:
+        raise Refused(f"line {tall.span.line} has a tile of several dimensions that are no rows of a product")
+    p.after = tuple(after)
 
 
 _NO_FORM = frozenset([

@@ -39,10 +39,10 @@ def read_host(source: Source) -> Host:
 def _line(code: str, comment: str, host: Host) -> None:
     if m := re.match(r"if (\w+)\.dtype != torch\.(\w+):$", code):
         host.dtypes[m[1]] = _dtype(m[2])
-    elif m := re.match(r"(\w+) = _tensor\(\w+, '[^']*', torch\.(\w+)\)(\.clone\(\))?$", code):
+    elif m := re.match(r"(\w+) = _tensor\(\w+(?:\.movedim\(1, -1\))?, '[^']*', torch\.(\w+)\)(\.clone\(\))?$", code):
         host.dtypes[m[1]] = _dtype(m[2])
         host.changed += [m[1]] if m[3] else []
-    elif m := re.match(r"(\w+) = \w+\.shape\[\d+\]$", code):
+    elif m := re.match(r"(\w+) = \w+\.(?:movedim\(-1, 1\)\.)?shape\[\d+\]$", code):
         host.symbols.append(m[1])
     elif (m := re.search(r'f"(\w+) must hold (\[.*\]) elements', code)) or (
         m := re.match(r"_fits\((\w+), '[^']*', (\(.*\)?\))(?:, view=True)?\)$", code)

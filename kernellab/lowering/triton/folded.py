@@ -8,6 +8,7 @@ written in the final shape at once: a lane of a merged dimension finds its place
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernellab.lowering.triton.shapes import Shapes
@@ -123,6 +124,12 @@ def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
     parts = _parts(value, [[n] for n in range(len(ranges))], ranges)
     if parts is None or len(parts) != 2 or any(len(p) > 1 and not _exact(p, ranges, shapes) for p in parts):
         return None
+    tile = Tile(load.tile.name, load.tile.uid, value.type.shape, load.tile.dtype, load.tile.hints)
+    return Folded(tile, merged(parts, ranges))
+
+
+def merged(parts: Sequence[Sequence[int]], ranges: Sequence[IntExpr]) -> tuple[Lanes, ...]:
+    """Where each of ``ranges`` lies in a tile whose dimensions are made of ``parts`` of them, outer first."""
     lanes: dict[int, Lanes] = {}
     for axis, members in enumerate(parts):
         total = product(ranges[n] for n in members)
@@ -130,8 +137,7 @@ def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
         for n in reversed(members):
             lanes[n] = Lanes(axis, total, over, ranges[n])
             over = int_op("*", over, ranges[n])
-    tile = Tile(load.tile.name, load.tile.uid, value.type.shape, load.tile.dtype, load.tile.hints)
-    return Folded(tile, tuple(lanes[n] for n in range(len(ranges))))
+    return tuple(lanes[n] for n in range(len(ranges)))
 
 
 def _exact(members: list[int], ranges: list[IntExpr], shapes: Shapes) -> bool:

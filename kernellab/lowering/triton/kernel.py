@@ -100,7 +100,8 @@ class KernelWriter:
         if layouts is not None:
             self.shapes.arange = "gl.arange"
         self._streamed = _read_once(kernel)
-        self._folded: dict[int, Folded] = {}
+        #: loads to write in another shape, by id of the statement
+        self.folded: dict[int, Folded] = {}
         self._swapped: dict[int, Value] = {}
         self._described: dict[int, Described] = {}
 
@@ -110,7 +111,7 @@ class KernelWriter:
             for expr in (*a.type.shape[-2:], *b.type.shape[-2:]):
                 self.shapes.mark_dot(expr)
         if dots:
-            self._folded, self._swapped = folded_loads(self._kernel, self.shapes)
+            self.folded, self._swapped = folded_loads(self._kernel, self.shapes)
         body = write_grid(self)
         self._body(body.inner)
         lines = self.out.lines or [("    pass", 0)]
@@ -175,7 +176,7 @@ class KernelWriter:
             self.set_tile(stmt.tile, self.values.full(stmt.tile.shape, zero, stmt.tile.dtype))
 
     def _load(self, stmt: Load) -> None:
-        folded = self._folded.get(id(stmt))
+        folded = self.folded.get(id(stmt))
         turned = not folded and len(stmt.region.shape) > 1 and _strided(stmt.region)
         place = self.places.place(stmt.region, write=False, lanes=folded.lanes if folded else (), turned=turned)
         dtype = stmt.region.tensor.dtype
