@@ -41,6 +41,10 @@ class ToolModel:
     def free(self) -> bool:
         return False
 
+    @property
+    def prompt_tokens(self) -> int | None:
+        return self._model.prompt_tokens
+
     def ask(
         self,
         request: ChatRequest,

@@ -92,6 +92,11 @@ class Scripted:
         answer = await self.connection.request_permission(session_id="s", tool_call=call, options=OPTIONS)
         await self._say(f"permission: {getattr(answer.outcome, 'option_id', 'none')}. ")
 
+    async def _ask_at_once(self, titles: list[str], dies: int = 0) -> None:
+        if dies:
+            asyncio.get_running_loop().call_later(2, os._exit, dies)
+        await asyncio.gather(*(self._ask(title) for title in titles))
+
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

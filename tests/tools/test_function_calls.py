@@ -11,9 +11,10 @@ import pytest
 from session_parts import SKETCH, TASK
 
 from kernellab.exchanges import ChatMessage, Finish
-from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings
+from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings, Talk
 from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import _DIALECTS
+from kernellab.models.keys import read_key
 from kernellab.records import Role
 from kernellab.session import TurnState, design
 from kernellab.task import load_task
@@ -107,3 +108,28 @@ def test_a_session_with_tools_keeps_the_calls_in_its_journal(tmp_path: Path) -> 
         session.stop()
     (exchange,) = session.state.exchanges("t1")
     assert session.turns[0].sketch == SKETCH and [s.title for s in exchange.steps] == ["check_sketch"]
+
+
+def test_a_fault_of_a_tool_and_a_key_stay_out_of_the_turn(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = "a-key-of-nobody-1234567890"
+    monkeypatch.setenv("DESK_KEY", key)
+    assert read_key("DESK_KEY", None) == key
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError(f"it broke with {key}")
+
+    monkeypatch.setattr("kernellab.tools.desk.call", broken)
+    told = desk.text("gate_sketch", "{}")
+    assert "it broke" in told and key not in told
+    (step,) = desk.steps
+    assert step.failed and "it broke" in step.result and key not in step.result
+    desk.text("gate_sketch", "{")
+    assert desk.used == 2
+
+
+def test_the_longest_prompt_holds_with_tools_too(desk: Desk) -> None:
+    chosen = ModelSettings(base_url="http://localhost:1", model="fake-1", prompt_tokens=3000)
+    model = ToolModel(EndpointModel(chosen.endpoint(Role.DESIGNER), chosen), desk, Budget())
+    assert Talk(model, Role.DESIGNER, lambda exchange: None).prompt_tokens == 3000

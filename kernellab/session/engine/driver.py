@@ -414,6 +414,9 @@ class Driver:
         now = self.state.turns[turn.id]
         if now.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})
+        if self._asks_within(turn):
+            # its agent is gone, and no one waits for the answer
+            events.append(decisions.RUNNING)
         if now.parent != done.parent:
             # pins were set while it worked
             done = repinned(done.model_copy(update={"parent": now.parent}), self.state)
