@@ -1,20 +1,16 @@
-"""A suite designed several times: how often one of k tries passes, how fast the best of them is, and what they cost.
-
-pass@k is the unbiased estimate of Chen et al., "Evaluating Large Language Models Trained on Code" (2021), eq. 1.
-"""
+"""A suite designed several times: how often one of k tries passes, how fast the best of them is, and what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import comb
 from pathlib import Path
 from typing import Any
 
 from kernellab.bench.rows import FAST, Row
 from kernellab.bench.run import SuiteRequest, run_suite
 from kernellab.bench.suites import SuiteTask
-from kernellab.verifier.timing.metrics import fast_p
+from kernellab.verifier.timing.metrics import fast_p, mean_pass_at_k
 
 
 def run_samples(
@@ -24,11 +20,6 @@ def run_samples(
     failure is a sample as a pass is."""
     every = replace(how, every=True)
     return [run_suite(tasks, out / f"sample-{number}", every, on_row) for number in range(1, count + 1)]
-
-
-def pass_at(tries: int, passed: int, k: int) -> float:
-    """The chance that one of ``k`` tries passes, from ``passed`` of ``tries``."""
-    return 1.0 - comb(tries - passed, k) / comb(tries, k)
 
 
 def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
@@ -45,7 +36,7 @@ def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
         "tasks": len(by_task),
         "samples": len(samples),
         "pass_at_k": {
-            str(k): sum(pass_at(len(found), sum(r.passed for r in found), k) for found in whole) / len(whole)
+            str(k): mean_pass_at_k([(len(found), sum(r.passed for r in found)) for found in whole], k)
             for k in range(1, len(samples) + 1)
             if whole
         },

@@ -8,7 +8,7 @@ import pytest
 
 from kernellab.bench.rows import Row
 from kernellab.bench.run import ROWS, SuiteRequest
-from kernellab.bench.samples import figures, markdown, pass_at, run_samples
+from kernellab.bench.samples import figures, markdown, run_samples
 from kernellab.bench.suites import SuiteTask
 from kernellab.records import Comparison, Timing
 
@@ -20,12 +20,6 @@ def row(name: str, speedup: float | None, usd: float | None = 0.25) -> Row:
         name=name, category="", dynamic=False, passed=speedup is not None, turns=3, seconds=1.0, eager=eager or None,
         requests=2, tokens=1000, usd=usd, precision="strict",
     )  # fmt: skip
-
-
-def test_the_estimate_is_that_of_all_choices() -> None:
-    assert pass_at(4, 2, 1) == 0.5
-    assert pass_at(4, 2, 2) == pytest.approx(5 / 6)
-    assert (pass_at(4, 0, 4), pass_at(4, 1, 4)) == (0.0, 1.0)
 
 
 def test_figures_over_samples_count_the_best_and_all_costs() -> None:

@@ -21,7 +21,7 @@ from kernellab.exchanges import Finish
 from kernellab.models import write_replay
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
-from kernellab.session.record.trajectories import rows
+from kernellab.session.record.trajectories import in_form, rows
 from tests.waiting import until
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
@@ -233,6 +233,9 @@ def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tm
     results = [m for m in row["messages"] if m["role"] == "tool"]
     assert [m["tool_call_id"] for m in results] == [c["tool_calls"][0]["id"] for c in calls]
     assert row["messages"][-1]["role"] == "assistant" and "```sketch" in row["messages"][-1]["content"]
+    (one,) = in_form([row], "rl")
+    assert [m["role"] for m in one["prompt"]] == ["system", "user"]
+    assert [m["role"] for m in one["completion"]] == ["assistant", "tool"] * 2 + ["assistant"]
     file = write_replay(tmp_path / "agent.replay", session.state.exchanges())
     again = design(
         TASK, dsl="cpp", name="twice", workspace=tmp_path / "other", roles={"designer": f"replay:{file}"},
