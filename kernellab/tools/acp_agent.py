@@ -173,9 +173,12 @@ class AgentModel:
         steps = tuple(self._desk.steps[first:])
         seconds = time.monotonic() - began
         told = getattr(done, "usage", None)
+        # the protocol counts what was cached apart from the rest of the input
+        cached = (told.cached_read_tokens or 0) if told else 0
+        rest = told.input_tokens + (told.cached_write_tokens or 0) if told else 0
         usage = Usage(
-            input_tokens=told.input_tokens if told else 0, output_tokens=told.output_tokens if told else 0,
-            cached_tokens=(told.cached_read_tokens or 0) if told else 0,
+            input_tokens=rest + cached, output_tokens=told.output_tokens if told else 0,
+            cached_tokens=cached,
             reasoning_tokens=(told.thought_tokens or 0) if told else 0, usd=self._client.take_usd(), seconds=seconds,
             tool_calls=sum(step.kind == "tool" for step in steps),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings, Talk
 from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import _DIALECTS
 from kernellab.models.keys import read_key
+from kernellab.models.partial_reply import Partial
 from kernellab.records import Role
 from kernellab.session import TurnState, design
 from kernellab.task import load_task
@@ -133,3 +135,13 @@ def test_the_longest_prompt_holds_with_tools_too(desk: Desk) -> None:
     chosen = ModelSettings(base_url="http://localhost:1", model="fake-1", prompt_tokens=3000)
     model = ToolModel(EndpointModel(chosen.endpoint(Role.DESIGNER), chosen), desk, Budget())
     assert Talk(model, Role.DESIGNER, lambda exchange: None).prompt_tokens == 3000
+
+
+def test_calls_that_a_server_gives_one_place_are_told_apart_by_their_ids() -> None:
+    partial = Partial(offered=True)
+    for id, name, arguments in (("a", "lens", '{"x"'), (None, None, ": 1}"), ("b", "lens", "{}"), (None, None, " ")):
+        call = SimpleNamespace(index=0, id=id, function=SimpleNamespace(name=name, arguments=arguments))
+        partial.add(SimpleNamespace(choices=[SimpleNamespace(delta=SimpleNamespace(tool_calls=[call]))]))
+    assert list(partial.calls.values()) == [["a", "lens", '{"x": 1}'], ["b", "lens", "{} "]]
+    without, with_results = (partial.spent((), called) for called in ((), ({"role": "tool", "content": "y" * 4000},)))
+    assert with_results.estimated and with_results.input_tokens > without.input_tokens + 900
