@@ -455,7 +455,7 @@ class Session:
     @property
     def resting(self) -> bool:
         """Has it ended, or does it wait for a person?"""
-        return self._pending == 0 and self._driver.at_rest
+        return self._pending == 0 and (self._driver.at_rest or self._driver.asks)
 
     @property
     def failure(self) -> KernellabError | None:

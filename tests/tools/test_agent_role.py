@@ -19,6 +19,7 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH
 from kernellab.errors import SessionError
 from kernellab.exchanges import Finish
 from kernellab.models import write_replay
+from kernellab.notebook.views.upcoming import upcoming
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.trajectories import in_form, rows
@@ -120,8 +121,10 @@ def test_stop_ends_the_agent_and_what_it_detached_within_a_second(start: Start, 
 def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> None:
     session = start([{"ask": "run make"}, {"ask": "run more"}, SUBMIT], approve="routing")
     until(lambda: session.status is SessionStatus.WAITING, 120)
+    assert session.wait(60).status is SessionStatus.WAITING, "who waits for the session is not kept waiting"
     question = session.state.question
     assert question is not None and question.kind is QuestionKind.PERMISSION and "run make" in question.text
+    assert upcoming(session.state) == ""
     with pytest.raises(SessionError, match="is not answered 'maybe'"):
         session.approve(to="maybe")
     session.approve(to="turn")
