@@ -110,6 +110,11 @@ class Scripted:
         (self.cwd / where).write_text(str(child.pid))
         await self._say(f"spawned {child.pid}")
 
+    async def _leave(self, seconds: float) -> None:
+        """A process that ends after its parent, and before the agent."""
+        code = f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
     async def _try(self, code: str) -> None:
         """What Python code here comes to, said as a message."""
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -118,6 +118,12 @@ def test_stop_ends_the_agent_and_what_it_detached_within_a_second(start: Start, 
     assert session.turns[0].state is TurnState.STOPPED
 
 
+def test_a_process_that_the_agent_leaves_behind_takes_it_not_along(start: Start) -> None:
+    session = start([{"leave": 0.3}, {"sleep": 1.5}, SUBMIT])
+    rested(session)
+    assert session.turns[0].sketch == SKETCH, session.turns[0].error
+
+
 def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> None:
     session = start([{"ask": "run make"}, {"ask": "run more"}, SUBMIT], approve="routing")
     until(lambda: session.status is SessionStatus.WAITING, 120)
