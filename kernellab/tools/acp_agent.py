@@ -33,6 +33,7 @@ from kernellab.options.agents import AgentOptions
 from kernellab.tools.desk import SUBMIT, Desk
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
+from kernellab.verifier.judge import turns
 
 _TICK_S = 0.05
 #: after its answer an agent may still say something
@@ -70,6 +71,7 @@ class AgentModel:
         #: its reports take the place of a price
         self.reports_usd = "usd" in options.reports
 
+    @turns.aside()  # a tool may verify, for which the judge takes its turn at the clock
     def ask(
         self,
         request: ChatRequest,
@@ -306,7 +308,7 @@ class _Run:
         return process
 
     def _own_folders(self, home: str) -> list[str]:
-        """Where the agent keeps its settings: what it may write to, made where it is not there yet."""
+        """Where the agent keeps its settings, of what is there: what it may write to."""
         usual = [f".{self._name}", *(f"{place}/{self._name}" for place in (
             ".config", ".cache", ".local/share", ".local/state"
         ))]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ from kernellab.session import TurnState, design
 from kernellab.task import load_task
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
-from kernellab.tools.tool import Context
+from kernellab.tools.tool import Context, Result
+from kernellab.verifier.judge import turns
 from tests.models.fake_server import Act, FakeServer, answer, status
 from tests.waiting import until
 
@@ -145,3 +147,27 @@ def test_calls_that_a_server_gives_one_place_are_told_apart_by_their_ids() -> No
     assert list(partial.calls.values()) == [["a", "lens", '{"x": 1}'], ["b", "lens", "{} "]]
     without, with_results = (partial.spent((), called) for called in ((), ({"role": "tool", "content": "y" * 4000},)))
     assert with_results.estimated and with_results.input_tokens > without.input_tokens + 900
+
+
+def test_the_clock_is_free_for_the_judge_while_a_model_works_with_tools(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"all:{tmp_path / 'turns'}")
+    free: list[bool] = []
+
+    def look(*_: Any) -> Any:
+        with (tmp_path / "turns").open() as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                free.append(False)
+            else:
+                free.append(True)
+        return Result(summary="seen", next="")
+
+    monkeypatch.setattr("kernellab.tools.desk.call", look)
+    with FakeServer(calling("lens", {}), answer(RIGHT)) as server, turns.working(designing=True):
+        look()
+        ask(server, desk)
+        look()
+    assert free == [False, True, False]
