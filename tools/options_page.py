@@ -47,7 +47,8 @@ def _command(command: Any, path: list[str]) -> Iterator[str]:
     if not children:
         yield f"### `{' '.join(typed)}`\n"
         yield _first(command.help)
-        yield _table(("option", "meaning", "default"), map(_parameter, command.params))
+        shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+        yield _table(("option", "meaning", "default"), map(_parameter, shown))
     for name in sorted(children):
         yield from _command(children[name], [*path, name])
 

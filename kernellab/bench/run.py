@@ -15,18 +15,20 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kernellab.bench.order import quickest_first
 from kernellab.bench.rows import Row
 from kernellab.bench.run_problem import DEADLINE, Job
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
+from kernellab.errors import KernellabError
 from kernellab.fidelity import STRICT
 from kernellab.older_records import upgraded
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
 BEFORE = "rows.before.jsonl"
+#: FLOPs and bytes a second of a large GPU: only the order of problems follows from them
+_FLOPS, _BYTES = 5e13, 2e12
 _Key = tuple[str, str]
 
 
@@ -181,3 +183,21 @@ def _on_cpu(dsl: str | None) -> bool:
     from kernellab.target import Backend
 
     return detect_target(dsl).backend is Backend.CPU
+
+
+def quickest_first(tasks: Sequence[SuiteTask]) -> list[SuiteTask]:
+    """``tasks`` by what one call of the reference costs, by its shapes; those that cannot be read come first, for they
+    end at once."""
+    return sorted(tasks, key=_seconds)
+
+
+def _seconds(given: SuiteTask) -> float:
+    from kernellab.sketch.gate.reference import reference_flops
+    from kernellab.task import load_task
+    from kernellab.task.sample.sizes import input_bytes
+
+    try:
+        task = load_task(given.text, given.name)
+        return reference_flops(task) / _FLOPS + input_bytes(task) / _BYTES
+    except KernellabError:
+        return 0.0

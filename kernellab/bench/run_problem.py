@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: what a worker says on its way to a row, or instead of one
 WAITS, BEGINS, LATER = b"waits", b"begins", b"later"
+#: the category of a task without a family
+OTHER = "other"
 #: what each kernel is timed against
 BASELINES = ("eager", "compile")
 #: what judge, candidate and baselines hold together, in sizes of the task's tensors: 19 were seen
@@ -83,7 +85,6 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     Raises:
         Later: it needs much of the device and is not ``late``.
     """
-    from kernellab.bench.category import category
     from kernellab.session import design
     from kernellab.task import load_task
 
@@ -238,3 +239,14 @@ def _at_most(job: Job) -> Scaled:
     elif backend is Backend.CPU:
         limit = limit or job.cpu_bytes
     return scaled(load_task(job.text, job.name), limit) if limit else Scaled(job.text)
+
+
+def category(task: Task) -> str:
+    """The task's family by its captured graph alone, never by its name; ``other`` where there is none."""
+    from kernellab.capture import capture
+    from kernellab.capture.family import family_of
+
+    try:
+        return family_of(capture(task)).value or OTHER
+    except KernellabError:
+        return OTHER

@@ -242,7 +242,7 @@ class DaskWorkers:
         for attempt in range(1, _STARTS + 1):
             try:
                 return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
-            except Exception as error:  # a process that somebody ended while it started
+            except Exception as error:  # a process was ended while it started
                 if attempt == _STARTS:
                     raise EvolveError(
                         f"The workers of this machine do not start: {type(error).__name__}: {error}",

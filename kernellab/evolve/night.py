@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernellab.errors import EvolveError, KernellabError
 from kernellab.evolve.records import Status
 from kernellab.evolve.report import template
 from kernellab.evolve.run import Run
 from kernellab.evolve.summary import Summary, summary
+from kernellab.models import Budget
 from kernellab.options.search import Knobs
 from kernellab.records import Record, Verdict
 
@@ -25,6 +26,8 @@ _KEPT = 0.5
 _LOOK = 0.2
 #: seconds that a run may take to end
 _ENDING = 600.0
+#: minutes that every run has worked already
+_NONE_LEFT = 0.01
 
 
 @dataclass
@@ -85,7 +88,10 @@ class Night:
                 one.fault = error.message
                 self.tell(f"{one.run.state.begun.name}: {error.message}")
         for one in self.turns:
-            self._end(one)
+            try:
+                self._end(one)
+            except KernellabError as error:
+                one.fault = error.message
         return [morning(one) for one in self.turns]
 
     def next(self) -> Turns | None:
@@ -107,7 +113,7 @@ class Night:
             time.sleep(_LOOK)
         if not run.state.status.ended:
             run.pause()
-            while run.state.status is Status.RUNNING:
+            while run.state.status is Status.RUNNING and not run.unattended:
                 time.sleep(_LOOK)
         one.take(math.log(_worth(run) / before) if before else 0.0, time.monotonic() - began)
         self.tell(f"{run.state.begun.name}: round {len(run.state.rounds)}, {_worth(run):.2f}x")
@@ -115,9 +121,14 @@ class Night:
     def _end(self, one: Turns) -> None:
         if one.run.works_here and not one.run.state.status.ended:
             # its time is up, not its work: the leader has its verdict, and is timed in turn with the first design
-            one.run.set(rounds=max(1, len(one.run.state.rounds) - 1))
+            one.run.set(budget=_over(one.run.state.knobs.budget))
             one.run.resume()
             one.run.wait(_ENDING)
+
+
+def _over(budget: str) -> str:
+    """``budget`` with no time left."""
+    return str(replace(Budget.parse(budget).limits, minutes=_NONE_LEFT))
 
 
 def _worth(run: Run) -> float:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from kernellab.errors import KernellabError, WorkersLost
 from kernellab.evolve.jobs import FIRST, Job, Ranked
 from kernellab.evolve.records import Event, Paired, Remeasured, Score, Verified
 from kernellab.evolve.state import RunState
@@ -86,9 +87,16 @@ class Promotion:
         if best is None or first is None or best == first or self.state.pairing() is not None:
             return
         began = time.perf_counter()
-        verdict = self.workers.compare(self.job(best), self.job(first)).result()
-        comparison = verdict.against(FIRST)
-        reason = "" if comparison else verdict.reason if not verdict.passed else "The first design could not be timed."
+        try:
+            verdict = self.workers.compare(self.job(best), self.job(first)).result()
+        except WorkersLost:
+            raise
+        except KernellabError as error:  # each has its verdict already
+            comparison, reason = None, error.message
+        else:
+            comparison = verdict.against(FIRST)
+            refused = "" if verdict.passed else verdict.reason
+            reason = "" if comparison else refused or "The first design could not be timed."
         yield Paired(
             number=best, first=first, comparison=comparison, reason=reason, seconds=time.perf_counter() - began
         )  # fmt: skip

@@ -249,9 +249,10 @@ class Run:
         settings = model_settings(self.workspace)
         known = Models(
             ModelOperator(
-                "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id
+                "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id,
+                memory=begun.memory != OFF,
             )
-        )
+        )  # fmt: skip
         mix = Mix(
             task, target, known, begun.allow_library,
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),

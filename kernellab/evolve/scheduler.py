@@ -309,7 +309,7 @@ class Scheduler:
     def _end_round(self) -> None:
         """Close leads are measured again, the leaders are verified, elites migrate, and the Analyst speaks."""
         if self.state.knobs.score == "rank":
-            promotion = self._promotion()
+            promotion = self._promotion(None if self._waits or not self.state.rounds else self._fill)
             for event in promotion.events(self._looked):
                 self._write(event)
         policy = POLICIES[self.state.knobs.select]
@@ -324,11 +324,8 @@ class Scheduler:
         if (proposed := suggestion(self.state, self.vary.operators(self.state))) is not None:
             self._write(proposed)
 
-    def _promotion(self) -> Promotion:
-        flows = not self._waits and not self.state.stopping and bool(self.state.rounds)
-        return Promotion(
-            self.state, lambda n: self._job(self.state.proposals[n]), self.workers, self._fill if flows else None
-        )
+    def _promotion(self, meanwhile: Callable[[], None] | None = None) -> Promotion:
+        return Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers, meanwhile)
 
     def _fill(self) -> None:
         """While a verdict is waited for: what has come is written, and where there is room more is made."""

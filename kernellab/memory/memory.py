@@ -96,11 +96,16 @@ class Memory:
         return self._store
 
     @property
+    def own(self) -> Store | None:
+        """The own store where there is one; a reader makes none. Raises MemoryStoreError: it cannot be opened."""
+        return None if isinstance(self._store, str) and not _exists(self._store) else self.store
+
+    @property
     def layered(self) -> Layered:
         """The own store and the layers under it, as one to read."""
-        if isinstance(self._store, str):
-            return Layered(None, [*self._layers, library_layer()], self.forgotten(), self.faults)
-        return Layered(self._store, self._layers, self.forgotten(), self.faults)
+        own = self.own
+        library = () if own is not None and own.count()["kernels"] else (library_layer(),)
+        return Layered(own, [*self._layers, *library], self.forgotten(), self.faults)
 
     # -- what is put in
 
@@ -153,9 +158,10 @@ class Memory:
 
     def forget(self, *ids: str) -> int:
         """Take entries out of the store and of every later prompt; how many there were."""
-        shown = sum(self.layered.get(i) is not None for i in ids) if isinstance(self._store, str) else 0
+        gone, layered, own = self.forgotten(), self.layered, self.own
+        shown = sum(i not in gone and layered.get(i) is not None for i in ids)
         self._log.add(STREAM, [Forgotten(id=i).model_dump_json() for i in ids])
-        return shown or self.store.remove(ids)
+        return max(shown, own.remove(ids) if own is not None else 0)
 
     def judge(
         self, id: str, thumb: int | None = None, pinned: bool | None = None, rationale: str | None = None
@@ -173,15 +179,15 @@ class Memory:
 
     def cures(self, dsl: str, signature: str, graph: str = "", k: int = 2) -> list[Failure]:
         """Failures like this one that something fixed, those of the same computation first, then the most gained."""
-        found = [f for f in self.store.failures(_where(dsl=dsl, signature=signature)) if f.change]
+        own = self.own
+        found = [f for f in own.failures(_where(dsl=dsl, signature=signature)) if f.change] if own is not None else []
         return sorted(found, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
 
     def used(self, ids: Iterable[str], purpose: Purpose, reward: float, by: str = "") -> None:
         """Entries were in a brief; ``reward`` (0 to 1) says what came of it. What ``by`` told before counts once."""
         told = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
-        present = [] if isinstance(self._store, str) else [
-            i for i in ids if (i, by) not in told and self.store.get(i) is not None
-        ]  # fmt: skip
+        own = self.own
+        present = [i for i in ids if (i, by) not in told and own is not None and own.get(i) is not None]
         self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
 
     def seed(self, rows: Iterable[Row], version: str) -> int:

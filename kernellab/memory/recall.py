@@ -97,8 +97,9 @@ class Recall:
     def skills(self, k: int = 3) -> list[Skill]:
         """Advice that a person approved, for this class of operators or for all, the largest effect first."""
         family = family_of(capture(self.task)).value
+        own = self.memory.own
         fits = [
-            s for s in self.memory.store.skills("approved = true")
+            s for s in (own.skills("approved = true") if own is not None else ())
             if s.operator_class in ("", family) and s.dsl in ("", self.target.dsl)
         ]  # fmt: skip
         # skills carry no computation, so nothing tells whose own they are: a benchmark gets none

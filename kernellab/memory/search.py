@@ -133,7 +133,7 @@ def by_file(
         TaskError, CaptureError, TargetError.
     """
     known = Seen(find_workspace())
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     held = None if said else known.get(text)
     if held is None:
         task = load_task(path)
@@ -170,15 +170,16 @@ def by_words(
     rows = list({(row.kernel.graph, row.kernel.dsl): row for row in reversed(rows)}.values())[::-1][:k]
     found = {row.kernel.id: row for row in rows}
     ranked = list(found)
-    if embedder is not None:
+    own = memory.own
+    if embedder is not None and own is not None:
         try:
-            entries = ((row.kernel.id, text_of(row.kernel)) for row in memory.store.kernels())
-            near = Texts(memory.store.uri, embedder()).nearest(words, entries, k, tell)
+            entries = ((row.kernel.id, text_of(row.kernel)) for row in own.kernels())
+            near = Texts(own.uri, embedder()).nearest(words, entries, k, tell)
             ranked = fused(ranked, near)[:k]
         except (ModelError, MemoryStoreError) as error:
             tell(f"Words alone: {error}")
     for id in ranked:
-        row = None if id in found else memory.store.get(id)
+        row = None if id in found or own is None else own.get(id)
         if row is not None:
             found[id] = row
     told = [(found[id], stale_here(found[id].kernel)) for id in ranked if id in found]

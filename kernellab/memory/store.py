@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -128,6 +129,8 @@ class Store:
             raise MemoryStoreError(
                 f"The memory needs LanceDB, which cannot be imported ({error}).", "pip install lancedb"
             ) from None
+        if read_only and "://" not in uri and not Path(uri).is_dir():
+            raise self._missing()  # LanceDB would make the folder
         self._db = self._guard("opened", lambda: lancedb.connect(uri, read_consistency_interval=timedelta(0)))
         self._tables: dict[str, Any] = {}
         self._reader = Reader(uri, KERNELS)
@@ -304,9 +307,7 @@ class Store:
     def _open(self, name: str) -> Any:
         tables = self._db.list_tables().tables
         if name not in tables and self._read_only:
-            raise MemoryStoreError(
-                f"There is no memory at {self.uri}.", f"`kernellab memory push {self.uri}` makes one."
-            )
+            raise self._missing()
         if name not in tables:
             return self._db.create_table(name, schema=schema(name), exist_ok=True)
         table = self._db.open_table(name)
@@ -323,6 +324,8 @@ class Store:
     def _check_version(self) -> None:
         meta = self._table(META)
         rows = self._guard("read", lambda: meta.search().to_list())
+        if not rows and self._read_only:
+            raise self._missing()
         if not rows:
             import pyarrow as pa
 
@@ -348,6 +351,9 @@ class Store:
             raise
         except Exception as error:  # LanceDB raises RuntimeError, ValueError, OSError for faults of files
             raise self._fault(done, error) from error
+
+    def _missing(self) -> MemoryStoreError:
+        return MemoryStoreError(f"There is no memory at {self.uri}.", f"`kernellab memory push {self.uri}` makes one.")
 
     def _fault(self, done: str, error: Exception) -> MemoryStoreError:
         return MemoryStoreError(

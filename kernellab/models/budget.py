@@ -112,12 +112,6 @@ class Budget:
                 return f"The budget {name}={limit:g} is reached: {_figure(name, spent[name])} spent."
         return ""
 
-    @property
-    def tokens_left(self) -> int | None:
-        """What is left of the tokens; None without a limit."""
-        left = self.left("tokens")
-        return None if left is None else int(left)
-
     def left(self, name: str) -> float | None:
         """What is left of a limit, by its name; None without one."""
         limit = getattr(self.limits, name)

@@ -134,7 +134,7 @@ class _Asked:
         text, reasoning = self.partial.answer()
         model = self.partial.model or self.endpoint.model
         seconds = time.monotonic() - self.began
-        usage = added(self.spent, self.partial.spent(self.request.messages))
+        usage = added(self.spent, self.partial.spent(self.request.messages, self.request.called))
         price = self.settings.price(self.endpoint.model) or self.settings.price(model)
         usd = price.of(usage) if price else None
         return ChatReply(
@@ -165,7 +165,7 @@ class _Asked:
                 raise error
             await self._pause(error, pause, tries, line)
             tries += 1
-            self.spent = added(self.spent, self.partial.spent(self.request.messages))
+            self.spent = added(self.spent, self.partial.spent(self.request.messages, self.request.called))
             self.partial = Partial(offered=self.partial.offered)
 
     def _again(self, error: ModelError, stalls: int) -> bool:

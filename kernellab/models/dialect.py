@@ -91,7 +91,8 @@ class Dialect:
         is refused without it too, :meth:`forget` takes that back.
         """
         text = f"{param} {said}".lower()
-        if body["messages"][0]["role"] == "system" and status in (400, 422, 500, 501) and _SYSTEM.search(text):
+        told = body["messages"][0]["role"] == "system" and "system" not in self.refused
+        if told and status in (400, 422, 500, 501) and _SYSTEM.search(text):
             self.refused.add("system")
             return "system"
         if error.kind is not ModelFault.CONFIG or status not in (400, 404, 415, 422, 501):

@@ -30,6 +30,7 @@ class Partial:
     refusal: str = ""
     #: functions that the model calls, by their place: id, name and arguments
     calls: dict[int, list[str]] = field(default_factory=dict)
+    _slots: dict[int, int] = field(default_factory=dict)
     #: were functions offered?
     offered: bool = False
     model: str = ""
@@ -69,7 +70,12 @@ class Partial:
 
     def _call(self, index: Any, place: int, id: Any, function: Any) -> None:
         """A piece of a call: name and id come once, arguments in pieces."""
-        parts = self.calls.setdefault(index if isinstance(index, int) else place, ["", "", ""])
+        at = index if isinstance(index, int) else place
+        slot = self._slots.get(at, at)
+        if _text(id) and self.calls.get(slot, ["", "", ""])[0] not in ("", id):
+            # some servers give every call the place of the first
+            slot = self._slots[at] = max(self.calls) + 1
+        parts = self.calls.setdefault(slot, ["", "", ""])
         parts[0] = parts[0] or _text(id)
         parts[1] = parts[1] or _text(getattr(function, "name", None))
         parts[2] += _text(getattr(function, "arguments", None))
@@ -93,13 +99,14 @@ class Partial:
         finish = _FINISH.get((self.finish or "").lower(), Finish.ERROR)
         return Finish.EMPTY if finish is Finish.STOP and not self.text.strip() else finish
 
-    def spent(self, messages: tuple[ChatMessage, ...]) -> Usage:
-        """Tokens by the server's count, else by length; an attempt that brought nothing counts as nothing."""
+    def spent(self, messages: tuple[ChatMessage, ...], called: tuple[Mapping[str, Any], ...] = ()) -> Usage:
+        """Tokens by the server's count, else by the lengths of the reply and of what was sent; an attempt that
+        brought nothing counts as nothing."""
         if self.usage is not None:
             return read_usage(self.usage)
         if not self.chars and self.finish is None:
             return Usage()
-        asked = sum(len(message.content) for message in messages)
+        asked = sum(len(message.content) for message in messages) + sum(len(str(one)) for one in called)
         thought = sum(map(len, self.thoughts))
         return Usage(
             input_tokens=-(-asked // _CHARS), output_tokens=-(-self.chars // _CHARS),

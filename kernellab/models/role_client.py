@@ -134,13 +134,14 @@ class Talk:
         if self.model.free:
             self.budget.check()
             return max_tokens
-        if self.budget.limits.usd is not None and price is None:
+        # an agent may report dollars without a price
+        if self.budget.limits.usd is not None and price is None and not getattr(self.model, "reports_usd", False):
             raise no_price(self.model.name)
         self.budget.check(asked + _SHORTEST, usd)
-        left = self.budget.tokens_left
+        left = self.budget.left("tokens")
         if left is None or left - asked >= _USUAL:
             return max_tokens
-        return min(left - asked, max_tokens or _USUAL)
+        return min(int(left) - asked, max_tokens or _USUAL)
 
     def ask_json(
         self,

@@ -321,9 +321,16 @@ class Session:
         """
         ids = list(dict.fromkeys(self._id_of(turn) for turn in turns))
         if not wait:
-            self._request(lambda: self._driver.time_again(ids, lambda _: None))
+            self._request(lambda: self._driver.time_again(ids, self._say_failure))
             return None
         return self._timed(lambda tell: self._driver.time_again(ids, tell), timeout)
+
+    def _say_failure(self, result: Verdict | BaseException) -> None:
+        """Shows why a measurement that no one waits for gave nothing. On the engine thread."""
+        if isinstance(result, BaseException):
+            self._driver.message = str(result)
+        elif not result.passed:
+            self._driver.message = f"The kernel does not pass now: {result.reason}"
 
     def _timed(self, begin: Callable[[Told], None], timeout: float | None) -> Verdict:
         results: list[Verdict | BaseException] = []
@@ -455,7 +462,7 @@ class Session:
     @property
     def resting(self) -> bool:
         """Has it ended, or does it wait for a person?"""
-        return self._pending == 0 and self._driver.at_rest
+        return self._pending == 0 and (self._driver.at_rest or self._driver.asks)
 
     @property
     def failure(self) -> KernellabError | None:

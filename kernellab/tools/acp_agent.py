@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -32,6 +33,7 @@ from kernellab.options.agents import AgentOptions
 from kernellab.tools.desk import SUBMIT, Desk
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
+from kernellab.verifier.judge import turns
 
 _TICK_S = 0.05
 #: after its answer an agent may still say something
@@ -66,7 +68,10 @@ class AgentModel:
         self._client = _Client(desk, permit)
         desk.before = self._client.flush
         self._run: _Run | None = None
+        #: its reports take the place of a price
+        self.reports_usd = "usd" in options.reports
 
+    @turns.aside()  # a tool may verify, for which the judge takes its turn at the clock
     def ask(
         self,
         request: ChatRequest,
@@ -84,11 +89,14 @@ class AgentModel:
         try:
             if fresh:
                 text += "\n\n" + _HOW.format(task=self._desk.task, submit=SUBMIT)
-                self._wait(run.start(), time.monotonic() + _START_S, cancel, on_text, "did not start")
+                self._wait(run.start(), _START_S, cancel, on_text, "did not start")
                 self._desk.note(
                     f"{self.name} started", f"held by: {run.held or 'nothing'}\n{' '.join(self._options.command)}"
                 )
-            done = self._wait(run.prompt(text), began + self._seconds(), cancel, on_text, "did not end its turn")
+            done = self._wait(run.prompt(text), self._seconds(), cancel, on_text, "did not end its turn")
+            if done is None:
+                # so that a later prompt does not meet this one
+                loop().submit(run.cancel())
         except BaseException as error:
             self.close()
             if isinstance(error, ModelError):
@@ -127,29 +135,35 @@ class AgentModel:
         return 60 * (self._options.minutes if left is None else min(self._options.minutes, left))
 
     def _wait(
-        self, work: Any, until: float, cancel: threading.Event | None, on_text: Callable[[str], None] | None, late: str
+        self, work: Any, most: float, cancel: threading.Event | None, on_text: Callable[[str], None] | None, late: str
     ) -> Any:
-        """The work's result; None where the agent submitted and then said nothing more."""
+        """The work's result within ``most`` seconds, those not counted in which a person is asked; None where the agent
+        submitted and then said nothing more."""
         future, shown, submitted = loop().submit(work), "", 0.0
+        until = looked = time.monotonic()
+        until += most
         try:
             while not future.done():
                 time.sleep(_TICK_S)
+                now = time.monotonic()
+                until, looked = until + (now - looked if self._client.asks else 0.0), now
                 text = "\n\n".join(filter(None, (self._desk.shown(), self._client.speaking())))
                 if on_text is not None and text != shown:
                     shown = text
                     on_text(text)
                 if cancel is not None and cancel.is_set():
                     raise faults.cancelled()
-                if self._client.usd and (left := self._budget.left("usd")) is not None and self._client.usd > left:
-                    raise ModelError(ModelFault.BUDGET, f"The {self.name} spent {self._client.usd:.3g} dollars, which "
-                                     "are more than are left.", "Raise the budget and resume.")  # fmt: skip
+                spent, left = self._client.new_usd, self._budget.left("usd")
+                if spent is not None and left is not None and spent > left:
+                    raise ModelError(ModelFault.BUDGET, f"The {self.name} spent {spent:.3g} dollars, which are more "
+                                     "than are left.", "Raise the budget and resume.")  # fmt: skip
                 if self._desk.answer and not submitted:
-                    submitted = time.monotonic()
-                if submitted and time.monotonic() - submitted > _LAST_WORDS_S:
+                    submitted = now
+                if submitted and now - submitted > _LAST_WORDS_S:
                     return None
-                if time.monotonic() > until:
+                if now > until:
                     raise ModelError(
-                        ModelFault.STALLED, f"The {self.name} {late} in {lasting(self._seconds())}.",
+                        ModelFault.STALLED, f"The {self.name} {late} in {lasting(most)}.",
                         f"Resume to ask again, or raise minutes under [agents.{self._agent}].", resumable=True,
                     )  # fmt: skip
             return future.result()
@@ -161,9 +175,12 @@ class AgentModel:
         steps = tuple(self._desk.steps[first:])
         seconds = time.monotonic() - began
         told = getattr(done, "usage", None)
+        # the protocol counts what was cached apart from the rest of the input
+        cached = (told.cached_read_tokens or 0) if told else 0
+        rest = told.input_tokens + (told.cached_write_tokens or 0) if told else 0
         usage = Usage(
-            input_tokens=told.input_tokens if told else 0, output_tokens=told.output_tokens if told else 0,
-            cached_tokens=(told.cached_read_tokens or 0) if told else 0,
+            input_tokens=rest + cached, output_tokens=told.output_tokens if told else 0,
+            cached_tokens=cached,
             reasoning_tokens=(told.thought_tokens or 0) if told else 0, usd=self._client.take_usd(), seconds=seconds,
             tool_calls=sum(step.kind == "tool" for step in steps),
         )  # fmt: skip
@@ -231,6 +248,10 @@ class _Run:
 
         return await self._alive(self._connection.prompt(session_id=self._session, prompt=[text_block(text)]))
 
+    async def cancel(self) -> None:
+        with contextlib.suppress(Exception):  # an agent that is gone has nothing to cancel
+            await self._connection.cancel(session_id=self._session)
+
     def end(self) -> None:
         """From any thread: kill what was started. The namespace's first process takes all others along."""
         if self._process is not None and self._process.returncode is None:
@@ -287,7 +308,7 @@ class _Run:
         return process
 
     def _own_folders(self, home: str) -> list[str]:
-        """Where the agent keeps its settings: what it may write to, made where it is not there yet."""
+        """Where the agent keeps its settings, of what is there: what it may write to."""
         usual = [f".{self._name}", *(f"{place}/{self._name}" for place in (
             ".config", ".cache", ".local/share", ".local/state"
         ))]  # fmt: skip
@@ -337,6 +358,9 @@ class _Client:
         self._kind: StepKind = "message"
         self._calls: dict[str, Any] = {}
         self._always = ""
+        self._one_at_a_time = asyncio.Lock()
+        #: is a person asked now?
+        self.asks = False
         #: its last message
         self.last = ""
         self.usd: float | None = None
@@ -348,16 +372,18 @@ class _Client:
 
     def flush(self) -> None:
         """The message up to now becomes a step."""
-        text, self._said = "".join(self._said).strip(), []
-        if text:
-            self._desk.add(Step(kind=self._kind, text=scrub(text), started=time.time()))
+        pieces, self._said = self._said, []  # the loop may append meanwhile
+        if text := "".join(pieces).strip():
+            self._desk.add(Step(kind=self._kind, text=text, started=time.time()))
             self.last = text if self._kind == "message" else self.last
 
+    @property
+    def new_usd(self) -> float | None:
+        """Dollars since they were last taken; None where it tells none."""
+        return None if self.usd is None else self.usd - self._taken
+
     def take_usd(self) -> float | None:
-        """Dollars since the last time; None where it tells none."""
-        if self.usd is None:
-            return None
-        new, self._taken = self.usd - self._taken, self.usd
+        new, self._taken = self.new_usd, self.usd or 0.0
         return new
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
@@ -387,7 +413,7 @@ class _Client:
             return
         del self._calls[update.tool_call_id]
         title = str(known["title"] or "")
-        if title.endswith(tuple(self._desk.tools)):
+        if self._is_ours(title):
             return
         self.flush()
         diffs = [c for c in known["content"] or () if getattr(c, "type", "") == "diff"]
@@ -395,7 +421,7 @@ class _Client:
         self._desk.add(Step(
             kind="edit" if diffs else "tool", title=title,
             text="\n".join(_difference(d) for d in diffs) or json.dumps(known["raw_input"] or {}, default=str),
-            result=scrub("\n".join(texts)), failed=update.status == "failed", started=known["started"],
+            result="\n".join(texts), failed=update.status == "failed", started=known["started"],
             seconds=time.time() - known["started"],
         ))  # fmt: skip
 
@@ -404,21 +430,33 @@ class _Client:
 
         title = tool_call.title or "a tool"
         detail = json.dumps(tool_call.raw_input, default=str)[:2000] if tool_call.raw_input else ""
-        own = title.endswith(tuple(self._desk.tools))
-        answer = "turn" if own else self._always or await asyncio.to_thread(self._permit, title, detail)
-        if answer in ("turn", "never") and not own:
-            self._always = answer
-        if not own:
-            self._desk.add(Step(
-                kind="permission", title=title, text=detail, result=answer, failed=answer == "never",
-                started=time.time(),
-            ))  # fmt: skip
+        answer = "turn" if self._is_ours(title) else await self._asked(title, detail)
         # what is allowed for a turn is remembered here: an agent may remember it for ever
         kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
         chosen = next((o.option_id for kind in kinds for o in options if o.kind == kind), None)
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
+
+    async def _asked(self, title: str, detail: str) -> str:
+        """A person's answer. An agent may ask for several things at once: each waits for the one before it."""
+        async with self._one_at_a_time:
+            answer, self.asks = self._always, not self._always
+            try:
+                answer = answer or await asyncio.to_thread(self._permit, scrub(title), scrub(detail))
+            finally:
+                self.asks = False
+            if answer in ("turn", "never"):
+                self._always = answer
+        self._desk.add(Step(
+            kind="permission", title=title, text=detail, result=answer, failed=answer == "never", started=time.time(),
+        ))  # fmt: skip
+        return answer
+
+    def _is_ours(self, title: str) -> bool:
+        """Does a title name a tool of the turn, in one of the ways in which agents name those of an MCP server?"""
+        before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
+        return re.fullmatch(f"{before}({'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE) is not None
 
 
 def _difference(diff: Any) -> str:

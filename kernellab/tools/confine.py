@@ -18,29 +18,26 @@ def main() -> None:
     report, writable, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
     sandbox.die_with_parent()
     names = sandbox.enter(network=True)
-    if _is_parent():
+    if child := os.fork():
         os.close(report)
-        _follow()
+        _follow(child)
     sandbox.die_with_parent()
     own = bool(names) and sandbox.own_proc(limited=False)
-    if _is_parent():  # the first of a namespace takes no signals by default: it only waits
+    if child := os.fork():  # the first of a namespace takes no signals by default: it only waits
         os.close(report)
-        _follow()
+        _follow(child)
     held = [*([names] if own else []), *sandbox.hold(writable)]
     os.write(report, ", ".join(held).encode())
     os.close(report)
     os.execvp(command[0], command)
 
 
-def _is_parent() -> bool:
-    return os.fork() != 0
-
-
-def _follow() -> None:
-    """Ends as the child does; collects what the child leaves."""
+def _follow(child: int) -> None:
+    """Ends as the child does; collects what others leave, which the first of a namespace inherits."""
     while True:
-        _, status = os.wait()
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        ended, status = os.wait()
+        if ended == child:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 if __name__ == "__main__":

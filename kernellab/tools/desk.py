@@ -13,6 +13,7 @@ from pydantic import Field
 
 from kernellab.errors import KernellabError
 from kernellab.exchanges import Step
+from kernellab.models import scrub
 from kernellab.tools.tool import Context, Request, Result, Tool, ToolError, call, tools
 
 #: none of them writes to the workspace, and none shows other sessions
@@ -42,6 +43,8 @@ class Desk:
     record: Callable[[Step], None] = lambda step: None
     notes: Callable[[], tuple[str, ...]] = tuple
     search: bool = False
+    #: may the memory be searched?
+    memory: bool = True
     #: called before each call
     before: Callable[[], object] = lambda: None
     #: what was submitted; "" until then
@@ -51,7 +54,8 @@ class Desk:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        names = (*_OF_A_TURN, *(_OF_A_SEARCH if self.search else ()))
+        names = [name for name in _OF_A_TURN if self.memory or name != "search_memory"]
+        names += _OF_A_SEARCH if self.search else ()
         sentence = (
             "Submit the answer of this turn, in the form that the brief asks for. It is judged when you have ended."
         )
@@ -79,7 +83,7 @@ class Desk:
             found = call(name, arguments, context, self.tools)
             result = found.summary
             return found
-        except KernellabError as error:
+        except Exception as error:
             result, failed = str(error), True
             raise
         finally:
@@ -96,10 +100,14 @@ class Desk:
                 raise ToolError(f"{name}: the arguments are no JSON object.", "Send an object.")
             found = self.call(name, read, self.context).model_dump_json(exclude_none=True)
         except json.JSONDecodeError as error:
+            with self._lock:
+                self.used += 1
             found = f"{name}: the arguments are no JSON: {error}."
         except KernellabError as error:
             found = str(error)
-        return "\n".join(filter(None, (found, self.news())))
+        except Exception as error:  # the turn outlives a fault of one tool
+            found = f"{name} failed: {type(error).__name__}: {error}"
+        return scrub("\n".join(filter(None, (found, self.news()))))
 
     def news(self) -> str:
         """What people have told the role since the last call; "" for nothing."""
@@ -110,7 +118,9 @@ class Desk:
         return "\n".join(f"A person says: {note}" for note in new)
 
     def add(self, step: Step) -> None:
-        kept = step.model_copy(update={"text": step.text[:_KEPT], "result": step.result[:_KEPT]})
+        # a key that a tool or an agent came across is not kept
+        title, text, result = map(scrub, (step.title, step.text, step.result))
+        kept = step.model_copy(update={"title": title, "text": text[:_KEPT], "result": result[:_KEPT]})
         with self._lock:
             self.steps.append(kept)
         self.record(kept)

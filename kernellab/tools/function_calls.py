@@ -16,6 +16,7 @@ from kernellab.models.dialect import dialect
 from kernellab.models.ledger import tokens
 from kernellab.models.tokens import estimate
 from kernellab.tools.desk import SUBMIT, Desk
+from kernellab.verifier.judge import turns
 
 
 class ToolModel:
@@ -41,6 +42,11 @@ class ToolModel:
     def free(self) -> bool:
         return False
 
+    @property
+    def prompt_tokens(self) -> int | None:
+        return self._model.prompt_tokens
+
+    @turns.aside()  # a tool may verify, for which the judge takes its turn at the clock
     def ask(
         self,
         request: ChatRequest,

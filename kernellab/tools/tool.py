@@ -152,6 +152,8 @@ class _Shared:
             if self._verifier is not None:
                 self._verifier.__exit__(None, None, None)
                 self._verifier = None
+            # a call that is still under way starts no other judge
+            self._asked = MOST_VERDICTS
 
 
 @dataclass(frozen=True)

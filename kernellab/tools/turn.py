@@ -20,9 +20,10 @@ from kernellab.verifier.sandbox import sandbox
 
 def open_player(
     spec: str, role: Role, task: Task, workspace: Path, settings: ModelSettings, budget: Budget, channel: Channel,
-    search: bool = False,
+    search: bool = False, memory: bool = True,
 ) -> ChatModel:  # fmt: skip
-    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs.
+    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs,
+    with ``memory`` at what is remembered.
 
     Raises:
         SessionError: there is no such agent, or the budget limits what it does not report. ModelError: no endpoint.
@@ -37,9 +38,8 @@ def open_player(
     channel.at_end.append(lambda: sandbox.remove(str(folder)))
     context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder)
     channel.at_end.append(context.close)
-    desk = Desk(
-        context, most if left is None else min(most, int(left)), channel.step, channel.notes, search=search
-    )  # fmt: skip
+    most = most if left is None else min(most, int(left))
+    desk = Desk(context, most, channel.step, channel.notes, search=search, memory=memory)
     if options is None:
         assert isinstance(model, EndpointModel)
         return ToolModel(model, desk, budget)

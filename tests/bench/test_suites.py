@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from kernellab.bench import run_problem, workers
-from kernellab.bench.category import category
-from kernellab.bench.order import quickest_first
 from kernellab.bench.report import markdown
 from kernellab.bench.rows import Row
-from kernellab.bench.run import SuiteRequest, read_rows, rows_of, run_suite, visible_devices
-from kernellab.bench.run_problem import Job, run_job
+from kernellab.bench.run import SuiteRequest, quickest_first, read_rows, rows_of, run_suite, visible_devices
+from kernellab.bench.run_problem import Job, category, run_job
 from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import run_jobs
 from kernellab.dsls import machine as target_detect

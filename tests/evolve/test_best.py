@@ -8,6 +8,7 @@ import pytest
 
 from kernellab.conditions import LibraryShare
 from kernellab.dsls.machine import detect_target
+from kernellab.errors import VerifierError
 from kernellab.evolve.jobs import FIRST, job_of
 from kernellab.evolve.promote import Promotion
 from kernellab.evolve.records import Proposal, Remeasured, RoundEnded
@@ -73,6 +74,22 @@ def test_a_pair_that_could_not_be_timed_decides_nothing_and_says_why() -> None:
     assert found.best() == 1
     pairing = found.pairing()
     assert pairing is not None and pairing.comparison is None and pairing.reason == "Wrong."
+
+
+def test_a_judge_that_fails_at_the_end_leaves_the_verdicts_as_they_are() -> None:
+    class Broken(Compares):
+        def compare(self, job: int, other: int) -> Future[Verdict]:
+            done: Future[Verdict] = Future()
+            done.set_exception(VerifierError("The judge ended.", "Resume."))
+            return done
+
+    found = state([1.0, 1.3], Knobs(islands=1))
+    verify(found, 0, 1.0)
+    verify(found, 1, 1.3)
+    (event,) = Promotion(found, lambda n: n, Broken(verdict(2.0))).paired()  # type: ignore[arg-type, return-value]
+    found.take(found.seq + 1, event)
+    pairing = found.pairing()
+    assert found.best() == 1 and pairing is not None and pairing.reason == "The judge ended."
 
 
 def test_rounds_never_fall_whatever_later_measurements_say() -> None:

@@ -13,6 +13,7 @@ from kernellab.evolve.night import Night, knobs_of_a_night, page
 from kernellab.evolve.records import Status
 from kernellab.options.search import Knobs
 from tests.evolve.runs import TASK, modelled
+from tests.waiting import until
 
 
 def test_the_next_round_goes_to_who_gained_most_for_its_seconds_and_each_has_a_first(tmp_path: Path) -> None:
@@ -44,6 +45,20 @@ def test_all_runs_end_within_the_budget_with_what_they_found(tmp_path: Path) -> 
     assert not any(run.works_here for run in runs) or all(run.state.status.ended for run in runs)
     text = page(found, 300.0)
     assert all(run.id in text for run in runs) and "<script" not in text
+
+
+def test_where_the_time_is_up_every_run_ends_and_begins_no_round(tmp_path: Path) -> None:
+    runs = [modelled(tmp_path / name, rounds=100) for name in "ab"]
+    runs[0].work()
+    until(lambda: runs[0].state.rounds, 60)
+    runs[0].pause()
+    until(lambda: runs[0].state.status is Status.PAUSED, 60)
+    before = len(runs[0].state.rounds)
+    night = Night(runs, 60.0)
+    night.seconds = 0.0
+    night.work()
+    assert runs[0].state.status is Status.FINISHED and len(runs[0].state.rounds) == before
+    assert runs[1].state.rounds == []
 
 
 def test_a_fault_of_one_operator_is_told_and_ends_no_other(tmp_path: Path) -> None:

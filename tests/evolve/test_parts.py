@@ -18,14 +18,15 @@ from kernellab.evolve.analyst import suggestion
 from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
-from kernellab.evolve.jobs import Ranked
-from kernellab.evolve.novelty import Novelty
+from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.novelty import Look, Novelty
 from kernellab.evolve.policies import Request
 from kernellab.evolve.promote import Promotion, pooled
 from kernellab.evolve.records import (
     Action,
     Evaluated,
     Evaluation,
+    Event,
     Place,
     Proposal,
     Proposed,
@@ -35,6 +36,7 @@ from kernellab.evolve.records import (
     Steered,
     Step,
 )
+from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit
 from kernellab.evolve.vary.mix import Mix
@@ -404,6 +406,39 @@ def test_candidates_are_made_while_a_verdict_is_waited_for() -> None:
     for event in Promotion(found, lambda n: n, judged, meanwhile).events(lambda: True):  # type: ignore[arg-type, return-value]
         found.take(found.seq + 1, event)
     assert set(found.verdicts) == {0, 1} and max(calls) > 0
+
+
+class Devices(Judged):
+    """Two devices of a run, and its journal, in which nobody steers."""
+
+    room = 8
+
+    def verify(self, job: Job) -> Future[Verdict]:  # type: ignore[override]
+        return super().verify(job.number)
+
+    def compare(self, job: Job, other: Job) -> Future[Verdict]:
+        return super().verify(job.number)
+
+    def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:
+        self.written = getattr(self, "written", 1000) + len(events)
+        return list(enumerate(events, self.written))
+
+    def wishes(self, after: int) -> list[tuple[int, Steered | None]]:
+        return []
+
+
+def test_a_search_on_two_devices_ends_with_its_leaders_verdict_and_begins_nothing_more() -> None:
+    found = state([1.0, 2.0, 3.0])
+    verify(found, 0, 1.0)
+    found.take(found.seq + 1, RoundEnded(round=0, best=0, worth=1.0))
+    devices = Devices({2: verdict(3.0)})
+    devices.rank = lambda job: _done(Ranked(score(3.0)))  # type: ignore[attr-defined]
+    scheduler = Scheduler(devices, found, None, devices, Budget(), lambda state, proposal: Look())  # type: ignore[arg-type]
+    pending: Future[Evaluation] = Future()
+    scheduler._running[pending] = 1
+    scheduler._call_off()
+    scheduler._judge_leader()
+    assert pending.cancelled() and found.best() == 2 and len(found.proposals) == 3
 
 
 def test_a_verdict_outweighs_the_quick_looks_and_a_lead_inside_its_noise_is_none() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,6 +99,31 @@ def test_an_empty_workspace_finds_the_shipped_library_and_writes_nothing(
     Memory.open(tmp_path / "w").forget(hits[0]["id"])
     assert main(["memory", "search", "softmax", "--json"]) == 0
     assert hits[0]["id"] not in {hit["id"] for hit in json.loads(capsys.readouterr().out)["hits"]}
+
+
+def test_what_only_reads_makes_no_store_here_and_no_folder_of_a_team(tmp_path: Path) -> None:
+    memory = Memory.open(workspace(tmp_path / "w", tmp_path / "team"))
+    memory.search(query())
+    assert memory.cures("cpp", "tail") == []
+    assert memory.faults == [str(error_of(lambda: Shared(str(tmp_path / "team")).get("x")))]
+    assert not (tmp_path / "w" / ".kernellab" / "memory").exists() and not (tmp_path / "team").exists()
+    Store(str(tmp_path / "w" / ".kernellab" / "memory"))
+    found = by_words(Memory.open(tmp_path / "w"), "softmax")
+    assert found and all(LIBRARY in hit.why for hit in found), "an empty store hides no library"
+
+
+def test_an_entry_of_a_team_is_forgotten_here_and_counted(tmp_path: Path) -> None:
+    remembering(workspace(tmp_path / "a"), entry("doubled")).push(str(tmp_path / "team"))
+    memory = remembering(workspace(tmp_path / "b", tmp_path / "team"), entry("own", graph="other"))
+    (id,) = (row.kernel.id for row in memory.layered.words("doubled", 3) if row.layer)
+    assert memory.forget(id) == 1 and memory.forget(id) == 0
+    assert not [row for row in memory.layered.words("doubled", 3) if row.layer]
+
+
+def error_of(work: Callable[[], object]) -> MemoryStoreError:
+    with pytest.raises(MemoryStoreError) as caught:
+        work()
+    return caught.value
 
 
 SEARCH = """

@@ -92,6 +92,11 @@ class Scripted:
         answer = await self.connection.request_permission(session_id="s", tool_call=call, options=OPTIONS)
         await self._say(f"permission: {getattr(answer.outcome, 'option_id', 'none')}. ")
 
+    async def _ask_at_once(self, titles: list[str], dies: int = 0) -> None:
+        if dies:
+            asyncio.get_running_loop().call_later(2, os._exit, dies)
+        await asyncio.gather(*(self._ask(title) for title in titles))
+
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -104,6 +109,11 @@ class Scripted:
         child = subprocess.Popen(["sleep", "300"], start_new_session=True)
         (self.cwd / where).write_text(str(child.pid))
         await self._say(f"spawned {child.pid}")
+
+    async def _leave(self, seconds: float) -> None:
+        """A process that ends after its parent, and before the agent."""
+        code = f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"
+        subprocess.run([sys.executable, "-c", code], check=True)
 
     async def _try(self, code: str) -> None:
         """What Python code here comes to, said as a message."""

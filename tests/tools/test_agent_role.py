@@ -19,9 +19,10 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH
 from kernellab.errors import SessionError
 from kernellab.exchanges import Finish
 from kernellab.models import write_replay
+from kernellab.notebook.views.upcoming import upcoming
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
-from kernellab.session.record.trajectories import rows
+from kernellab.session.record.trajectories import in_form, rows
 from tests.waiting import until
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
@@ -117,11 +118,19 @@ def test_stop_ends_the_agent_and_what_it_detached_within_a_second(start: Start, 
     assert session.turns[0].state is TurnState.STOPPED
 
 
+def test_a_process_that_the_agent_leaves_behind_takes_it_not_along(start: Start) -> None:
+    session = start([{"leave": 0.3}, {"sleep": 1.5}, SUBMIT])
+    rested(session)
+    assert session.turns[0].sketch == SKETCH, session.turns[0].error
+
+
 def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> None:
     session = start([{"ask": "run make"}, {"ask": "run more"}, SUBMIT], approve="routing")
     until(lambda: session.status is SessionStatus.WAITING, 120)
+    assert session.wait(60).status is SessionStatus.WAITING, "who waits for the session is not kept waiting"
     question = session.state.question
     assert question is not None and question.kind is QuestionKind.PERMISSION and "run make" in question.text
+    assert upcoming(session.state) == ""
     with pytest.raises(SessionError, match="is not answered 'maybe'"):
         session.approve(to="maybe")
     session.approve(to="turn")
@@ -130,6 +139,37 @@ def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> No
     assert [(s.title, s.result) for s in steps if s.kind == "permission"] == [
         ("run make", "turn"), ("run more", "turn")
     ]  # fmt: skip
+
+
+def test_what_is_asked_at_once_is_asked_one_after_the_other(start: Start) -> None:
+    session = start([{"ask_at_once": ["run make", "run lens"]}, SUBMIT], approve="routing")
+    for wanted in ("run make", "run lens"):
+        until(lambda title=wanted: title in getattr(session.state.question, "text", ""), 120)
+        session.approve()
+    rested(session)
+    steps = session.state.exchanges(session.turns[0].id)[0].steps
+    assert [(s.title, s.result) for s in steps if s.kind == "permission"] == [
+        ("run make", "once"),
+        ("run lens", "once"),
+    ]
+    assert session.turns[0].sketch == SKETCH
+
+
+def test_an_agent_that_dies_while_it_asks_leaves_no_question(start: Start) -> None:
+    session = start([{"ask_at_once": ["run make"], "dies": 1}], approve="routing")
+    until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 120)
+    until(lambda: session.resting, 60)
+    question = session.state.question
+    assert question is None or question.kind is not QuestionKind.PERMISSION
+
+
+def test_a_person_who_takes_their_time_costs_the_agent_none(start: Start) -> None:
+    session = start([{"ask": "run make"}, SUBMIT], approve="routing", settings="minutes = 0.1")
+    until(lambda: session.status is SessionStatus.WAITING, 120)
+    time.sleep(7)
+    session.approve()
+    rested(session)
+    assert session.turns[0].sketch == SKETCH, session.turns[0].error
 
 
 def test_never_refuses_and_nothing_is_asked_where_a_session_asks_for_nothing(start: Start) -> None:
@@ -173,7 +213,10 @@ def test_a_budget_that_the_agent_does_not_report_is_refused_at_the_start(start: 
         start([SUBMIT], budget="tokens=1000")
     session = start([{"cost": 0.5}, {"sleep": 300}], budget="usd=0.1", settings='reports = ["usd"]')
     until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
-    assert session.turns[0].fault == "model:budget"
+    assert session.turns[0].fault == "model:budget" and "spent 0.5 dollars" in session.turns[0].error
+    session = start([{"cost": 0.05}, SUBMIT], budget="usd=0.1", settings='reports = ["usd"]', fresh=True)
+    rested(session)
+    assert session.turns[0].sketch == SKETCH and session.state.exchanges("t1")[0].usage.usd == 0.05
 
 
 def test_an_agent_that_ends_by_itself_says_what_it_wrote(start: Start) -> None:
@@ -199,6 +242,9 @@ def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tm
     results = [m for m in row["messages"] if m["role"] == "tool"]
     assert [m["tool_call_id"] for m in results] == [c["tool_calls"][0]["id"] for c in calls]
     assert row["messages"][-1]["role"] == "assistant" and "```sketch" in row["messages"][-1]["content"]
+    (one,) = in_form([row], "rl")
+    assert [m["role"] for m in one["prompt"]] == ["system", "user"]
+    assert [m["role"] for m in one["completion"]] == ["assistant", "tool"] * 2 + ["assistant"]
     file = write_replay(tmp_path / "agent.replay", session.state.exchanges())
     again = design(
         TASK, dsl="cpp", name="twice", workspace=tmp_path / "other", roles={"designer": f"replay:{file}"},
@@ -309,4 +355,5 @@ def test_a_thousand_verifies_in_a_turn_are_no_oracle(tmp_path: Path) -> None:
             "verify_source", json.dumps({"task": "twice", "path": path})
         )
     assert "is not the task of this turn" in Desk(context, 9).text("describe_task", '{"task": "other"}')
+    assert "There is no tool 'search_memory'" in Desk(context, 9, memory=False).text("search_memory", '{"words": "x"}')
     assert "There is no tool 'session_state'" in Desk(context, 9).text("session_state", '{"session": "twice"}')

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from session_parts import SKETCH, TASK
 
 from kernellab.exchanges import ChatMessage, Finish
-from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings
+from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings, Talk
 from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import _DIALECTS
+from kernellab.models.keys import read_key
+from kernellab.models.partial_reply import Partial
 from kernellab.records import Role
 from kernellab.session import TurnState, design
 from kernellab.task import load_task
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
-from kernellab.tools.tool import Context
+from kernellab.tools.tool import Context, Result
+from kernellab.verifier.judge import turns
 from tests.models.fake_server import Act, FakeServer, answer, status
 from tests.waiting import until
 
@@ -107,3 +112,62 @@ def test_a_session_with_tools_keeps_the_calls_in_its_journal(tmp_path: Path) -> 
         session.stop()
     (exchange,) = session.state.exchanges("t1")
     assert session.turns[0].sketch == SKETCH and [s.title for s in exchange.steps] == ["check_sketch"]
+
+
+def test_a_fault_of_a_tool_and_a_key_stay_out_of_the_turn(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = "a-key-of-nobody-1234567890"
+    monkeypatch.setenv("DESK_KEY", key)
+    assert read_key("DESK_KEY", None) == key
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError(f"it broke with {key}")
+
+    monkeypatch.setattr("kernellab.tools.desk.call", broken)
+    told = desk.text("gate_sketch", "{}")
+    assert "it broke" in told and key not in told
+    (step,) = desk.steps
+    assert step.failed and "it broke" in step.result and key not in step.result
+    desk.text("gate_sketch", "{")
+    assert desk.used == 2
+
+
+def test_the_longest_prompt_holds_with_tools_too(desk: Desk) -> None:
+    chosen = ModelSettings(base_url="http://localhost:1", model="fake-1", prompt_tokens=3000)
+    model = ToolModel(EndpointModel(chosen.endpoint(Role.DESIGNER), chosen), desk, Budget())
+    assert Talk(model, Role.DESIGNER, lambda exchange: None).prompt_tokens == 3000
+
+
+def test_calls_that_a_server_gives_one_place_are_told_apart_by_their_ids() -> None:
+    partial = Partial(offered=True)
+    for id, name, arguments in (("a", "lens", '{"x"'), (None, None, ": 1}"), ("b", "lens", "{}"), (None, None, " ")):
+        call = SimpleNamespace(index=0, id=id, function=SimpleNamespace(name=name, arguments=arguments))
+        partial.add(SimpleNamespace(choices=[SimpleNamespace(delta=SimpleNamespace(tool_calls=[call]))]))
+    assert list(partial.calls.values()) == [["a", "lens", '{"x": 1}'], ["b", "lens", "{} "]]
+    without, with_results = (partial.spent((), called) for called in ((), ({"role": "tool", "content": "y" * 4000},)))
+    assert with_results.estimated and with_results.input_tokens > without.input_tokens + 900
+
+
+def test_the_clock_is_free_for_the_judge_while_a_model_works_with_tools(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"all:{tmp_path / 'turns'}")
+    free: list[bool] = []
+
+    def look(*_: Any) -> Any:
+        with (tmp_path / "turns").open() as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                free.append(False)
+            else:
+                free.append(True)
+        return Result(summary="seen", next="")
+
+    monkeypatch.setattr("kernellab.tools.desk.call", look)
+    with FakeServer(calling("lens", {}), answer(RIGHT)) as server, turns.working(designing=True):
+        look()
+        ask(server, desk)
+        look()
+    assert free == [False, True, False]

@@ -53,6 +53,8 @@ class ModelOperator:
     #: where an agent's tools look, and the run's id
     workspace: Path | None = None
     run: str = ""
+    #: may its tools search the memory?
+    memory: bool = True
 
     @property
     def operators(self) -> list[str]:
@@ -83,7 +85,7 @@ class ModelOperator:
             if self.is_agent and self.workspace is not None:
                 model = with_tools(
                     self.spec, Role.DESIGNER, self.task, self.workspace, self.settings, self.budget, channel,
-                    search=True,
+                    search=True, memory=self.memory,
                 )  # fmt: skip
             else:
                 model = open_model(self.spec, Role.DESIGNER, self.settings)

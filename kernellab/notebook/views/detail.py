@@ -112,14 +112,7 @@ def exchange_text(exchange: Exchange) -> protocol.ExchangeText:
         "reply": exchange.reply,
         "reasoning": exchange.reasoning,
         "steps": [
-            {
-                "kind": s.kind,
-                "title": s.title,
-                "text": s.text,
-                "result": s.result,
-                "failed": s.failed,
-                "seconds": round(s.seconds, 2),
-            }
+            cast(protocol.StepView, {**s.model_dump(exclude={"started"}), "seconds": round(s.seconds, 2)})
             for s in exchange.steps
         ],
         "sections": [

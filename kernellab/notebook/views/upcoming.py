@@ -23,6 +23,8 @@ def upcoming(state: State) -> str:
         if question.to.value not in {role.value for role in Role}:
             return f"Next: the session ends ({question.to.value})"
         return _turn(state, Role(question.to.value))
+    if question is not None and question.kind is QuestionKind.PERMISSION:
+        return ""  # the turn that asks is still at work
     if question is not None and question.kind is QuestionKind.ERROR:
         return "" if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
     match next_action(state, lambda turn: False):

@@ -70,6 +70,10 @@ class Comparing:
 
         def event(verdict: Verdict) -> Event:
             figures = {c.baseline: c for c in verdict.comparisons}
+            if untimed := [name for name in rivals if name not in figures]:
+                raise SessionError(
+                    f"The kernel of {untimed[0]} could not be timed.", "Verify it again, or leave it out."
+                )
             ratios = tuple(figures[name] for name in rivals)
             return Paired(turns=tuple(turns), comparisons=ratios, conditions=verdict.conditions)
 

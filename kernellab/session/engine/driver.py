@@ -107,6 +107,12 @@ class Driver:
         """Nothing runs here and nothing will without a decision."""
         return not self._busy and self._requests.empty() and self.state.status is not SessionStatus.RUNNING
 
+    @property
+    def asks(self) -> bool:
+        """Does the head's agent wait for a person's permission?"""
+        head = self.state.head_turn
+        return head is not None and self._asks_within(head)
+
     def refresh(self) -> None:
         """Fold in what the journal holds and this process has not seen."""
         new = self.journal.read(self.session, self._seq)
@@ -138,11 +144,10 @@ class Driver:
     def look_only(self) -> None:
         """Show a session that was cut off, or that another process runs, as paused instead of going on with it."""
         status, known = self.state.status, self.state.reason
-        head = self.state.head_turn
         # of an agent that is gone, no one waits for the answer any more
         if (
             status is SessionStatus.RUNNING
-            or (head is not None and self._asks_within(head))
+            or self.asks
             or (status is SessionStatus.PAUSED and known in (ELSEWHERE, CUT_OFF))
         ):
             reason = ELSEWHERE if self.journal.holder(self.session, self.engine.owner) else CUT_OFF
@@ -156,10 +161,8 @@ class Driver:
 
     async def main(self) -> None:
         """Drive until the process ends."""
-        head = self.state.head_turn
-        asks = head is not None and self._asks_within(head)
         running = self.state.status is SessionStatus.RUNNING
-        if asks or (running and self.engine.hold(self.journal, self.session) is not None):
+        if self.asks or (running and self.engine.hold(self.journal, self.session) is not None):
             self.look_only()
         while True:
             try:
@@ -365,15 +368,20 @@ class Driver:
         """A person's answer, in a worker's thread; without asking where the session asks for nothing."""
         if self.state.approval == "none":
             return "once"
+        if self.state.head != turn.id:
+            return "never"  # the question and its answer would move the line, of which this turn is no part
         answer = self.engine.run(lambda: self._ask_permission(turn, title, details))
         while True:
             with suppress(FutureTimeout):
-                return answer.result(_LOOK_SECONDS)
+                given = answer.result(_LOOK_SECONDS)
+                self.bench.budget.go_on()
+                return given
             if self.state.turns[turn.id].state is not TurnState.RUNNING:
                 return "never"
 
     def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
         asked = self.running.permission(turn.id)
+        self.bench.budget.pause()
         question = decisions.permission(turn, title, details)
         self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
         return asked
@@ -414,6 +422,9 @@ class Driver:
         now = self.state.turns[turn.id]
         if now.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})
+        if self._asks_within(turn):
+            # its agent is gone, and no one waits for the answer
+            events.append(decisions.RUNNING)
         if now.parent != done.parent:
             # pins were set while it worked
             done = repinned(done.model_copy(update={"parent": now.parent}), self.state)

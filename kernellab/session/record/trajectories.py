@@ -115,7 +115,7 @@ def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
     if form == "sft":
         return [{"messages": r["messages"]} for r in rows_ if (r["verdict"] or {}).get("passed")]
     whole = [r for r in rows_ if not r["messages"][-1]["content"].lstrip().startswith("EDIT:")]
-    replies = [(_prompt_of(r), r["messages"][-1:], r["reward"]) for r in whole]
+    replies = [(*_parts(r["messages"]), r["reward"]) for r in whole]
     if form == "rl":
         return [{"prompt": p, "completion": said, "reward": worth} for p, said, worth in replies]
     groups: dict[str, list[tuple[Any, Any, float]]] = {}
@@ -128,10 +128,12 @@ def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
     return pairs
 
 
-def _prompt_of(row: dict[str, Any]) -> list[dict[str, str]]:
-    """The prompt that a reply answers; of a repair the first one, without the reply that was sent back."""
-    asked: list[dict[str, str]] = row["messages"][:-1]
-    return asked[:-2] if len(asked) > 2 and asked[-2]["role"] == "assistant" else asked
+def _parts(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The prompt and what answers it, calls of tools and their results included; of a repair the first prompt, without
+    the reply that was sent back."""
+    last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=len(messages) - 2)
+    asked, answer = messages[: last + 1], messages[last + 1 :]
+    return (asked[:-2] if len(asked) > 2 and asked[-2]["role"] == "assistant" else asked), answer
 
 
 def unanswered(state: State) -> int:

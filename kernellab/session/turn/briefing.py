@@ -17,11 +17,14 @@ from kernellab.target import Backend
 
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
+    from kernellab.sketch.syntax.pins import check_pins
+
     designed = state.sketch_turn(parent) if parent else None
     best = _better(state, parent)
-    kept = best is None or "#: pin" in ((designed.sketch or "") if designed else "")
     start = (designed.sketch, _values(state, parent, designed)) if designed else (None, {})
-    if best is not None and best.candidate is not None and not kept:
+    # one without a pin or a constraint that a person has set since is no start
+    allowed = best is not None and not check_pins(start[0] or "", best.sketch or "", Author.MODEL)
+    if best is not None and best.candidate is not None and allowed:
         start = (best.sketch, dict(best.candidate.constexpr))
     return DesignBrief(
         task=bench.task(),

@@ -186,13 +186,18 @@ class Bench:
             self._replays.clear()
 
     def _model(self, role: Role, spec: str, channel: Channel) -> ChatModel:
+        from kernellab.memory.recall import OFF
         from kernellab.models import ReplayModel, open_model
 
         if not spec.startswith("replay:"):
             # settings may have changed since the last turn
             settings = model_settings(self.workspace)
             if spec.startswith("agent:") or self.created.tools or settings.tools:
-                return with_tools(spec, role, self.task(), self.workspace, settings, self.budget, channel)
+                # of the memory it sees what the session may see
+                memory = self.created.memory != OFF and not self.created.hold_out
+                return with_tools(
+                    spec, role, self.task(), self.workspace, settings, self.budget, channel, memory=memory
+                )
             return open_model(spec, role, settings)
         with self._model_lock:
             key = role, spec

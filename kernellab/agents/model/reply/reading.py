@@ -272,7 +272,7 @@ def _cut(text: str, main_file: str) -> tuple[list[Edit], str]:
 
 
 def _next(lines: list[str], pattern: re.Pattern[str]) -> list[int | None]:
-    """For each line, and for the place behind the last, the first from there on that ``pattern`` matches."""
+    """For each line, and for the place after the last, the first from there on that ``pattern`` matches."""
     found: list[int | None] = [None]
     for number in range(len(lines) - 1, -1, -1):
         found.append(number if pattern.match(lines[number]) else found[-1])
