@@ -151,7 +151,7 @@ class DeviceAccess:
         self.pieces: list[Segment] = []
         self.bases: dict[int, int] = {}
         #: slots whose memory another worker's arena owns
-        self.shared: set[int] = set()
+        self.shared_slots: set[int] = set()
         self._known = 0
         self._copied: list[Segment] = []
         #: outputs that the judge could not read in place
@@ -170,7 +170,7 @@ class DeviceAccess:
             self.release(slot)
             arena = self._arena(layout.size)
             self.attach(slot, arena, writable=True)
-            self.shared.discard(slot)
+            self.shared_slots.discard(slot)
         arena.write(layout, args)
         torch.cuda.synchronize()
         return arena
@@ -187,7 +187,7 @@ class DeviceAccess:
         if answer.get("ok") is not True or not isinstance(answer.get("base"), int):
             raise self.worker.exception(answer)
         self.bases[slot], self.arenas[slot] = answer["base"], arena
-        self.shared.add(slot)
+        self.shared_slots.add(slot)
 
     def release(self, slot: int) -> None:
         """Takes the arena ``slot`` from the worker; its memory is free if no one else has it."""
@@ -198,9 +198,9 @@ class DeviceAccess:
         self.worker.resume()
         self.worker.post({"op": "detach", "slot": slot})
         self.worker.receive(DEADLINES.start)
-        if slot not in self.shared:
+        if slot not in self.shared_slots:
             arena.close()
-        self.shared.discard(slot)
+        self.shared_slots.discard(slot)
 
     def input_ranges(self) -> list[tuple[int, int]]:
         return [(base, base + self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT]
@@ -307,7 +307,7 @@ class DeviceAccess:
 
     def close(self) -> None:
         for slot, arena in self.arenas.items():
-            if slot not in self.shared:
+            if slot not in self.shared_slots:
                 arena.close()
         self.arenas = {}
         for segment in self.pieces:
@@ -376,7 +376,7 @@ class DeviceAccess:
             end += -(-dense_bytes(output) // 256) * 256
         arena = self._arena(end)
         self.attach(COPY_SLOT, arena, writable=True)
-        self.shared.discard(COPY_SLOT)
+        self.shared_slots.discard(COPY_SLOT)
         self.worker.post({"op": "copy", "slot": COPY_SLOT, "calls": calls})
         answer = self.worker.receive(DEADLINES.call_least)
         if answer.get("ok") is not True:
