@@ -456,6 +456,7 @@ def main() -> int:
     target = Target("triton", Backend.CUDA, find_chip(product) or Chip(product, "gpu", 132))
     wrong = 0
     taken: list[float] = []
+    late: list[str] = []
     with Verifier() as verifier:
         began = time.perf_counter()
         verifier.warm(target)
@@ -465,7 +466,10 @@ def main() -> int:
         if options.calibrate:
             return 0
         for name, must, signatures, task, source, asked in lines(options, target):
-            if not re.search(options.only, name) or time.monotonic() - start > options.seconds:
+            if not re.search(options.only, name):
+                continue
+            if time.monotonic() - start > options.seconds:
+                late.append(name)
                 continue
             began = time.perf_counter()
             try:
@@ -491,6 +495,8 @@ def main() -> int:
             sys.stdout.flush()
     if taken:
         print(f"median of passing verifications {sorted(taken)[len(taken) // 2]:.2f} s")
+    if late:
+        print(f"not reached in {options.seconds:.0f} s: {', '.join(late)}")
     print(f"{wrong} lines are not as they must be")
     return 1 if wrong else 0
 
