@@ -11,7 +11,7 @@ from importlib.metadata import version
 from kernellab.ci.lock import Figure, Lock, machine_class
 from kernellab.ci.subjects import Subject, Unread
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import KernellabError, TargetError
+from kernellab.errors import KernellabError, TargetError, TaskError
 from kernellab.records import Comparison, Record, StageResult, Verdict
 from kernellab.task import load_task
 from kernellab.task.audit import admit
@@ -116,6 +116,8 @@ def verify_subject(
             if not again.passed:
                 return result(state=State.WRONG, reason=again.reason, trust=again.trust.value)
             judged = _judged(subject, again, least, lock, accept, judged.figure)
+    except TaskError as error:
+        return result(state=State.BROKEN, reason=error.message)
     except KernellabError as error:
         return result(state=State.UNCHECKED, reason=error.message)
     return judged.model_copy(update={"seconds": time.perf_counter() - began})

@@ -18,6 +18,7 @@ from kernellab.ci.lock import Figure, Lock, machine_class
 from kernellab.ci.report import facts, junit, markdown
 from kernellab.ci.subjects import Subject, Unread
 from kernellab.cli import main
+from kernellab.errors import KernellabError, TargetError, TaskError
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.export.capsule import write_capsule
 from kernellab.lowering import lower
@@ -98,6 +99,21 @@ def test_kernels_of_one_name_in_several_paths_are_all_found(source: Source, tmp_
     paths = [tmp_path / "a", tmp_path / "b" / "kernel.py", tmp_path / "c" / "b", tmp_path / "a"]
     third = (tmp_path / "c" / "b" / "kernel.py").resolve().as_posix()
     assert [each.name for each in ci.subjects(paths)] == sorted(["kernel.py", "b/kernel.py", third])
+
+
+@pytest.mark.parametrize(("error", "state"), [(TaskError, State.BROKEN), (TargetError, State.UNCHECKED)])
+def test_a_task_that_cannot_be_used_is_broken_and_a_device_that_is_not_there_unchecked(
+    source: Source, tmp_path: Path, error: type[KernellabError], state: State
+) -> None:
+    class Failing:
+        def verify(self, *_: object, **__: object) -> Verdict:
+            raise error("It fails.", "Mend it.")
+
+    _folder(tmp_path / "a", source)
+    (subject,) = ci.subjects([tmp_path])
+    assert isinstance(subject, Subject)
+    result = ci.verify_subject(Failing(), subject, _options(), None, Lock())  # type: ignore[arg-type]
+    assert result.state is state and result.reason == "It fails."
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"sources": [1]}', "[" * 100_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -389,6 +390,24 @@ def test_arithmetic_is_exact_where_no_order_of_it_could_matter(body: str, holds:
     with Exact() as exact:
         task.module().results([a.double() for a in args])
     assert exact.holds == holds
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.5, 1.0), (0.1, 0.3), (-4.0, -0.3), (0.0, 8.0), (-8.0, 8.0)])
+def test_exact_values_stay_where_the_task_s_own_lie(low: float, high: float) -> None:
+    x, s = changed((torch.zeros(50), torch.zeros(50)), ("halves", 0, 3, ((0, low, high), (1, low, high))))
+    assert all(bool(((v >= low) & (v <= high)).all()) for v in (x, s))
+    with pytest.raises(ValueError):
+        changed((x, s), ("halves", 0, 3, ((0, 10.0, 100.0), (1, 0.0, 8.0))))
+    with pytest.raises(ValueError, match="power of two"):
+        changed((x, s), ("halves", 0, 3, ((0, low, high), (1, 0.6, 0.9))))
+
+
+def test_an_argument_without_exact_values_leaves_the_others() -> None:
+    task = task_of("torch.round(x / s)", "x, s", "torch.rand(8, 12) * 90 + 10, torch.rand(12) * 0.3 + 0.6")
+    survey = Survey(cases.case(replace(task, domain={"x": "range(10, 100)", "s": "range(0.6, 0.9)"}), {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert survey.cases and not any(one.exact for one in survey.cases)
 
 
 def test_floats_that_become_places_are_asked_of_the_reference_too() -> None:

@@ -70,6 +70,13 @@ def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None
 
     assert not makes_code(str(Path(numpy.__file__).parent / "_core" / "_multiarray_umath.cpython-312.so"))
     assert not makes_code("")
+    # bindings of the framework compute nothing; what others name alike may
+    packages = Path(framework).parents[2]
+    for name, is_work in {
+        "torch/_C.cpython-311-x86_64-linux-gnu.so": False, "torchvision/_C.so": True, "vllm/_C.abi3.so": True,
+        "scipy/special/cython_special.so": True, "scipy/linalg/cython_blas.so": False, "torch/lib/libc10.so": False,
+    }.items():  # fmt: skip
+        assert objects.computes(f"{packages}/{name}") == is_work, name
     # but its DSL's, where that calls it
     assert is_of(framework, ("warp", "torch")) and not is_of(framework, ("warp",)) and not is_of("", ("torch",))
 

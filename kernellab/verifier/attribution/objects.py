@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 #: objects of packages that compute nothing for a kernel: interpreters' bindings, allocators, compilers, launchers
 _BINDINGS = re.compile(
-    r"libtorch_python|libc10|libshm|_C\b|libgomp|libomp|libiomp|libtvm_ffi|tvm_ffi|libtriton|llvmlite|_cffi|"
+    r"libtorch_python|libc10|libshm|torch/_C\b|libgomp|libomp|libiomp|libtvm_ffi|tvm_ffi|libtriton|llvmlite|_cffi|"
     r"omppool|tbbpool|workqueue|_dispatcher|"
-    r"cython|pybind|libgcc|libstdc\+\+|libpython"
+    r"cython_(?:blas|lapack)|pybind|libgcc|libstdc\+\+|libpython"
 )
 #: libraries that a copy is looked for in, wherever they are installed
 _SYSTEM = re.compile(

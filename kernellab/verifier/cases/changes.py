@@ -55,14 +55,22 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool) -> Tensor:
-    """Values like ``like``'s from ``low`` to ``high``, with which sums, products and quotients are exact."""
+    """Values like ``like``'s from ``low`` to ``high``, with which sums, products and quotients are exact.
+
+    Raises:
+        ValueError: no power of two lies there.
+    """
     import torch
 
     low, high = max(low, -8.0), min(high, 8.0)
     shape = tuple(like.shape)
     if powers:
-        top = max(high, -low)
-        values = torch.exp2(torch.randint(-3, 2, shape, generator=seen).double()) * 2.0 ** min(floor(log2(top)) - 1, 0)
+        least, most = (max(low, 0.0), high) if high > 0 else (-high, -low)
+        last = min(floor(log2(most)), 1)
+        first = max(last - 4, ceil(log2(least)) if least else last - 4)
+        if first > last:
+            raise ValueError(f"no power of two lies from {low} to {high}")
+        values = torch.exp2(torch.randint(first, last + 1, shape, generator=seen).double())
         values = values if high > 0 else -values
     else:
         step = min(0.5, 2.0 ** floor(log2((high - low) / 16)))

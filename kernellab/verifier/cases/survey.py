@@ -281,7 +281,7 @@ class Survey:
             if exact.holds and self._is_sound(case):
                 name = self.task.args[largest].name
                 self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
-        except (KernellabError, RuntimeError):
+        except (KernellabError, RuntimeError, ValueError):
             self.dropped += 1
 
     def _watched(self, args: Sequence[Any]) -> Watch:

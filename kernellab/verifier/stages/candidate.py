@@ -314,7 +314,7 @@ class Stages:
     def _contrast(self, failing: Case) -> list[Tried]:
         """Where the candidate is right and where not, at sizes that are no secret, as far as the time allows."""
         tried: list[Tried] = []
-        end = time.monotonic() + _CONTRAST_SECONDS
+        end = min(time.monotonic() + _CONTRAST_SECONDS, self.context.end)
         for case in cases.probes(self.task, failing) if self.task.dims else ():
             if time.monotonic() > end:
                 break
