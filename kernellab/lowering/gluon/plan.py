@@ -421,7 +421,7 @@ def _flat_ends(p: Plan) -> None:
     """
     buffered = [*p.resident, *(load for group in p.streams for load in group)]
     outside = [s for s in statements((*p.before, *p.loop.body)) if isinstance(s, Load) and s not in buffered]
-    tall = next((s for s in outside if len(s.tile.shape) > 2), None)
+    tall: Statement | None = next((s for s in outside if len(s.tile.shape) > 2), None)
     after: list[Statement] = []
     for stmt in p.after:
         if isinstance(stmt, Load | Assign) and len(stmt.tile.shape) > 2:
