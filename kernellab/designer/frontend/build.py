@@ -12,6 +12,7 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum, run
 from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
+from kernellab.task.formula import Formula, Term
 from kernellab.task.task import channels_at_end
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
@@ -40,6 +41,17 @@ class Stored:
     #: the dtype that its readers expect, where that is not the value's: arithmetic on narrow floats is wider
     dtype: str = ""
     purpose: Purpose = Purpose.VALUE
+
+
+def _grows(extent: Term) -> bool:
+    """Is it never smaller where a Dim is larger?"""
+    if not isinstance(extent, Formula) or extent.name:
+        return True
+    numbers = [a for a in extent.args if not isinstance(a, Formula)]
+    if extent.op in ("-", "//", "ceil"):
+        return _grows(extent.args[0]) and numbers == [extent.args[1]]
+    negative = extent.op == "*" and any(n < 0 for n in numbers)
+    return extent.op in ("+", "*", "min", "max") and not negative and all(map(_grows, extent.args))
 
 
 class Builder:
@@ -382,9 +394,8 @@ class Builder:
         return extents.value(extent, self.sizes)
 
     def largest(self, extent: Extent) -> int:
-        """No instance of the extent is larger; a difference of sizes is taken for any that memory holds."""
-        falls = not isinstance(extent, int) and any(op in str(extent) for op in "-/%")
-        return 1 << 31 if falls else extents.value(extent, self._most)
+        """No instance of the extent is larger; one that may fall as a size grows is taken for any that memory holds."""
+        return extents.value(extent, self._most) if _grows(extent) else 1 << 31
 
     def tensor(self, ref: Ref) -> str:
         """The tensor of what :meth:`is_stored`."""

@@ -534,7 +534,6 @@ __all__ = [
     "Refused",
     "box",
     "flat",
-    "flattened",
     "is_view",
     "plan",
     "product_of",
