@@ -332,6 +332,7 @@ describe("panels", () => {
       messages: [{ role: "user", content: "lower this sketch" }],
       reply: "a kernel",
       reasoning: "because",
+      steps: [],
       sections: [{ name: "examples", source: "knowledge/dsl/cpp", tokens: 900, note: "two of the family" }],
     };
     shown = await show(kernel);

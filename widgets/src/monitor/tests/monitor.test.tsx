@@ -247,12 +247,25 @@ describe("the chart", () => {
   });
 
   it("shows how candidates differ: a level that is far from all of them is an arrow at the edge", () => {
-    const all = rows(30).map((row) => ({ ...row, value: 1 + row.number / 100, low: 0.9, high: 1.4, state: "verified" as const }));
+    const all = rows(30).map((row: Row) => ({
+      ...row,
+      value: 1 + row.number / 100,
+      low: 0.9,
+      high: 1.4,
+      state: "verified" as const,
+    }));
     const lines = [
       { name: "eager", value: 1 },
       { name: "bound", value: 40 },
     ];
-    const drawn = picture({ rows: all, head: { ...head(all), lines }, rounds: [], by: "evaluation", width: 600, height: 300 });
+    const drawn = picture({
+      rows: all,
+      head: { ...head(all), lines },
+      rounds: [],
+      by: "evaluation",
+      width: 600,
+      height: 300,
+    });
     expect(drawn.lines.map(({ name }) => name)).toEqual(["eager", expect.stringMatching(/^\u2191 bound, 40/)]);
     const ys = drawn.places.map(({ y }) => y);
     expect(Math.max(...ys) - Math.min(...ys)).toBeGreaterThan(0.3 * (drawn.foot - drawn.top));
