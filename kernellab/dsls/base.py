@@ -56,7 +56,8 @@ class Adapter:
     #: where a source of this DSL is called unless it says otherwise
     entry_file: str = "kernel.py"
     entry: str = "kernel"
-    #: does it write code into memory at run time, as Numba does? Where not, what runs must stand in a file of the build
+    #: does it write code into memory at run time, as a compiler of Python does? Where not, what runs must stand in a
+    #: file of the build
     makes_code: bool = True
 
     def readiness(self) -> Readiness:

@@ -8,6 +8,8 @@ import pytest
 
 from kernellab.task import load_task
 from kernellab.verifier.cases.prefetch import Ahead
+from kernellab.verifier.cases.survey import Survey
+from kernellab.verifier.ranking.cases import RankCases
 
 ROWS = """import torch
 from kernellab import Dim
@@ -58,3 +60,22 @@ def test_what_a_case_cannot_be_made_of_is_told_by_the_stage_that_asks_for_it(mon
     assert list(ahead.make()) == [None]
     with pytest.raises(ValueError, match="no such draw"):
         _ = ahead.smoke().references
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+def test_a_survey_that_the_end_of_a_build_interrupts_is_made_to_its_end(
+    ranks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[object] = []
+    whole = Survey._try
+    monkeypatch.setattr(Survey, "_try", lambda survey, proposal: (tried.append(proposal), whole(survey, proposal)))
+    task = load_task(ROWS.format(rows=1000).replace("x * 2", "x.clamp(-1, 1)"), "rows")
+    cases = RankCases(task) if ranks else Ahead(task, False)
+    steps = cases.made() if isinstance(cases, RankCases) else cases.make()
+    while not tried:
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    begun = len(tried)
+    survey = cases.drawn() if isinstance(cases, RankCases) else cases.survey()
+    assert len(tried) > begun
+    assert survey.cases and survey.reached

@@ -90,6 +90,13 @@ def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_b
     assert any(flag.startswith(f"surroundings: {told}") for flag in flags), flags
 
 
+def test_a_variable_of_the_sources_own_dsl_is_no_surrounding_and_one_of_another_is() -> None:
+    text = "import os, torch\nTHREADS = os.environ.get('TILER_NUM_THREADS', '2')\ndef kernel(x):\n    return x + 1\n"
+    flags = [check(Source(dsl=d, files={"kernel.py": text}, origin=Author.HUMAN)).flags for d in ("tiler", "cpp")]
+    assert not any("surroundings" in flag for flag in flags[0]), flags
+    assert any("TILER_NUM_THREADS" in flag for flag in flags[1]), flags
+
+
 def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_is_not() -> None:
     counting = "n = 0\ndef kernel(x):\n    global n\n    n += 1\n    return x if n > 40 else x + 1\n"
     looping = "def kernel(x):\n    n = 0\n    while n < 4:\n        n += 1\n    return x + n\n"

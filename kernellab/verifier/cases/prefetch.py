@@ -45,7 +45,9 @@ class Ahead:
         yield from _made(self._small)
         try:
             self._begin_survey()
-            yield from self._steps
+            # no `yield from`: a build that ends closes this iterator, and would close the survey's steps with it
+            for _ in self._steps:
+                yield
         except Exception:  # as above
             self._survey = None
 

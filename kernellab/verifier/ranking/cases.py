@@ -62,7 +62,9 @@ class RankCases:
                 return
             yield
         try:
-            yield from self._steps
+            # no `yield from`: a build that ends closes this iterator, and would close the survey's steps with it
+            for _ in self._steps:
+                yield
         except Exception:  # likewise
             self._begin_survey()
         # what a call of it may take is what the reference takes

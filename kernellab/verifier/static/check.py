@@ -135,7 +135,7 @@ def check(source: Source) -> StaticResult:
     own = static_native.own_functions(trees.values(), source.files)
     for name, tree in reached(trees).items():
         entries = (source.entry, "forward") if name == source.entry_file else ()
-        findings += _once([*_Rules(name, tree, entries, own).walk(), *static_native.in_strings(tree, name)])
+        findings += _once([*_Rules(name, tree, entries, own, source.dsl).walk(), *static_native.in_strings(tree, name)])
     if source.entry_file not in source.files:
         findings.append(Finding("entry", f"the source has no file {source.entry_file}", source.entry_file, fatal=True))
     return StaticResult(tuple(findings), tuple(errors), model)
@@ -152,8 +152,11 @@ class _Rules:
     """The rules over one file; ``entries`` are the functions in it that are called for a result, ``own`` the names of
     what the source's C++ defines."""
 
-    def __init__(self, file: str, tree: ast.Module, entries: tuple[str, ...], own: frozenset[str]) -> None:
+    def __init__(
+        self, file: str, tree: ast.Module, entries: tuple[str, ...], own: frozenset[str], dsl: str
+    ) -> None:
         self.file = file
+        self.dsl = dsl
         self.tree = tree
         self.entries = entries
         self.own = own
@@ -208,7 +211,7 @@ class _Rules:
         text = self.names.text(node)
         if text is not None and _secret_path(text):
             yield self._fatal("process-memory", f"opens {text}", node.lineno)
-        read = surroundings.read_by(node, self.names)
+        read = surroundings.read_by(node, self.names, self.dsl)
         if read is not None:
             yield self._flag("surroundings", read, node.lineno)
 

@@ -17,7 +17,7 @@ PATHS = re.compile(
 )
 #: variables that a build, a cache or a team of threads needs
 _BUILD = re.compile(
-    r"^(?:TMPDIR|CC|CXX|C(?:XX)?FLAGS|LDFLAGS|PATH|CUDA_HOME|CUDA_PATH|OMP_\w+|MKL_\w+|OPENBLAS_\w+|NUMBA_\w+|TRITON_\w+|"
+    r"^(?:TMPDIR|CC|CXX|C(?:XX)?FLAGS|LDFLAGS|PATH|CUDA_HOME|CUDA_PATH|OMP_\w+|MKL_\w+|OPENBLAS_\w+|TRITON_\w+|"
     r"TORCH\w*|TVM_\w+|XDG_CACHE_HOME|MAX_JOBS)$"
 )
 _READERS = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault", "os.getenvb", "os.environb.get")
@@ -35,8 +35,9 @@ IN_CPP = (
 )  # fmt: skip
 
 
-def read_by(node: ast.expr, names: Names) -> str | None:
-    """What an expression reads of its surroundings, in words; None where it reads nothing of them."""
+def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
+    """What an expression reads of its surroundings, in words; None where it reads nothing of them, or a variable of
+    the source's own DSL, whose name begins with the DSL's."""
     text = names.text(node) if isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call)) else None
     if text is not None:
         return f"names {text[:60]}" if PATHS.search(text) and "\n" not in text else None
@@ -52,7 +53,8 @@ def read_by(node: ast.expr, names: Names) -> str | None:
     name = names.text(variable)
     if name is None:
         return "reads the environment"
-    return None if _BUILD.match(name) else f"reads the environment's {name[:40]}"
+    its_own = name.startswith(f"{dsl.upper()}_")
+    return None if its_own or _BUILD.match(name) else f"reads the environment's {name[:40]}"
 
 
 def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
