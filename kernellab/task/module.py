@@ -46,8 +46,6 @@ class Learnt:
     needs_values: bool
     listed: Listed | None
     dims: tuple[Dim, ...]
-    #: without them the inputs would be drawn at the first call, which may be inside of a trace
-    slots: tuple[Slot, ...] | None
 
 
 class TaskModule:
@@ -86,13 +84,12 @@ class TaskModule:
 
     def learnt(self) -> Learnt:
         """What is known, for a module of the same text that is made again."""
-        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims, self.slots)
+        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims)
 
     def learn(self, known: Learnt) -> None:
         """Takes what another module of this text was found to be."""
         self.mutates, self.written, self.numpy = known.mutates, known.written, known.numpy
         self.needs_values, self.listed, self.dims = known.needs_values, known.listed, known.dims
-        self.slots = known.slots
         self.described = True
 
     # -- what the verifier, the designer and the session call
