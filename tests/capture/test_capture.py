@@ -9,7 +9,7 @@ import torch
 
 from kernellab.capture import Graph, Sym, capture, export, run_graph
 from kernellab.errors import CaptureError
-from kernellab.task import load_task
+from kernellab.task import forget_modules, load_task
 from kernellab.task.formula import named
 from tests.designer.designer_cases import CASES
 
@@ -165,6 +165,27 @@ def inputs():
     graph = capture(load_task(text, "large"))
     assert [n.op for n in graph.nodes] == ["aten.mm.default", "aten.relu.default"]
     assert graph.nodes[-1].shape == (1 << 20, 1 << 10)
+
+
+def test_the_trace_of_a_large_task_whose_module_was_forgotten_holds_no_drawing_of_its_inputs() -> None:
+    text = """
+import torch
+
+drawn = []
+
+def reference(x, w):
+    return torch.nn.functional.layer_norm(x, (2048,), w)
+
+def inputs():
+    drawn.append(torch.randn(2048))
+    return torch.randn(8192, 2048), drawn[-1]
+"""
+    task = load_task(text, "forgotten")
+    forget_modules()
+    export.export_graph(task)
+    drawn = task.module().namespace["drawn"]
+    # in a mode of fake tensors, not in the trace's
+    assert drawn and all(w.fake_mode.shape_env is None for w in drawn)
 
 
 def test_tensors_that_the_reference_makes_are_in_float64_too() -> None:

@@ -111,7 +111,7 @@ CASES = {
 }  # fmt: skip
 
 #: rules that speak of two texts; test_pins.py has them
-OF_REVISIONS = {"pin", "require-author"}
+OF_REVISIONS = {"pin", "pin-mark", "require-author"}
 CHIP = Chip("small", "cpu", 1, l2_bytes=64 * 1024)
 
 

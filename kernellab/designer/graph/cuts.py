@@ -36,9 +36,7 @@ _PLACES, _AGAIN, _PICKED = 16, 32, 4
 _GATHERS = named(Role.GATHER)
 #: they read a value at other places than they are asked at; of the writing ones that holds for what is written
 _WRITES = frozenset(("slice_scatter", "select_scatter"))
-_MOVES = (
-    named(Role.PART, Role.MOVE, Role.GATHER) | frozenset(("roll", "cat", "constant_pad_nd", "flip", "unfold"))
-) - _WRITES
+_MOVES = named(Role.PART, Role.MOVE, Role.GATHER) - _WRITES
 
 
 def cut_nodes(graph: Graph) -> frozenset[str]:
