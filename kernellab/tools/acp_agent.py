@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,7 @@ class _Run:
             )  # fmt: skip
         os.close(report)
         with os.fdopen(told, encoding="utf-8") as words:
-            self.held = await asyncio.to_thread(words.read)
+            self.held = await _in_daemon(words.read)
         return process
 
     def _own_folders(self, home: str) -> list[str]:
@@ -443,7 +444,7 @@ class _Client:
         async with self._one_at_a_time:
             answer, self.asks = self._always, not self._always
             try:
-                answer = answer or await asyncio.to_thread(self._permit, scrub(title), scrub(detail))
+                answer = answer or await _in_daemon(lambda: self._permit(scrub(title), scrub(detail)))
             finally:
                 self.asks = False
             if answer in ("turn", "never"):
@@ -457,6 +458,22 @@ class _Client:
         """Does a title name a tool of the turn, in one of the ways in which agents name those of an MCP server?"""
         before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
         return re.fullmatch(f"{before}({'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE) is not None
+
+
+async def _in_daemon(work: Callable[[], str]) -> str:
+    """``work`` in a thread that the process does not wait for when it ends, as it does for those of a pool: a person
+    may never answer."""
+    done: Future[str] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="kernellab-agent", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _difference(diff: Any) -> str:
