@@ -8,6 +8,7 @@ goes to the same agent; then it ends with all that it started, before the kernel
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
@@ -115,6 +116,7 @@ class AgentModel:
 
     def close(self) -> None:
         """End the agent and all that it started."""
+        atexit.unregister(self.close)
         if self._run is not None:
             self._run.end()
             self._run = None
@@ -129,6 +131,8 @@ class AgentModel:
         assert folder is not None
         (folder / "BRIEF.md").write_text(brief, encoding="utf-8")
         (folder / "AGENTS.md").write_text(skill_text(), encoding="utf-8")
+        loop()  # begun here, so that at the end of the process the agent ends before it
+        atexit.register(self.close)
         return _Run(self._agent, self._options, self._desk, self._client, folder)
 
     def _seconds(self) -> float:

@@ -330,6 +330,7 @@ def test_a_process_ends_while_an_agent_waits_for_a_persons_answer(tmp_path: Path
         [sys.executable, "-c", ASKED, str(tmp_path)], capture_output=True, text=True, env=env, timeout=180
     )
     assert (done.returncode, done.stdout.split()) == (0, ["permission"]), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 ATTACK = """
