@@ -27,7 +27,8 @@ demo: $(BUNDLE)
 
 # One run of pytest for all of it, so that one closing line counts it. The notebooks run in a workspace of their own, so
 # that they find no earlier session and leave none.
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
+# A test that hangs fails after a quarter of an hour and shows where each thread is, so that no run waits for it.
+NBVAL := --timeout=900 --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
 
 test: lint
 	rm -rf .pytest_cache/v/cache/lastfailed $(OUT)/notebooks

@@ -8,6 +8,7 @@ goes to the same agent; then it ends with all that it started, before the kernel
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,7 @@ class AgentModel:
 
     def close(self) -> None:
         """End the agent and all that it started."""
+        atexit.unregister(self.close)
         if self._run is not None:
             self._run.end()
             self._run = None
@@ -128,6 +131,8 @@ class AgentModel:
         assert folder is not None
         (folder / "BRIEF.md").write_text(brief, encoding="utf-8")
         (folder / "AGENTS.md").write_text(skill_text(), encoding="utf-8")
+        loop()  # begun here, so that at the end of the process the agent ends before it
+        atexit.register(self.close)
         return _Run(self._agent, self._options, self._desk, self._client, folder)
 
     def _seconds(self) -> float:
@@ -304,7 +309,7 @@ class _Run:
             )  # fmt: skip
         os.close(report)
         with os.fdopen(told, encoding="utf-8") as words:
-            self.held = await asyncio.to_thread(words.read)
+            self.held = await _in_daemon(words.read)
         return process
 
     def _own_folders(self, home: str) -> list[str]:
@@ -443,7 +448,7 @@ class _Client:
         async with self._one_at_a_time:
             answer, self.asks = self._always, not self._always
             try:
-                answer = answer or await asyncio.to_thread(self._permit, scrub(title), scrub(detail))
+                answer = answer or await _in_daemon(lambda: self._permit(scrub(title), scrub(detail)))
             finally:
                 self.asks = False
             if answer in ("turn", "never"):
@@ -457,6 +462,22 @@ class _Client:
         """Does a title name a tool of the turn, in one of the ways in which agents name those of an MCP server?"""
         before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
         return re.fullmatch(f"{before}({'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE) is not None
+
+
+async def _in_daemon(work: Callable[[], str]) -> str:
+    """``work`` in a thread that the process does not wait for when it ends, as it does for those of a pool: a person
+    may never answer."""
+    done: Future[str] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="kernellab-agent", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _difference(diff: Any) -> str:

@@ -49,7 +49,8 @@ def test_each_word_of_the_magic(
         shell.run_line_magic("kernel_memory", line)
         return capsys.readouterr().out
 
-    assert says("search softmax") == "Nothing found.\n"
+    assert says("search zebra") == "Nothing found.\n"
+    assert "in the shipped library" in says("search softmax"), "nothing is remembered here"
     assert says("add rows") == "1 kernel remembered.\n"
     found = says("search rows")
     assert "100% of the computation" in found

@@ -51,8 +51,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield make
     for session in started:
-        if not session.resting:
-            session.stop()
+        end(session)
+
+
+def end(session: Session) -> None:
+    """Stop what has not ended, also what waits for a person: its agent ends with it."""
+    if not session.status.ended:
+        session.stop()
+        until(lambda: session.status.ended or session.failure is not None, 60)
 
 
 def write_agent(folder: Path, *prompts: list[dict[str, Any]], stdio: bool = False, settings: str = "") -> None:
@@ -250,7 +256,10 @@ def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tm
         TASK, dsl="cpp", name="twice", workspace=tmp_path / "other", roles={"designer": f"replay:{file}"},
         options={"level": "T1"},
     )  # fmt: skip
-    rested(again)
+    try:
+        rested(again)
+    finally:
+        end(again)
     assert again.turns[0].sketch == SKETCH
     assert [s.title for s in again.state.exchanges()[0].steps if s.kind == "tool"] == [
         "gate_sketch", "submit_answer"
@@ -258,13 +267,16 @@ def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tm
 
 
 KILLED = """
-import sys, time
+import os, sys, threading, time
+ends = threading.Timer(240, os._exit, (1,))
+ends.daemon = True
+ends.start()
 from kernellab.session import design
 from session_parts import TASK
 session = design(TASK, dsl="cpp", name="twice", workspace=sys.argv[1], roles={"designer": "agent:scripted"},
                  options={"level": "T1"})
-while not session.state.steps.get("t1") or not any(s.title == "gate_sketch" for s in session.state.steps["t1"]):
-    time.sleep(0.05)
+from tests.waiting import until
+until(lambda: any(s.title == "gate_sketch" for s in session.state.steps.get("t1", ())), 120)
 import psutil
 print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)
 time.sleep(300)
@@ -279,20 +291,46 @@ def test_a_killed_notebook_takes_the_agent_along_and_the_session_says_what_becam
         [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=env
     )
     assert notebook.stdout is not None
-    pids = [int(word) for word in notebook.stdout.readline().split()]
-    agents = [p for p in map(psutil.Process, pids) if "scripted_agent" in " ".join(p.cmdline())]
+    try:
+        pids = [int(word) for word in notebook.stdout.readline().split()]
+        agents = [p for p in map(psutil.Process, pids) if "scripted_agent" in " ".join(p.cmdline())]
+    finally:
+        notebook.send_signal(signal.SIGKILL)
+        notebook.wait(60)
     assert agents
-    notebook.send_signal(signal.SIGKILL)
-    notebook.wait()
     until(lambda: not any(p.is_running() and p.status() != "zombie" for p in agents), 10)
     looked = open_session("twice", tmp_path, resume=False)
     assert looked.status is SessionStatus.PAUSED and "The process that ran it is gone" in looked.reason
     assert any(step.title == "gate_sketch" for step in looked.state.steps["t1"])
     write_agent(tmp_path, [SUBMIT])
     looked.run()
-    rested(looked)
+    try:
+        rested(looked)
+    finally:
+        end(looked)
     titles = [step.title for step in looked.state.exchanges("t1")[0].steps]
     assert looked.turns[0].sketch == SKETCH and "submit_answer" in titles
+
+
+ASKED = """
+import sys
+from kernellab.session import design
+from session_parts import TASK
+session = design(TASK, dsl="cpp", name="twice", workspace=sys.argv[1], roles={"designer": "agent:scripted"},
+                 options={"level": "T1"}, approve="routing")
+print(session.wait(120).state.question.kind.value, flush=True)
+"""
+
+
+def test_a_process_ends_while_an_agent_waits_for_a_persons_answer(tmp_path: Path) -> None:
+    write_agent(tmp_path, [{"ask": "run make"}])
+    parts = Path(__file__).parents[1] / "session"
+    env = {**os.environ, "PYTHONPATH": f"{parts}{os.pathsep}{Path(__file__).parents[2]}"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED, str(tmp_path)], capture_output=True, text=True, env=env, timeout=180
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["permission"]), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 ATTACK = """
