@@ -27,6 +27,8 @@ PATTERNS = {
         "models.faults",
         "models.json_text",
         "models.keys",
+        "teach.grading",
+        "tools.acp_agent",
         "models.partial_reply",
         "models.replay",
         "models.settings",
