@@ -99,7 +99,11 @@ def test_an_output_that_later_calls_overwrite_is_found(verifier: Verifier) -> No
 
 
 def test_timed_calls_of_a_ranking_are_checked(verifier: Verifier) -> None:
-    late = "import torch\nn = [0]\ndef kernel(x, y):\n    n[0] += 1\n    return torch.relu(x) + y * (n[0] < 14)\n"
+    # it counts the calls at the task's own sizes alone: most checks before the timed calls are at others
+    late = (
+        "import torch\nn = [0]\ndef kernel(x, w):\n    n[0] += x.shape == OWN\n"
+        "    y = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w\n    return y * (1 if n[0] < 24 else 2)\n"
+    ).replace("OWN", repr(tuple(SCALED.module().default_sizes()[n] for n in "MN")))
     found = ranked(verifier, late)
     assert not found.ranked and found.stage is Stage.FAST, found.reason
 

@@ -152,9 +152,7 @@ class _Rules:
     """The rules over one file; ``entries`` are the functions in it that are called for a result, ``own`` the names of
     what the source's C++ defines."""
 
-    def __init__(
-        self, file: str, tree: ast.Module, entries: tuple[str, ...], own: frozenset[str], dsl: str
-    ) -> None:
+    def __init__(self, file: str, tree: ast.Module, entries: tuple[str, ...], own: frozenset[str], dsl: str) -> None:
         self.file = file
         self.dsl = dsl
         self.tree = tree
