@@ -171,7 +171,7 @@ def test_no_sketch_is_said_to_need_less_than_the_task() -> None:
 def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where() -> None:
     brief = briefs(CPU)["design"]
     assert "times the arithmetic" not in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
-    wasteful = NORM_SKETCH.replace("row * row", "row * row + exp(row) - exp(row)")
+    wasteful = NORM_SKETCH.replace("row * row", "row * row + exp(row) - exp(row + 1)")
     assert wasteful != NORM_SKETCH
     assert "times the arithmetic of the reference" in "\n".join(cost_lines(brief, wasteful, {}))
     assert "exp in line" in "\n".join(cost_lines(brief, wasteful, {}))
