@@ -237,7 +237,8 @@ def test_a_kernel_is_a_test_of_a_persons_own_suite(source: Source, tmp_path: Pat
         "@kernellab.pytest.kernel('good/task.py', level='T1')\ndef test_bad():\n    return 'bad/kernel.py'\n\n"
         "@kernellab.pytest.kernel()\ndef test_none():\n    return 'bad/task.py'\n"
     )
-    plugin = ["-p", "no:cacheprovider", "-p", "no:kernellab", "-p", "kernellab.pytest", "-m", "kernel", "-c", "/dev/null"]
+    plugin = ["-p", "no:cacheprovider", "-p", "no:kernellab", "-p", "kernellab.pytest"]
+    plugin += ["-m", "kernel", "-c", "/dev/null"]
     command = [sys.executable, "-m", "pytest", "-q", *plugin, "test_kernels.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
