@@ -35,6 +35,11 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr[-3000:]
+    # links into generated pages, which exist only now
+    for page in PAGES:
+        for target in _LINK.findall(page.read_text(encoding="utf-8")):
+            if "_generated/" in target and "_generated" not in page.parts:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
     commands = (tmp_path / "_generated/commands.html").read_text(encoding="utf-8")
     assert "kernellab verify" in commands and "--level" in commands
     assert "kernel_design" in (tmp_path / "_generated/magics.html").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ pytestmark = [
 def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Path) -> None:
     freeze.load(tmp_path)
     state = Driver.read(Journal(tmp_path), freeze.NAMES["rows"])
+    # what a task says cannot end the script that holds it
+    hostile = "\n# <!-- </script><script>throw new Error('escaped')</script>"
+    state = replace(state, created=state.created.model_copy(update={"text": state.created.text + hostile}))
     text = shared_page(state, Facts())
     assert len(text.encode()) < 3_000_000
     file = tmp_path / "rows.html"

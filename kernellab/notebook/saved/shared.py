@@ -23,7 +23,7 @@ from kernellab.session.record.state import State
 
 #: candidates that a reader may compare in pairs; of more, the fastest
 _COMPARED = 12
-#: bytes: what a mail takes
+#: bytes of the record; of more, only the turns of the head's line can be looked at
 _MOST = 3_000_000
 
 
@@ -37,14 +37,16 @@ def shared_page(state: State, facts: Facts) -> str:
     if not isinstance(bundle, Path):
         raise SessionError("The workbench's front end is not built here.", "Run make widgets.")
     data = _recorded(state, facts)
-    if len(json.dumps(data)) > _MOST:
-        data["turns"] = {turn: parts for turn, parts in data["turns"].items() if turn in {t.id for t in state.path()}}
+    text = json.dumps(data)
+    if len(text) > _MOST:
+        line = {turn.id for turn in state.path()}
+        text = json.dumps({**data, "turns": {turn: parts for turn, parts in data["turns"].items() if turn in line}})
     template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
     css = style("workbench")
     look = css.read_text("utf-8") if isinstance(css, Path) else ""
     return template.render(
-        name=state.created.name, data=_inline(json.dumps(data)), style=look,
-        script=_inline(bundle.read_text("utf-8")), fallback=snapshot(state),
+        name=state.created.name, data=_in_json(text), style=look,
+        script=_in_script(bundle.read_text("utf-8")), fallback=snapshot(state),
     )  # fmt: skip
 
 
@@ -72,6 +74,11 @@ def _recorded(state: State, facts: Facts) -> dict[str, Any]:
     return {"traits": traits, "turns": shown, "answers": answers}
 
 
-def _inline(text: str) -> str:
-    """For a script element: nothing in it ends the element."""
+def _in_json(text: str) -> str:
+    """JSON for a script element: nothing in it ends the element. A < stands in strings alone."""
+    return text.replace("<", "\\u003c")
+
+
+def _in_script(text: str) -> str:
+    """JavaScript for a script element, likewise; JSON knows no such escape of a !."""
     return text.replace("</", "<\\/").replace("<!--", "<\\!--")

@@ -12,7 +12,7 @@ from kernellab.session.record.state import State
 
 
 def upcoming(state: State) -> str:
-    """The turn that follows when the person goes on, in words; "" while a turn runs, when nothing follows.
+    """The turn that follows when the person goes on, in words; "" while a turn runs or when nothing follows.
 
     Seconds and tokens are medians over the session's finished turns of the same role and player.
     """
