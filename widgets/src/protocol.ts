@@ -102,7 +102,7 @@ export interface LedgerFigures {
 /** The question to the person, or (pending false) what was proposed at the shown turn. */
 export interface Card {
   id: string;
-  kind: "route" | "turn" | "brief" | "error" | "permission";
+  kind: "route" | "turn" | "cost" | "brief" | "error" | "permission";
   role: string;
   title: string;
   text: string;

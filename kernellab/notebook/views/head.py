@@ -227,6 +227,7 @@ def _title(question: Question) -> str:
         QuestionKind.ERROR: f"The {role} could not go on.",
         QuestionKind.TURN: f"The {role}'s turn is done.",
         QuestionKind.ROUTE: f"{role}:",
+        QuestionKind.COST: f"The {role}'s turn may be costly.",
         QuestionKind.PERMISSION: f"The {role}'s agent asks for permission.",
     }[question.kind]
 

@@ -133,6 +133,8 @@ class QuestionKind(str, Enum):
     ROUTE = "route"
     #: approve going on after this turn
     TURN = "turn"
+    #: approve a turn that is expected to cost more than the approval policy allows
+    COST = "cost"
     #: a person plays this role: the work itself is asked for
     BRIEF = "brief"
     #: something failed that a person must fix before it is tried again
