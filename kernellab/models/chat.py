@@ -65,6 +65,8 @@ class ChatReply:
     steps: tuple[Step, ...] = ()
     #: see :attr:`Exchange.shared_machine`
     shared_machine: bool = False
+    #: see :attr:`Exchange.others`
+    others: tuple[str, ...] = ()
 
 
 class ChatModel(Protocol):

@@ -210,6 +210,10 @@ def call(
         request = found.request.model_validate(dict(arguments))
     except ValidationError as error:
         raise ToolError(f"{name}: {_faults(error)}.", f"{name} takes {_takes(found)}.") from None
+    if found.changes:
+        from kernellab.session.engine.engine import engine
+
+        engine().agent_near = True
     return found.function(context, request)
 
 

@@ -22,8 +22,8 @@ def open_player(
     spec: str, role: Role, task: Task, workspace: Path, settings: ModelSettings, budget: Budget, channel: Channel,
     search: bool = False, memory: bool = True,
 ) -> ChatModel:  # fmt: skip
-    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs,
-    with ``memory`` at what is remembered.
+    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs
+    and may submit several answers, with ``memory`` it looks at what is remembered.
 
     Raises:
         SessionError: there is no such agent, or the budget limits what it does not report. ModelError: no endpoint.
@@ -39,7 +39,7 @@ def open_player(
     context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder)
     channel.at_end.append(context.close)
     most = most if left is None else min(most, int(left))
-    desk = Desk(context, most, channel.step, channel.notes, search=search, memory=memory)
+    desk = Desk(context, most, channel.step, channel.notes, search=search, memory=memory, several=search)
     if options is None:
         assert isinstance(model, EndpointModel)
         return ToolModel(model, desk, budget)

@@ -110,6 +110,17 @@ class Scripted:
         (self.cwd / where).write_text(str(child.pid))
         await self._say(f"spawned {child.pid}")
 
+    async def _keep(self, name: str) -> None:
+        """Reads what an earlier run of this agent kept, and keeps this one's, where such programs do."""
+        found = []
+        for variable, usual in (("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")):
+            folder = Path(os.environ.get(variable) or Path.home() / usual) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = folder / "kept"
+            found.append(f"{folder}: {kept.read_text() if kept.exists() else 'new'}")
+            kept.write_text("kept")
+        await self._say(json.dumps(found))
+
     async def _leave(self, seconds: float) -> None:
         """A process that ends after its parent, and before the agent."""
         code = f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"

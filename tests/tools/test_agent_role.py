@@ -31,6 +31,19 @@ WRONG = f"```sketch\n{WRONG_SKETCH}```\n"
 SUBMIT = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
 GATE = {"tool": "gate_sketch", "with_": {"task": "twice", "sketch": SKETCH}}
 
+WRITES = """
+import json
+from pathlib import Path
+def tried(path):
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "file").write_text("x")
+        return "written"
+    except OSError:
+        return "refused"
+print(json.dumps({p: tried(Path.home() / p) for p in (".agent", ".config/scripted")}))
+"""
+
 pytest.importorskip("acp")
 pytest.importorskip("mcp")
 
@@ -102,6 +115,49 @@ def test_what_is_wrong_goes_back_to_the_same_agent(start: Start) -> None:
     heard = next(step for step in second.steps if step.kind == "message")
     assert "Fix" in heard.text or "wrong" in heard.text
     assert session.turns[0].sketch == SKETCH
+
+
+@pytest.mark.parametrize(
+    ("told", "tokens"), [(([1000, 50], [1800, 90]), (1800, 90)), (([1000, 50], [900, 40]), (1900, 90))],
+    ids=["running totals", "each prompt alone"],
+)  # fmt: skip
+def test_tokens_of_a_repaired_turn_count_once(
+    start: Start, told: tuple[list[int], ...], tokens: tuple[int, int]
+) -> None:
+    wrong = {"tool": "submit_answer", "with_": {"answer": WRONG}}
+    session = start([wrong, {"usage": told[0]}], [SUBMIT, {"usage": told[1]}])
+    rested(session)
+    used = [exchange.usage for exchange in session.state.exchanges(session.turns[0].id)]
+    assert (sum(u.input_tokens for u in used), sum(u.output_tokens for u in used)) == tokens
+
+
+def test_what_an_agent_keeps_lies_in_the_workspace_unless_the_home_has_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".local/share/scripted").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    own = tmp_path / ".kernellab/agents/scripted/config/scripted"
+    for found in ("new", "kept"):
+        session = start([{"keep": "scripted"}, SUBMIT], fresh=True)
+        rested(session)
+        said = next(s.text for s in session.state.exchanges("t1")[0].steps if s.kind == "message")
+        assert json.loads(said) == [f"{own}: {found}", f"{home / '.local/share/scripted'}: {found}"]
+    assert not (home / ".config").exists()
+
+
+def test_folders_that_the_settings_name_are_made_and_are_the_only_ones(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    session = start([{"try": WRITES}, SUBMIT], settings='writes = [".agent"]')
+    rested(session)
+    exchange = session.state.exchanges("t1")[0]
+    said = json.loads(next(s.text for s in exchange.steps if s.kind == "message"))
+    assert said[".agent"] == "written"
+    assert exchange.shared_machine or said[".config/scripted"] == "refused"
 
 
 def test_the_last_message_answers_where_nothing_is_submitted(start: Start) -> None:
@@ -370,6 +426,59 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(start: Start, 
     assert reached.pop("memory") == "FileNotFoundError" and reached.pop("signal") == "ProcessLookupError"
     assert set(reached.values()) == {"PermissionError"}, reached
     assert not (tmp_path / "planted").exists()
+
+
+UNCONFINED = """
+from kernellab.tools import confine
+from kernellab.verifier.sandbox import sandbox
+sandbox.enter = lambda network=False: ""
+sandbox.hold = lambda writable: []
+confine.main()
+"""
+
+
+def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_so(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without namespaces and Landlock a process of the same user can read the judge's memory."""
+    from kernellab.tools import acp_agent
+    from kernellab.verifier import Verifier
+
+    script = tmp_path / "unconfined.py"
+    script.write_text(UNCONFINED)
+    monkeypatch.setattr(acp_agent, "_CONFINE", script)
+    verify, alive = Verifier.verify, list[list[int]]()
+
+    def judged(self: Verifier, *args: Any, **options: Any) -> Any:
+        alive.append([pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"])
+        return verify(self, *args, **options)
+
+    pids = list[int]()
+    monkeypatch.setattr(Verifier, "verify", judged)
+    session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 2}, SUBMIT])
+    until(lambda: "spawned" in session.to_dict()["partial"], 60)
+    mine = psutil.Process().children(recursive=True)
+    pids += [p.pid for p in mine if "sleep" in p.name() or "scripted" in str(p.cmdline())]
+    assert len(pids) > 2
+    rested(session)
+    assert alive and not any(alive)
+    exchange, verdict = session.state.exchanges("t1")[0], next(t.verdict for t in session.turns if t.verdict)
+    assert exchange.shared_machine and "held by: nothing" in exchange.steps[0].text
+    assert verdict.passed and "agent shared the machine" in verdict.label
+
+
+def test_what_an_unconfined_agent_detached_ends_with_it(start: Start, tmp_path: Path, monkeypatch: Any) -> None:
+    from kernellab.tools import acp_agent
+
+    script = tmp_path / "unconfined.py"
+    script.write_text(UNCONFINED)
+    monkeypatch.setattr(acp_agent, "_CONFINE", script)
+    session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 1}, {"exit": 3}])
+    until(lambda: "spawned" in session.to_dict()["partial"], 60)
+    until(lambda: sum(p.name() == "sleep" for p in psutil.Process().children(recursive=True)) == 2, 10)
+    mine = [p for p in psutil.Process().children(recursive=True) if p.name() == "sleep"]
+    until(lambda: session.turns[0].state is TurnState.FAILED, 60)
+    until(lambda: not any(p.is_running() and p.status() != "zombie" for p in mine), 10)
 
 
 def test_a_thousand_verifies_in_a_turn_are_no_oracle(tmp_path: Path) -> None:

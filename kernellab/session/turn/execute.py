@@ -295,7 +295,8 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
     verdict = _with_task_flags(bench, verdict)
-    if any(said.shared_machine for above in state.up(turn.parent) for said in state.exchanges(above.id)):
+    played = (said for above in state.up(turn.parent) for said in state.exchanges(above.id))
+    if engine().agent_near or any(said.shared_machine for said in played):
         verdict = verdict.model_copy(
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )
