@@ -269,6 +269,10 @@ class Session:
         self._decide(lambda state: decisions.fork(state, which))
         return self
 
+    def undo(self) -> None:
+        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree."""
+        self._decide(decisions.undo)
+
     def set_role(self, role: str | Role, spec: str | object) -> None:
         """Who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
         which = parse_role(role)

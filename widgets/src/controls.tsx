@@ -55,6 +55,16 @@ export function Controls({ view }: { view: View }) {
           Fork here
         </Button>
         <Button
+          action="undo"
+          sign="undo"
+          title="Take your last approval, edit, redirection or fork back (u)"
+          disabled={!head.can.undo}
+          busy={sending.has("undo")}
+          onClick={() => view.send({ action: "undo" })}
+        >
+          Undo
+        </Button>
+        <Button
           action="stop"
           sign="stop"
           title="End the session; everything so far is kept (Shift+X)"

@@ -131,6 +131,7 @@ def can(state: State) -> dict[Button, bool]:
         "run": goes_on,
         "pause": state.status is SessionStatus.RUNNING,
         "fork": bool(state.turns),
+        "undo": bool(state.decided),
         "stop": not state.status.ended,
         "approve": state.status is SessionStatus.WAITING and state.question is not None,
         "edit": bool(state.turns) or state.status is SessionStatus.WAITING,

@@ -34,6 +34,7 @@ from kernellab.session.record.records import (
     TurnEnded,
     TurnStarted,
     TurnState,
+    Undone,
 )
 from kernellab.session.record.state import State, apply
 
@@ -118,6 +119,19 @@ def fork(state: State, turn: int | str) -> list[Event]:
         HeadMoved(to=to.id, reason="fork"),
         StatusChanged(status=SessionStatus.PAUSED, reason=reason),
     ]
+
+
+def undo(state: State) -> list[Event]:
+    """Take the last approval, edit, redirection or fork back: the session asks again what it asked, else it pauses. The
+    turns that came of it stay in the tree."""
+    if not state.decided:
+        raise SessionError("There is no decision to undo.", "Approvals, edits, redirections and forks can be undone.")
+    last = state.decided[-1]
+    reason = f"You undid {last.what}: edit, redirect, or run."
+    status = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
+    if last.question is not None:
+        status = StatusChanged(status=SessionStatus.WAITING, reason=last.question.text, question=last.question)
+    return [*_overtaken(state), Undone(), status]
 
 
 # -- answering ---------------------------------------------------------------------------------------------------------

@@ -270,6 +270,12 @@ ELSEWHERE = "It runs in another notebook or process. Look on here, and decide th
 CUT_OFF = "The process that ran it is gone. Run goes on with it; nothing was lost."
 
 
+class Undone(_Event):
+    """A person takes their last decision back: the session stands where it stood before it."""
+
+    kind: Literal["undone"] = "undone"
+
+
 class StatusChanged(_Event):
     kind: Literal["status"] = "status"
     status: SessionStatus
@@ -320,6 +326,7 @@ Event = Annotated[
         Permitted,
         HeadMoved,
         Approved,
+        Undone,
         StatusChanged,
         RoleSet,
         ApprovalSet,
