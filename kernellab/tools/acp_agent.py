@@ -34,6 +34,7 @@ from kernellab.tools.acp_client import Client, in_daemon
 from kernellab.tools.desk import SUBMIT, Desk
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
+from kernellab.tools.tool import CODE
 from kernellab.verifier.judge import turns
 
 _TICK_S = 0.05
@@ -42,7 +43,7 @@ _LAST_SWEEP_S = 2.0
 #: after its answer an agent may still say something
 _LAST_WORDS_S = 10.0
 #: until it has started and told what it can do
-_START_S = 60.0
+_START_S = 180.0
 #: characters of one message of the protocol
 _MESSAGE = 64 << 20
 #: variables that say where a program keeps its files: the usual folder of the home, and its name in the workspace's
@@ -60,6 +61,10 @@ _HOW = (
     "folder says how they are used; kernels that you write into files there can be given by their path. Look, try and "
     "correct with them. When you are done, call {submit} with the whole answer in the form that is asked for above; "
     "where you cannot, answer with it as your last message. It is judged after you have ended."
+)
+_CODE = (
+    " The code so far lies in `{code}/`: change it there and give tools path='{code}', or give them the changed files "
+    "alone."
 )
 _SEVERAL = (
     " You may call {submit} more than once, with a different answer each time: each is judged. End your turn when you "
@@ -102,9 +107,9 @@ class AgentModel:
         done: Any = None
         try:
             if fresh:
-                how = _HOW + (_SEVERAL if self._desk.several else "")
-                text += "\n\n" + how.format(task=self._desk.task, submit=SUBMIT)
-                self._wait(run.start(), _START_S, cancel, on_text, "did not start")
+                how = _HOW + (_CODE if self._desk.context.base else "") + (_SEVERAL if self._desk.several else "")
+                text += "\n\n" + how.format(task=self._desk.task, submit=SUBMIT, code=CODE)
+                self._wait(run.start(), min(_START_S, self._seconds()), cancel, on_text, "did not start")
                 self._desk.note(
                     f"{self.name} started", f"held by: {run.held or 'nothing'}\n{' '.join(self._options.command)}"
                 )

@@ -15,6 +15,9 @@ from kernellab.exchanges import Step, StepKind
 from kernellab.models import THINKING, scrub
 from kernellab.tools.desk import Desk
 
+#: characters of what a person is shown of a call that asks for permission
+_DETAIL = 4000
+
 
 class Client:
     """What the agent tells its client, as steps of the turn."""
@@ -95,9 +98,16 @@ class Client:
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
-        title = tool_call.title or "a tool"
-        detail = json.dumps(tool_call.raw_input, default=str)[:2000] if tool_call.raw_input else ""
-        answer = "turn" if self._is_ours(title) else await self._asked(title, detail)
+        # what was told of the call before may be left out here
+        known = self._calls.get(tool_call.tool_call_id, {})
+        content = tool_call.content or known.get("content") or ()
+        given, kind = tool_call.raw_input or known.get("raw_input"), tool_call.kind or known.get("kind")
+        title = tool_call.title or known.get("title") or "a tool"
+        ours = self._is_ours(title)
+        title = f"{kind} {title}" if kind and kind not in ("other", *title.split()) else title
+        changes = "\n".join(_difference(part) for part in content if getattr(part, "type", "") == "diff")
+        detail = (changes or (json.dumps(given, default=str) if given else ""))[:_DETAIL]
+        answer = "turn" if ours else await self._asked(title, detail)
         # what is allowed for a turn is remembered here: an agent may remember it for ever
         kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
         chosen = next((o.option_id for kind in kinds for o in options if o.kind == kind), None)

@@ -19,6 +19,7 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH
 from kernellab.errors import SessionError
 from kernellab.exchanges import Finish
 from kernellab.models import write_replay
+from kernellab.notebook.views.head import card
 from kernellab.notebook.views.upcoming import upcoming
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
@@ -201,6 +202,17 @@ def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> No
     assert [(s.title, s.result) for s in steps if s.kind == "permission"] == [
         ("run make", "turn"), ("run more", "turn")
     ]  # fmt: skip
+
+
+def test_a_person_sees_what_an_edit_would_change(start: Start) -> None:
+    session = start([{"ask": "notes.md", "writes": "".join(f"{n}\n" for n in range(20))}, SUBMIT], approve="routing")
+    until(lambda: session.status is SessionStatus.WAITING, 120)
+    shown = card(session.state, session.state.head)
+    assert shown is not None and shown["text"] == "The designer's agent asks: edit notes.md"
+    assert shown["evidence"][3] == "+0" and shown["evidence"][-1] == "11 more lines"
+    assert "approve(" not in shown["hint"]
+    session.approve()
+    rested(session)
 
 
 def test_what_is_asked_at_once_is_asked_one_after_the_other(start: Start) -> None:

@@ -28,6 +28,8 @@ STATUS_WORDS = {
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
+#: lines of what an agent asks to do on its card
+_MOST_DETAILS = 12
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
 
@@ -162,7 +164,7 @@ def card(state: State, at: str | None) -> Card | None:
             "hint": _hint(state, question),
             "retry": not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
-            "evidence": _evidence(route) if route else [],
+            "evidence": _evidence(route) if route else _details(question),
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
@@ -194,6 +196,8 @@ def _hint(state: State, question: Question) -> str:
     role = question.role.value.capitalize()
     if _replaces(state, question):
         return "Correct your sketch in the Sketch panel and apply it again; approving replaces it by the rules' own."
+    if question.kind is QuestionKind.PERMISSION:
+        return "A note to the role reaches the agent with its next result; Stop ends it."
     if question.kind is QuestionKind.TURN:
         return "You may edit the result first, or stop."
     if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
@@ -204,6 +208,12 @@ def _hint(state: State, question: Question) -> str:
                  "the Code panel and apply it"}.get(question.role, "Choose where the work goes")  # fmt: skip
         return f"{panel}; or show the brief, and paste a model's reply."
     return question.answer
+
+
+def _details(question: Question) -> list[str]:
+    """What an agent wants to do, in lines; the journal has all of them."""
+    lines = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
+    return [*lines[:_MOST_DETAILS], *([f"{len(lines) - _MOST_DETAILS} more lines"] if lines[_MOST_DETAILS:] else [])]
 
 
 def _evidence(route: Route) -> list[str]:

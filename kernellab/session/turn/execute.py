@@ -253,6 +253,7 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if lowered is not None:
         played = Played[CodeReply | Route](lowered, Author.RULES)
     else:
+        channel = replace(channel, source=brief.previous)
         played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
     reply = played.answer
     if isinstance(reply, Route):
