@@ -20,7 +20,7 @@ from kernellab.sketch.program.library import is_library
 from kernellab.target import Target
 from kernellab.task import Task, load_task
 
-from .lifting import CPU, TARGETS, designed, task_of, source_of
+from .lifting import CPU, TARGETS, designed, source_of, task_of
 
 NAMES = ["softmax/softmax", "matmul/linear_relu", "scan/cumsum"]
 LINEAR_GELU = """import torch
