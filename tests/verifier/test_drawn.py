@@ -141,6 +141,14 @@ ROLLED = load_task(
     f"import torch\ndef reference(x, k=3):\n    return torch.roll(x, k, -1)\ndef inputs():\n    return {ONE}\n",
     "rolled",
 )
+LOGADDEXP = task_of("torch.logaddexp(x, y)", "x, y", f"{ONE}, {ONE}")
+TOGETHER = "special values in x and y at once not handled"
+HONEST |= {
+    "logaddexp": (
+        LOGADDEXP,
+        "torch.where((m := torch.maximum(x, y)).isinf(), m, m + torch.log1p(torch.exp(-(x - y).abs())))",
+    )
+}
 TOLD |= {
     "one transposed argument": (TWO, "torch.as_strided(x, x.shape, y.stride()) + y", "rows contiguous only"),
     "channels last": (
@@ -150,6 +158,15 @@ TOLD |= {
         TWO, "x + y if x.data_ptr() != y.data_ptr() else x * 3", "one tensor given twice not handled"
     ),
     "a slope above one": (LEAKY, "torch.maximum(x, x * slope)", "slope = 0.01 only"),
+    "two negative infinities at once": (
+        LOGADDEXP, "torch.maximum(x, y) + torch.log1p(torch.exp(-(x - y).abs()))", TOGETHER
+    ),
+    "two zeros at once": (
+        task_of("torch.xlogy(x, y)", "x, y", "torch.rand(24, 40), torch.rand(24, 40)"), "x * torch.log(y)", TOGETHER
+    ),
+    "two infinities of which one is a row": (
+        task_of("torch.where(x == y, 0.0, x - y)", "x, y", f"{ONE}, torch.randn(40)"), "x - y", TOGETHER
+    ),
     "a negative shift": (ROLLED, "torch.roll(x, abs(k), -1)", "k = 3 only"),
 }  # fmt: skip
 
