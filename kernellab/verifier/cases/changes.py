@@ -21,7 +21,8 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
     low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
     ...))``: multiples of a half or of a smaller power of two in the first argument, powers of two in the others, or
-    ``("together", argument, argument, seed)``: each pair of special values once at one place of both."""
+    ``("together", argument, argument, seed)``: each pair of special values once at one place of both, or ``("last",
+    -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -39,6 +40,10 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             out[where].view(-1)[index] = number
     elif kind == "together":
         out[where], out[change[2]] = _together(args[where], args[change[2]], change[3])
+    elif kind == "last":
+        seen = torch.Generator().manual_seed(change[2])
+        for position, low, high in change[3]:
+            out[position] = _decided_last(args[position], seen, low, high)
     elif kind == "pattern":
         out[where] = patterned(args[where], *change[2:])
     elif kind == "halves":
@@ -107,6 +112,27 @@ def _together(one: Tensor, two: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         changed.view(-1)[own.to(value.device)] = numbers.to(changed)
         found.append(changed)
     return found[0], found[1]
+
+
+#: from so long a dimension on its last two elements may differ from all others
+_LONG = 8
+
+
+def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float) -> Tensor:
+    """The last two elements along the last dimension, and along the first, are the largest and the smallest, in any
+    order, from ``low`` to ``high``."""
+    import torch
+
+    out = value.contiguous().clone()
+    least, most = (float(f(out.float())) if out.numel() else 0.0 for f in (torch.min, torch.max))
+    ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
+    for dim in dict.fromkeys((out.dim() - 1, 0)):
+        if out.dim() and out.shape[dim] >= _LONG:
+            one, two = (out.select(dim, n) for n in (-1, -2))
+            upper = (torch.rand(tuple(one.shape), generator=seen) < 0.5).to(out.device)
+            one.copy_(torch.where(upper, ends[1], ends[0]))
+            two.copy_(torch.where(upper, ends[0], ends[1]))
+    return out
 
 
 def row_order(rows: int, seed: int) -> Tensor:
