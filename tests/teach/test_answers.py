@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 import pytest
-from teach_parts import ROOT, exercises
+from teach_parts import ROOT, tasks
 
 from kernellab.dsls.machine import detect_target
 from kernellab.teach.exercise import course, solution
@@ -16,7 +16,7 @@ from kernellab.teach.measure import Figures
 from kernellab.verifier import Verifier
 
 
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.id)
+@pytest.mark.parametrize("exercise", tasks(), ids=lambda e: e.id)
 def test_the_reference_answer_is_right(exercise, verifier: Verifier) -> None:
     text = solution(exercise.id)
     assert text is not None

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import NoReturn
 
 import pytest
-from teach_parts import ROOT, WrongAnswer, exercises, wrong_answers
+from teach_parts import ROOT, WrongAnswer, tasks, wrong_answers
 
 from kernellab.teach.exercise import course
 from kernellab.teach.hints import hint_for, row_for
@@ -19,7 +19,7 @@ WRONG = list(wrong_answers())
 
 def test_each_exercise_has_three_kinds_of_wrong_answer() -> None:
     kinds = Counter(e for e, _ in {(w.exercise, w.keys) for w in WRONG})
-    assert {e.id: kinds[e.id] for e in exercises() if kinds[e.id] < 3} == {}
+    assert {e.id: kinds[e.id] for e in tasks() if kinds[e.id] < 3} == {}
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.exercise}-{w.keys[0]}-{len(w.new)}")
