@@ -56,6 +56,7 @@ class Goals(_Data):
     floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
     compiler makes no x86 code.
     ``uses``, ``avoids``: words of the sketch. ``flops``: floating-point operations at the task's own sizes, at most.
+    ``dsl``: the language that a kernel is to be written in, in place of a sketch; no other goal goes with it.
     """
 
     traffic: float | None = Field(default=None, gt=0)
@@ -65,6 +66,7 @@ class Goals(_Data):
     choices: int | None = Field(default=None, gt=0)
     packed: float | None = Field(default=None, gt=0, le=1)
     flops: float | None = Field(default=None, gt=0)
+    dsl: str = ""
     uses: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
 
