@@ -27,6 +27,7 @@ ALONE = (
     "browser/",
     "notebook/test_verify_cell.py",
     "session/test_compare.py",
+    "teach/test_attack.py",
     "verifier/test_clock.py",
     "verifier/test_placement.py",
     "verifier/test_reproduced.py",

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -56,6 +56,7 @@ class Goals(_Data):
     floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
     compiler makes no x86 code.
     ``uses``, ``avoids``: words of the sketch. ``flops``: floating-point operations at the task's own sizes, at most.
+    ``dsl``: the language that a kernel is to be written in, in place of a sketch; no other goal goes with it.
     """
 
     traffic: float | None = Field(default=None, gt=0)
@@ -65,6 +66,7 @@ class Goals(_Data):
     choices: int | None = Field(default=None, gt=0)
     packed: float | None = Field(default=None, gt=0, le=1)
     flops: float | None = Field(default=None, gt=0)
+    dsl: str = ""
     uses: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
 
@@ -82,7 +84,9 @@ class Exercise(_Data):
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
-    task: str
+    task: str = ""
+    #: of the attack lesson, which has no task: a point for each hole of the toy judge that is used, or that is closed
+    attack: Literal["", "break", "close"] = ""
     points: int = Field(default=1, ge=1)
     goals: Goals = Goals()
     hints: tuple[Hint, ...] = ()
@@ -134,6 +138,14 @@ class Course:
     def exercise(self, name: str) -> Exercise:
         """The exercise with that id. Raises CourseError where there is none."""
         return next(e for e in self.lesson_of(name).exercise if e.id == name)
+
+    def attack(self, part: str) -> Exercise:
+        """The attack lesson's exercise: ``part`` is "break" or "close". Raises CourseError where there is none."""
+        for lesson in self.lessons.values():
+            for exercise in lesson.exercise:
+                if exercise.attack == part:
+                    return exercise
+        raise CourseError("No lesson has a judge to attack.", "Copy the course's exercises again.")
 
     def task_text(self, name: str) -> str | None:
         """The text of a lesson's task or of an exercise's; None where the course has none of that name."""

@@ -142,6 +142,8 @@ def _has(text: str, word: str) -> bool:
 def asked(goals: Goals) -> list[str]:
     """The goals as sentences, for the exercise's card."""
     said = []
+    if goals.dsl:
+        said.append(f"is a kernel in {goals.dsl}")
     if goals.launches is not None:
         said.append(f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}")
     if goals.traffic is not None:

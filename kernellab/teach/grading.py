@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kernellab.errors import CourseError
 from kernellab.records import Trust
+from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
 from kernellab.teach.judge import Outcome, Reached, Verify, judge
 
@@ -24,6 +25,8 @@ Told = Callable[[Path, "CourseError | None"], None]
 
 #: the magic at the head of an answer cell: its exercise
 _ANSWER = re.compile(r"\s*%%kernel_exercise\s+(?P<id>[a-z0-9-]+)[^\n]*\n(?P<text>.*)", re.DOTALL)
+#: the head of a cell of the attack lesson
+_ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,25 @@ def notebooks(folder: Path) -> list[Path]:
     return found
 
 
-def answers(notebook: Path) -> dict[str, str]:
-    """Exercise -> the text of its last answer cell. Raises CourseError where the file is no notebook."""
+def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
+    """Exercise -> the text of its last answer cell; of attacks, each of which may find another hole, all cells.
+
+    Raises:
+        CourseError: the file is no notebook.
+    """
     try:
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CourseError(f"{notebook} is no notebook: {error}.", "Ask for the file again.") from None
-    matches = filter(None, map(_ANSWER.match, sources))
-    return {match["id"]: match["text"] for match in matches}
+    found: dict[str, tuple[str, ...]] = {}
+    for source in sources:
+        if answer := _ANSWER.match(source):
+            found[answer["id"]] = (answer["text"],)
+        elif cell := _ATTACK.match(source):
+            name = course.attack("close" if cell["close"] else "break").id
+            found[name] = (cell["text"],) if cell["close"] else (*found.get(name, ()), cell["text"])
+    return found
 
 
 def grade(
@@ -68,10 +81,11 @@ def grade(
         VerifierError, TargetError: nothing can be judged on this machine.
     """
     judged: dict[tuple[str, str], Outcome] = {}
+    attacks: dict[tuple[str, str], set[str]] = {}
     wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
     for path in files:
         try:
-            given = answers(path)
+            given = answers(path, course)
         except CourseError as error:
             tell(path, error)
             continue
@@ -80,10 +94,13 @@ def grade(
                 exercise = course.exercise(name)
             except CourseError:
                 continue
-            text = given.get(name)
-            if text is None:
+            if name not in given:
                 yield Mark(path.name, name, 0.0, exercise.points, "no answer")
                 continue
+            if exercise.attack:
+                yield _attack_mark(path.name, exercise, given[name], attacks)
+                continue
+            text = given[name][-1]
             key = (name, " ".join(text.split()))
             if key not in judged:
                 judged[key] = judge(text, course.task(exercise), exercise.goals, verify, Trust.T1, exercise.mistakes)
@@ -95,6 +112,25 @@ def _mark(notebook: str, exercise: Exercise, outcome: Outcome) -> Mark:
     share = 1.0 if outcome.reached.good else 0.5 if outcome.reached is Reached.GOAL else 0.0
     words = " ".join(f"{outcome.reached.value}: {outcome.said}".split())
     return Mark(notebook, exercise.id, share * exercise.points, exercise.points, words)
+
+
+def _attack_mark(
+    notebook: str, exercise: Exercise, texts: Sequence[str], judged: dict[tuple[str, str], set[str]]
+) -> Mark:
+    """A point for each hole that the attempts went through, or that the repairs close."""
+    holes: set[str] = set()
+    try:
+        for text in dict.fromkeys(texts):
+            key = (exercise.attack, text)
+            if key not in judged:
+                closes = exercise.attack == "close"
+                judged[key] = set(attack.repaired(text).closed if closes else attack.attempted(text).holes)
+            holes |= judged[key]
+    except CourseError as error:
+        return Mark(notebook, exercise.id, float(len(holes)), exercise.points, error.message)
+    return Mark(
+        notebook, exercise.id, float(len(holes)), exercise.points, f"holes: {', '.join(sorted(holes)) or 'none'}"
+    )
 
 
 def as_csv(marks: Sequence[Mark]) -> str:

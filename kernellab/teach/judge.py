@@ -85,6 +85,9 @@ def judge(
         return Outcome(Reached.UNREADABLE, "There is no answer in the cell yet.", ("empty", "check"))
     if not is_sketch(text):
         return _kernel(text, task, goals, verify, level)
+    if goals.dsl:
+        said = f"This is a sketch, and the exercise asks for a kernel in {goals.dsl}."
+        return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
     outcome, program = judge_sketch(text, task, goals, mistakes)
     if program is None:
         return outcome
@@ -180,11 +183,16 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     if not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)) for s in module.body):
         # lines of Python where a sketch is asked; the Verifier would ask for a module, which no one mentioned
         return Outcome(Reached.UNREADABLE, "An answer begins with `sketch NAME {`, as the cell did.", ("check",))
-    if sentences := asked(goals):
+    source = source_of(text, task)
+    if goals.dsl:
+        if source.dsl != goals.dsl:
+            said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
+            return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
+    elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
         return Outcome(Reached.UNREADABLE, said, ("goal-sketch", "check"))
-    return _verified(source_of(text, task), task, verify, level, None)
+    return _verified(source, task, verify, level, None)
 
 
 def translations(text: str, task: Task) -> dict[str, str]:

@@ -22,6 +22,7 @@ from kernellab.content import find_workspace
 from kernellab.errors import CourseError
 from kernellab.journal import JournalFile
 from kernellab.records import Record
+from kernellab.teach.exercise import Exercise
 
 STREAM = "course:progress"
 #: a prediction within this factor counts as near
@@ -107,6 +108,17 @@ class Progress:
 
     def passed(self, exercise: str) -> bool:
         return any(a.good for a in self.attempts(exercise))
+
+    def holes(self, exercise: str, at_once: bool = False) -> set[str]:
+        """The holes of the toy judge that attempts went through, all together; with ``at_once`` most of one attempt."""
+        sets = [set(a.keys) for a in self.attempts(exercise) if a.good]
+        return max(sets, key=len, default=set()) if at_once else set().union(*sets)
+
+    def points(self, exercise: Exercise) -> int:
+        """What the exercise's best answer is worth; in the attack lesson a point for each hole."""
+        if exercise.attack:
+            return min(exercise.points, len(self.holes(exercise.id, exercise.attack == "close")))
+        return exercise.points if self.passed(exercise.id) else 0
 
     def faults(self, exercise: str, key: str, text: str) -> int:
         """How many other answers failed by the same fault before ``text`` was first given."""

@@ -138,3 +138,20 @@ def test_a_challenge_is_shown_and_an_unknown_one_named(shell: InteractiveShell) 
     assert "challenges;" in repr(shell.run_line_magic("kernel_challenge", ""))
     with pytest.raises(Exception, match="no exercise 'two-input'"):
         shell.run_cell_magic("kernel_exercise", "two-input", WRONG)
+
+
+def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell) -> None:
+    def attack(text: str, line: str = "") -> str:
+        return repr(shell.run_cell_magic("kernel_attack", line, text))
+
+    refused = attack("def kernel(x, out):\n    out[:] = x\n")
+    assert "attack-the-judge: refused" in refused and "Hint 1 of 2" in refused and "shape()" in refused
+    assert "through 1 hole (clean)" in attack("def kernel(x, out):\n    pass\n")
+    assert "(right)" in attack("def kernel(x, out):\n    out[:] = float('nan')\n")
+    assert shell.run_line_magic("kernel_grade", "attack-the-judge") == 2
+    assert "2 of its 10 holes (clean, right)" in repr(shell.run_line_magic("kernel_attack", ""))
+    assert "an honest kernel is refused" in attack("def judge(source):\n    return False, 'no'\n", "--close")
+    closed = "def right(error, most):\n    return bool((error <= most).all())\n"
+    assert "1 of 10 holes closed" in attack(closed, "--close")
+    assert shell.run_line_magic("kernel_grade", "close-the-holes") == 1
+    assert "15_fooled: 3 of 23 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))

@@ -25,13 +25,13 @@ from kernellab.session.waiting import Abandoned, rest
 from tests.models.fake_server import FakeServer, answer
 
 LINE = [
-    "approve", "ask", "budget", "challenge", "compare", "config", "doctor", "evolve", "exercise", "explain", "export",
-    "fork", "grade", "help", "insert", "lens", "measure", "memory", "note", "pause", "pin", "predict", "progress",
-    "replay", "run", "share", "show", "step", "stop", "undo", "watch",
+    "approve", "ask", "attack", "budget", "challenge", "compare", "config", "doctor", "evolve", "exercise", "explain",
+    "export", "fork", "grade", "help", "insert", "lens", "measure", "memory", "note", "pause", "pin", "predict",
+    "progress", "replay", "run", "share", "show", "step", "stop", "undo", "watch",
 ]  # fmt: skip
 CELL = [
-    "answer", "challenge", "code", "design", "evolve", "exercise", "measure", "profile", "sketch", "task", "verify",
-    "watch",
+    "answer", "attack", "challenge", "code", "design", "evolve", "exercise", "measure", "profile", "sketch", "task",
+    "verify", "watch",
 ]  # fmt: skip
 
 

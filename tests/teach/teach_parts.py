@@ -38,6 +38,11 @@ def exercises() -> list[Exercise]:
     return [e for lesson in course(ROOT).lessons.values() for e in lesson.exercise]
 
 
+def tasks() -> list[Exercise]:
+    """The exercises that have a task: all but those of the attack lesson."""
+    return [e for e in exercises() if not e.attack]
+
+
 def wrong_answers() -> Iterator[WrongAnswer]:
     for path in sorted((Path(__file__).parent / "wrong").glob("*.toml")):
         for exercise, rows in tomllib.loads(path.read_text(encoding="utf-8")).items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 import pytest
-from teach_parts import ROOT, exercises
+from teach_parts import ROOT, tasks
 
 from kernellab.dsls.machine import detect_target
 from kernellab.teach.exercise import course, solution
@@ -16,7 +16,7 @@ from kernellab.teach.measure import Figures
 from kernellab.verifier import Verifier
 
 
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.id)
+@pytest.mark.parametrize("exercise", tasks(), ids=lambda e: e.id)
 def test_the_reference_answer_is_right(exercise, verifier: Verifier) -> None:
     text = solution(exercise.id)
     assert text is not None
@@ -86,3 +86,16 @@ def test_no_share_of_a_copy_above_105_percent_is_printed() -> None:
     assert quick.of_copy == 2.0
     assert "%" not in quick.text and "no share of a copy's is known" in quick.text
     assert "50% of a copy's" in replace(quick, least_bytes=5e6).text
+
+
+def test_an_exercise_in_triton_takes_no_sketch_and_no_other_language() -> None:
+    found = course(ROOT)
+    exercise = found.exercise("triton-sum")
+
+    def verify(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("it was verified")
+
+    sketch = judge(solution("two-inputs") or "", found.task(exercise), exercise.goals, verify)
+    assert sketch.keys[0] == "goal-dsl" and "asks for a kernel in triton" in sketch.said
+    module = judge("def kernel(x, z):\n    return 3.0 * x + z\n", found.task(exercise), exercise.goals, verify)
+    assert module.keys[0] == "goal-dsl"

@@ -73,4 +73,17 @@ def test_a_folder_without_notebooks_is_said(tmp_path: Path) -> None:
     with pytest.raises(CourseError, match="There is no notebook"):
         notebooks(tmp_path)
     with pytest.raises(CourseError, match="is no notebook"):
-        answers(tmp_path / "missing.ipynb")
+        answers(tmp_path / "missing.ipynb", course(ROOT))
+
+
+def test_attacks_add_up_and_the_last_repair_counts(tmp_path: Path) -> None:
+    path = notebook(
+        tmp_path, "attacks", "%%kernel_attack\ndef kernel(x, out):\n    pass\n",
+        '%%kernel_attack\ndef kernel(x, out):\n    out[:] = float("nan")\n',
+        "%%kernel_attack\ndef kernel(x, out):\n    out[:] = x\n",
+        "%%kernel_attack --close\ndef right(error, most):\n    return bool((error <= most).all())\n",
+        "%%kernel_attack --close\ndef judge(source):\n    return False, 'no'\n",
+    )  # fmt: skip
+    marks = {m.exercise: m for m in grade([path], course(ROOT), lambda *_: pytest.fail("no task is judged"))}
+    assert marks["attack-the-judge"].points == 2 and "clean, right" in marks["attack-the-judge"].reason
+    assert marks["close-the-holes"].points == 0

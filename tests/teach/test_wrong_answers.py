@@ -7,27 +7,37 @@ from collections import Counter
 from typing import NoReturn
 
 import pytest
-from teach_parts import ROOT, WrongAnswer, exercises, wrong_answers
+from teach_parts import ROOT, WrongAnswer, tasks, wrong_answers
 
+from kernellab.dsls.machine import detect_target
 from kernellab.teach.exercise import course
 from kernellab.teach.hints import hint_for, row_for
 from kernellab.teach.judge import Reached, is_sketch, judge, judge_sketch
 from kernellab.teach.progress import Attempt, Progress, text_hash
+from kernellab.verifier import Verifier
 
 WRONG = list(wrong_answers())
 
 
 def test_each_exercise_has_three_kinds_of_wrong_answer() -> None:
     kinds = Counter(e for e, _ in {(w.exercise, w.keys) for w in WRONG})
-    assert {e.id: kinds[e.id] for e in exercises() if kinds[e.id] < 3} == {}
+    assert {e.id: kinds[e.id] for e in tasks() if kinds[e.id] < 3} == {}
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.exercise}-{w.keys[0]}-{len(w.new)}")
-def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer) -> None:
+def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer, verifier: Verifier) -> None:
     found = course(ROOT)
     exercise = found.exercise(wrong.exercise)
-    assert is_sketch(wrong.text)
-    outcome, _ = judge_sketch(wrong.text, found.task(exercise), exercise.goals, exercise.mistakes)
+    if exercise.goals.dsl:
+        assert not is_sketch(wrong.text)
+
+        def verify(task, source, options):
+            return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
+        outcome = judge(wrong.text, found.task(exercise), exercise.goals, verify)
+    else:
+        assert is_sketch(wrong.text)
+        outcome, _ = judge_sketch(wrong.text, found.task(exercise), exercise.goals, exercise.mistakes)
     assert not outcome.reached.good
     assert outcome.keys[0] in wrong.keys, (outcome.keys, outcome.said)
     if outcome.reached is Reached.WRONG:

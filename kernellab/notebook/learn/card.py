@@ -42,6 +42,13 @@ def exercise_card(exercise: Exercise, text: str, progress: Progress) -> Shown:
     return Shown("\n".join(lines), html)
 
 
+def framed(head: str, said: str, reached: Reached, hint: str = "") -> Shown:
+    """A head, a sentence and a hint, in the colour of what was reached."""
+    html = f"<div style='{_BOX.format(_COLOURS.get(reached, RED))}'><b>{escape(head)}</b><br>{escape(said)}"
+    html += f"<p>{escape(hint)}</p></div>" if hint else "</div>"
+    return Shown("\n".join([head, *(f"  {text}" for text in (said, hint) if text)]), html)
+
+
 def outcome_card(
     title: str, outcome: Outcome, hint: Said | None, note: str = "", codes: Mapping[str, str] | None = None
 ) -> Shown:
@@ -138,8 +145,10 @@ def progress_card(course: Course, progress: Progress, only: str = "") -> Shown:
     for name, lesson in course.lessons.items():
         if only and lesson is not course.lesson(only):
             continue
-        marks = [(e, progress.passed(e.id), len({a.text for a in progress.attempts(e.id)})) for e in lesson.exercise]
-        got, most = sum(e.points for e, good, _ in marks if good), sum(e.points for e in lesson.exercise)
+        marks = [
+            (e, progress.points(e) == e.points, len({a.text for a in progress.attempts(e.id)})) for e in lesson.exercise
+        ]
+        got, most = sum(map(progress.points, lesson.exercise)), sum(e.points for e in lesson.exercise)
         total, reached = total + most, reached + got
         told = ", ".join(f"{e.id} {'passed' if good else f'open, {n} tried' if n else 'open'}" for e, good, n in marks)
         lines.append(f"{name}: {got} of {most} points ({told})")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class LearnMagics(KernelMagic):
-    """exercise, grade, predict, measure, watch, challenge, progress."""
+    """exercise, attack, grade, predict, measure, watch, challenge, progress."""
 
     @no_var_expand
     @line_cell_magic
@@ -59,8 +59,28 @@ class LearnMagics(KernelMagic):
             trust=outcome.trust.value if outcome.trust else "", keys=outcome.keys, time=time.time(),
         )  # fmt: skip
         progress.record(made)
-        _reached[exercise.id] = outcome.reached.good
+        _points[exercise.id] = exercise.points if outcome.reached.good else 0
         return outcome_card(exercise.id, outcome, hint, codes=codes)
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @argument("--close", action="store_true", help="the cell holds functions of the judge, rewritten: its holes closed")
+    @command
+    def kernel_attack(self, args: argparse.Namespace, cell: str | None = None) -> Any:
+        """Attack the toy judge of lesson 15 with the kernel in the cell, or close its holes; without a cell, show it.
+
+        A point for each different hole: an attempt uses one when the judge with all others closed still accepts it.
+        With --close the judge that you repaired meets cheats and honest kernels.
+        """
+        from kernellab.notebook.learn.attack import broken, closed, shown
+
+        if cell is None:
+            return shown()
+        card, exercise, points = closed(cell) if args.close else broken(cell)
+        # attempts add up, repairs are one answer
+        _points[exercise] = points
+        return card
 
     @no_var_expand
     @line_magic
@@ -81,7 +101,7 @@ class LearnMagics(KernelMagic):
             exercises = found.lesson(args.id).exercise
         except CourseError:
             exercises = (found.exercise(args.id),)
-        return sum(e.points for e in exercises if _reached.get(e.id))
+        return sum(_points.get(e.id, 0) for e in exercises)
 
     @no_var_expand
     @line_magic
@@ -243,5 +263,5 @@ class LearnMagics(KernelMagic):
             return engine().verifier().rank(task, source, target)
 
 
-#: exercise -> was the last answer that this process judged good? What a grader that runs the notebook anew asks for
-_reached: dict[str, bool] = {}
+#: exercise -> points of the last answer that this process judged. What a grader that runs the notebook again asks for
+_points: dict[str, int] = {}

@@ -1,0 +1,84 @@
+"""The attack lesson in a notebook: the toy judge, one attempt, and what a repaired judge refuses."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+
+from kernellab.errors import counted
+from kernellab.notebook.learn.card import framed
+from kernellab.notebook.saved.coloured import coloured
+from kernellab.notebook.saved.receipt import Shown
+from kernellab.notebook.saved.snapshot import PRE
+from kernellab.teach import attack, progress
+from kernellab.teach.exercise import Exercise, course
+from kernellab.teach.hints import hint_for
+from kernellab.teach.judge import Outcome, Reached
+
+#: holes that the cells of this process went through
+_through: set[str] = set()
+
+
+def shown() -> Shown:
+    """The judge's text, and the holes that were gone through so far."""
+    used = progress.read().holes(course().attack("break").id)
+    head = (
+        f"The judge. You went through {len(used)} of its {counted(len(attack.holes()), 'hole')}{_listed(sorted(used))}."
+    )
+    text = attack.judge_text().strip()
+    return Shown(f"{head}\n{text}", f"<b>{escape(head)}</b><pre {PRE}>{coloured(text, 'judge.py')}</pre>")
+
+
+def broken(source: str) -> tuple[Shown, str, int]:
+    """One attempt: its card, the exercise, and the points of this process's attempts."""
+    exercise, attempt = course().attack("break"), attack.attempted(source)
+    if attempt.holes:
+        before = set(_through)
+        _through.update(attempt.holes)
+        new = sorted(set(attempt.holes) - before)
+        head = f"accepted, through {counted(len(attempt.holes), 'hole')}{_listed(attempt.holes)}"
+        said = f"{len(new)} of them new here. " if before else ""
+        said += f"{len(_through)} of {len(attack.holes())} so far."
+    elif attempt.honest:
+        head = "accepted, and no hole was needed"
+        said = "With all holes closed it is accepted too: an honest kernel, or a hole that is not on the list."
+    elif attempt.together:
+        head = f"accepted, through two holes at once{_listed(attempt.together)}"
+        said = "Neither of them is enough by itself, so there is no point yet: make it need one hole alone."
+    else:
+        head = "accepted, through more than two holes at once" if attempt.ruling.accepted else "refused"
+        said = f"The judge: {attempt.ruling.why}."
+    left = [name for name in attack.holes() if name not in progress.read().holes(exercise.id) | _through]
+    keys = attempt.holes or tuple(f"hole-{name}" for name in left[:1])
+    card = _card(exercise, source, bool(attempt.holes), keys, head, said)
+    return card, exercise.id, min(exercise.points, len(_through))
+
+
+def closed(repairs: str) -> tuple[Shown, str, int]:
+    """The judge with the cell's functions in place of its own, against cheats and honest kernels."""
+    exercise, result = course().attack("close"), attack.repaired(repairs)
+    if result.refused:
+        name, why = result.refused[0]
+        head = "an honest kernel is refused, so nothing counts"
+        said = f"{name}: {why}."
+    else:
+        head = f"{len(result.closed)} of {counted(len(attack.holes()), 'hole')} closed"
+        said = f"Accepted all the same: {', '.join(result.passed)}." if result.passed else "No cheat gets through."
+    left = [name for name in attack.holes() if name not in result.closed]
+    keys = result.closed or ("honest-refused" if result.refused else f"close-{left[0]}",)
+    card = _card(exercise, repairs, bool(result.closed), keys, head, said)
+    return card, exercise.id, min(exercise.points, len(result.closed))
+
+
+def _card(exercise: Exercise, text: str, good: bool, keys: tuple[str, ...], head: str, said: str) -> Shown:
+    found, known, name = course(), progress.read(), progress.text_hash(text)
+    outcome = Outcome(Reached.RIGHT if good else Reached.WRONG, said, keys)
+    hint = hint_for(exercise, outcome, found, known, text)
+    progress.record(
+        progress.Attempt(exercise=exercise.id, text=name, reached=head, good=good, keys=keys, time=time.time())
+    )
+    return framed(f"{exercise.id}: {head}", said, outcome.reached, str(hint) if hint else "")
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""

@@ -1,0 +1,96 @@
+"""The attack lesson: which hole an attempt went through, and what a repaired judge refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from teach_parts import ROOT
+
+from kernellab.errors import CourseError
+from kernellab.teach.attack import Kernel, attempted, holes, judge_text, kernels, repaired
+
+CHEATS = [kernel for kernel in kernels() if kernel.hole]
+FIRST = list({kernel.hole: kernel for kernel in CHEATS}.values())
+HONEST = [kernel for kernel in kernels() if not kernel.hole]
+CLOSED = (ROOT / "notebooks" / "attack" / "closed.py").read_text(encoding="utf-8")
+NOTHING = "def kernel(x, out):\n    pass\n"
+
+
+def test_the_judge_has_ten_holes_of_a_few_lines_and_a_cheat_for_each() -> None:
+    assert len(holes()) == 10
+    assert {kernel.hole for kernel in CHEATS} == set(holes())
+    assert len(judge_text().splitlines()) < 140
+
+
+@pytest.mark.parametrize("cheat", FIRST, ids=lambda k: k.name)
+def test_a_cheat_goes_through_its_hole(cheat: Kernel) -> None:
+    attempt = attempted(cheat.source)
+    assert attempt.ruling.accepted and not attempt.honest
+    assert cheat.hole in attempt.holes
+
+
+@pytest.mark.parametrize("kernel", HONEST, ids=lambda k: k.name)
+def test_an_honest_kernel_goes_through_none(kernel: Kernel) -> None:
+    attempt = attempted(kernel.source)
+    assert attempt.ruling.accepted and attempt.honest and attempt.holes == ()
+
+
+def test_holes_that_are_only_enough_together_are_named_as_a_pair() -> None:
+    slow_and_wrong = (
+        "import time\ntime.perf_counter = lambda: 0.0\n"
+        "def kernel(x, out):\n    end = time.monotonic() + 0.2\n    while time.monotonic() < end:\n        pass\n"
+        '    out[:] = float("nan")\n'
+    )
+    attempt = attempted(slow_and_wrong)
+    assert attempt.holes == () and attempt.together == ("right", "seconds")
+
+
+def test_a_repaired_judge_refuses_all_cheats_and_takes_honest_kernels() -> None:
+    result = repaired(CLOSED)
+    assert set(result.closed) == set(holes()) and result.passed == () and result.refused == ()
+    one = repaired("def right(error, most):\n    return bool((error <= most).all())\n")
+    assert "right" in one.closed and "no-numbers" not in one.passed and "nothing" in one.passed
+
+
+@pytest.mark.parametrize(
+    "repairs",
+    [
+        "def judge(source):\n    return False, 'no'\n",
+        "def limit(want):\n    return 1e-12\n",
+        "def judge(source):\n    return 'nan' not in source and 'calls' not in source, ''\n",
+    ],
+    ids=["all-refused", "too-strict", "by-words"],
+)
+def test_a_judge_that_refuses_honest_kernels_closes_nothing(repairs: str) -> None:
+    result = repaired(repairs)
+    assert result.closed == () and result.refused
+
+
+def test_an_attempt_that_ends_the_judge_or_writes_its_ruling_has_no_other_holes_for_it() -> None:
+    assert attempted(f"{NOTHING}\nimport os\nos._exit(0)\n").holes == ()
+    forged = (
+        "import os\n"
+        "for number in range(3, 64):\n"
+        "    try:\n"
+        '        os.write(number, b\'{"accepted": true, "why": ""}\')\n'
+        "    except OSError:\n"
+        "        pass\n"
+        "os._exit(0)\n"
+    )
+    assert set(attempted(forged).holes) <= {"start", "excused"}
+
+
+def test_an_attempt_reaches_no_file_of_the_learner(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    attempted(f"open({str(kept)!r}, 'w').write('gone')\n{NOTHING}")
+    assert kept.read_text() == "mine"
+
+
+def test_a_loop_without_an_end_is_refused_and_text_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.teach.attack._DEADLINE", 3.0)
+    with pytest.raises(CourseError, match="no answer in time"):
+        attempted("while True:\n    pass\n")
+    with pytest.raises(CourseError, match="Line 1"):
+        repaired("def right(:\n")
