@@ -219,6 +219,15 @@ def test_a_branch_that_nothing_reaches_keeps_the_share_below_the_whole() -> None
     assert {(e.op, e.name) for e in never.edges - never.reached} >= {("where", "true"), ("lt", "difference below")}
 
 
+def test_a_complex_argument_is_surveyed_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    from kernellab.verifier.boundary_checks.watch import watched
+
+    task = task_of("x.abs() + 1 / x.abs()", "x", "torch.randn(24, 40, dtype=torch.complex128)")
+    watch = watched(task.module().results, task.module().sample())
+    assert any(edge.op == "abs" for edge in watch.edges)
+    assert not [str(w.message) for w in recwarn if "complex" in str(w.message)]
+
+
 def test_a_bound_behind_an_affine_step_is_reached_by_the_solver() -> None:
     found = survey_of(task_of("torch.where(x * 0.5 + 30 > 71.25, x * 3, x)", "x", "torch.rand(24, 40) * 100"))
     assert {"difference below", "difference at", "difference above"} <= {e.name for e in found.reached if e.op == "gt"}

@@ -9,7 +9,6 @@ from kernellab.task import ArgKind
 from kernellab.verifier.protocol.memory import Layout, lay_out
 
 if TYPE_CHECKING:
-    from kernellab.task.task import Arg
     from kernellab.verifier.cases.cases import Case
 
 
@@ -18,11 +17,11 @@ def with_equal_rows(case: Case, dim: int = 0) -> Case:
     two or more dimensions; weights stay as they are."""
     import torch
 
-    def of(spec: Arg, arg: Any) -> Any:
+    def of(repeats: bool, arg: Any) -> Any:
         wide = isinstance(arg, torch.Tensor) and arg.dim() >= dim + 2 and arg.shape[dim] > 1
-        return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and _is_input(spec) else arg
+        return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and repeats else arg
 
-    return replace(case, held=tuple(of(spec, a) for spec, a in zip(case.task.args, case.args, strict=True)))
+    return replace(case, held=tuple(of(repeats, a) for repeats, a in zip(_repeats(case), case.args, strict=True)))
 
 
 def expanded(case: Case, dim: int = 0) -> Layout:
@@ -30,12 +29,16 @@ def expanded(case: Case, dim: int = 0) -> Layout:
     plain = lay_out(case.args)
     places = tuple(
         replace(p, strides=(*p.strides[:dim], 0, *p.strides[dim + 1 :]))
-        if _is_input(spec) and len(p.shape) >= dim + 2 and 0 not in p.shape
+        if repeats and len(p.shape) >= dim + 2 and 0 not in p.shape
         else p
-        for spec, p in zip(case.task.args, plain.places, strict=True)
+        for repeats, p in zip(_repeats(case), plain.places, strict=True)
     )
     return Layout(places, plain.size)
 
 
-def _is_input(spec: Arg) -> bool:
-    return spec.kind is ArgKind.TENSOR and not spec.static
+def _repeats(case: Case) -> list[bool]:
+    """Which arguments may repeat a slice: tensors that are no weights, and into which the reference does not write."""
+    written = case.task.module().written
+    return [
+        spec.kind is ArgKind.TENSOR and not spec.static and i not in written for i, spec in enumerate(case.task.args)
+    ]

@@ -153,9 +153,9 @@ def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan
 
 
 def _few(value: Tensor) -> Tensor:
-    """An operand, flat, or the first of its elements where it is large."""
-    flat = value.reshape(-1) if value.numel() <= _MOST else value.flatten()[:_MOST]
-    return flat.detach()
+    """An operand, flat, or the first of its elements where it is large; of complex numbers the real parts."""
+    flat = (value.reshape(-1) if value.numel() <= _MOST else value.flatten()[:_MOST]).detach()
+    return flat.real if flat.is_complex() else flat
 
 
 def _whole(value: Tensor) -> bool:
