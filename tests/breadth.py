@@ -36,6 +36,7 @@ SHARES = {
     "designer/test_aten.py": 20,
     "designer/test_practice.py": 60,
     "practice/test_kinds.py": 4,
+    "practice/test_operators.py": 10,
     "bench/test_bench_memory.py": 4,
     "bench/test_builtin.py": 14,
     "model_integration/test_gradient.py": 3,

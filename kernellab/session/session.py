@@ -34,6 +34,7 @@ from kernellab.session.turn.claims import checked
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import rank
 from kernellab.session.turn.explaining import Explanation, explain
+from kernellab.session.turn.sweeping import Sweep, SweepPoint, sweep
 from kernellab.session.waiting import Teller, rest, wait
 from kernellab.target import Backend, Target
 
@@ -361,6 +362,18 @@ class Session:
         """
         given = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
         return rank(self._bench, given)
+
+    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None) -> Sweep:
+        """The best kernel's speed next to eager's over the declared range of ``dim``. Blocking.
+
+        Raises:
+            SessionError: nothing has passed yet, or the task has no such Dim.
+            TargetError, VerifierError: it cannot be ranked.
+        """
+        best = self.state.best()
+        if best is None:
+            raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
+        return sweep(self._bench, best.candidate.source, dim, told)
 
     def note(self, role: str | Role, text: str) -> None:
         """Tell a role something that it is to keep in mind in each of its turns."""

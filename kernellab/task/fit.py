@@ -64,18 +64,32 @@ def _polynomial(values: Sequence[int], sizes: Sequence[Sizes], terms: Sequence[t
     return text or None
 
 
+def is_stepped(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> bool:
+    """Do ``values`` vary as no polynomial does, such as the number of windows that fit?"""
+    found = (make(values, sizes, names) for make in (_single, _linear, _multilinear))
+    return len(set(values)) > 1 and not any(
+        text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)) for text in found
+    )
+
+
 def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
-    """``(a*N + b) // c [+ d]``: strided windows and ceiling divisions."""
-    for name, divisor, factor in product(names, range(2, 65), range(1, 5)):
+    """``(a*N + b) // c``: strided windows and ceiling divisions."""
+    seen = list(zip(sizes, values, strict=True))
+    for name, divisor, factor in product(names, range(2, _LONGEST_STEP), range(1, 5)):
         if factor % divisor == 0:
             continue
-        for shift in range(-2 * divisor, 2 * divisor + 1):
-            if all((factor * s[name] + shift) // divisor == v for s, v in zip(sizes, values, strict=True)):
-                top = _term(factor, (name,))
-                if shift == 0:
-                    return f"{top} // {divisor}"
-                return f"({top} {'+' if shift > 0 else '-'} {abs(shift)}) // {divisor}"
+        # the shifts that agree with all sizes seen; the one nearest to 0 is the simplest
+        low = max(v * divisor - factor * s[name] for s, v in seen)
+        high = min((v + 1) * divisor - factor * s[name] - 1 for s, v in seen)
+        if low <= high:
+            shift = min(max(low, 0), high)
+            top = _term(factor, (name,))
+            return f"({top} {'+' if shift > 0 else '-'} {abs(shift)}) // {divisor}" if shift else f"{top} // {divisor}"
     return None
+
+
+#: steps of windows are tried up to this one: frames of sound are a few hundred samples apart
+_LONGEST_STEP = 1 << 12
 
 
 def _term(factor: int, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, Any, Union, overload
 
 from kernellab.errors import TaskError
@@ -16,7 +16,7 @@ from kernellab.task.call_inputs.cases import CHOSEN
 from kernellab.task.call_inputs.slots import is_array
 from kernellab.task.dims import Dim, Extent, TaskForm
 from kernellab.task.dtypes import channels_last
-from kernellab.task.fit import Sizes, fit
+from kernellab.task.fit import Sizes, fit, is_stepped
 from kernellab.task.task import OutputSpec
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def infer(module: TaskModule) -> Shapes:
                 _vary(runs, module.dims)
                 # a split into pieces of a fixed size: how many there are may differ between the cases
                 runs += [run for sizes in module.listed.sizes if (run := observe(module, sizes, real=False))]
-            return _fitted(runs, module.dims)
+            return _fitted([*runs, *_steps_of_extents(module, runs)], module.dims)
         except TaskError as error:
             first = first or error
     assert first is not None
@@ -264,6 +264,45 @@ def _grown(module: TaskModule) -> list[Observation]:
     base = module.default_sizes()
     scaled = [{d.name: base[d.name] * k for d in module.dims} for k in (1, 2, 3, 4)]
     return [observe(module, s) for s in scaled if all(d.min <= s[d.name] <= d.max for d in module.dims)]
+
+
+def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[Observation]:
+    """Runs on both sides of the next two steps of each output extent that grows by steps (windows that fit), which
+    tell its stride and its start; none where all extents are polynomials, where the task does not run at all sizes
+    between, and for listed cases."""
+    names, base = [d.name for d in module.dims], runs[-1].sizes
+    _same_structure(runs)
+    places = [(i, axis) for i, (shape, *_) in enumerate(runs[0].outputs) for axis in range(len(shape))]
+    stepped = [
+        (i, axis) for i, axis in places
+        if is_stepped([r.outputs[i][0][axis] for r in runs], [r.sizes for r in runs], names)
+    ]  # fmt: skip
+    if module.listed or not stepped:
+        return []
+    found: dict[tuple[str, int], Observation] = {}
+
+    def extent_at(dim: Dim, size: int, place: tuple[int, int]) -> int:
+        if (dim.name, size) not in found:
+            found[dim.name, size] = observe(module, {**base, dim.name: size})
+        return found[dim.name, size].outputs[place[0]][0][place[1]]
+
+    try:
+        for dim, place in product(module.dims, stepped):
+            low = base[dim.name]
+            top = min(dim.max, low + _FARTHEST)
+            least = extent_at(dim, low, place)
+            for wanted in (least + 1, least + 2):
+                high = top
+                while low + 1 < high and extent_at(dim, top, place) >= wanted:
+                    middle = (low + high) // 2
+                    low, high = (low, middle) if extent_at(dim, middle, place) >= wanted else (middle, high)
+    except TaskError:
+        return []
+    return list(found.values())
+
+
+#: how far beyond an observed size the next two steps of an extent are looked for
+_FARTHEST = 1 << 13
 
 
 def size_sets(dims: Sequence[Dim], step: int) -> list[Sizes]:

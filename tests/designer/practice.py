@@ -34,10 +34,14 @@ def state_of(text: str, run: bool = False) -> tuple[str, str]:
     """``right``, ``library`` (right with a call of the framework), ``wrong``, ``refused`` or ``broken``; the reason."""
     try:
         task = load_task(text, "practice")
-        reply = RulesDesigner().design(DesignBrief(task, CPU))
-        result = gate(reply.sketch, task, seconds=0.2)
-        if result.state is not GateState.RIGHT:
-            return "wrong", result.reason
+        result = None
+        # a session tries the next design where the gate refuses one
+        for reply in RulesDesigner().designs(DesignBrief(task, CPU)):
+            result = gate(reply.sketch, task, seconds=0.2)
+            if result.state is GateState.RIGHT:
+                break
+        else:
+            return "wrong", result.reason if result else "there is no design"
         program = load_program(reply.sketch)
         source = lower(program, bind(program, task, {}, CPU), CPU)
         if run:

@@ -100,3 +100,24 @@ def test_chosen_kernels_are_timed_in_one_run(tmp_path: Path) -> None:
     assert compared["baseline"] == "each other"
     assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
     assert Driver.read(session._journal, session.id).paired[0].turns == (first.id, second.id)
+
+
+def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_named(tmp_path: Path) -> None:
+    roles: Any = {"designer": OneSketch(), "coder": "rules"}
+    sized = TASK.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 1, 900)\n')
+    sized = sized.replace("inputs()", "inputs(M=37)").replace("randn(37", "randn(M")
+    session = design(sized, dsl="cpp", roles=roles, name="range", workspace=tmp_path, options=QUICK)
+    with pytest.raises(SessionError, match="No candidate has passed"):
+        session.over("M")
+    session.wait(120)
+    told: list[int] = []
+    found = session.over("M", lambda point: told.append(point.size))
+    sizes = [point.size for point in found.points]
+    assert sizes == told == sorted(sizes)
+    assert {1, 37, 900} <= set(sizes) and not found.left_out
+    timed = [p for p in found.points if p.ranking.paired is not None]
+    assert found.worst in timed and not found.wrong
+    assert all(found.worst.ranking.paired.speedup <= p.ranking.paired.speedup for p in timed)
+    assert f"worst: M = {found.worst.size}" in str(found)
+    with pytest.raises(SessionError, match="has no Dim 'Q'"):
+        session.over("Q")

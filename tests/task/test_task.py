@@ -131,6 +131,7 @@ def test_lifted_parameters_replace_the_models_own() -> None:
         ("torch.cat([x, x], 0)", ("2*M", "N")),
         ("x.reshape(-1)[1:]", ("M*N - 1",)),
         ("torch.nn.functional.avg_pool1d(x[None], 3, 2)", (1, "M", "(N - 1) // 2")),
+        ("x.unfold(1, 2, 1).unfold(1, 1, 5)[..., 0, 0]", ("M", "(N + 3) // 5")),
         ("x.sum()", ()),
         ("x[:, None, :] + x[None, :, :]", ("M", "M", "N")),
         ("torch.cat([x.sum(1), x.sum(0)])", ("M + N",)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from kernellab.capture import Node, Ref, Sym
@@ -263,11 +264,12 @@ def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
     base, source = node.args[0], node.args[1]
     dim, start, _, step = ([*node.args[2:], *(0, None, None, 1)[len(node.args) - 2 :]])[:4]
     dim %= len(index)
-    if not isinstance(step, int) or isinstance(start, Sym) or (start or 0) < 0:
+    start = start.expr if isinstance(start, Sym) else start or 0
+    if not isinstance(step, int) or not extents.is_count(start):
         raise b.refuse(node, "a slice with a step or from an end that is not known")
-    start, length = start or 0, b.shape(source)[dim]
+    length = b.shape(source)[dim]
     here = b.position(index[dim])
-    if step != 1:
+    if step != 1 or not isinstance(start, int):
         return _stepped(b, node, index, dim, start, step)
     own = replace(index[dim], offset=extents.add(index[dim].offset, -start))
     if length == 1:
@@ -287,16 +289,19 @@ def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
 
 
-def _stepped(b: Builder, node: Node, index: Index, dim: int, start: int, step: int) -> Expr:
-    """The base with each ``step``-th element from ``start`` on replaced: the even or the odd ones of rotary pairs."""
+def _stepped(b: Builder, node: Node, index: Index, dim: int, start: Extent, step: int) -> Expr:
+    """The base with each ``step``-th element from ``start`` on replaced: the even or the odd ones of rotary pairs, or
+    the end of a row that grows with a Dim."""
     base, source = node.args[0], node.args[1]
     past = b.position(index[dim])
-    past = Op("sub", (past, Num(start, "int64")), "int64") if start else past
+    past = Op("sub", (past, number(start)), "int64") if start != 0 else past
     last = number(extents.add(b.shape(source)[dim], -1))
-    at = Op("floordiv", (past, Num(step, "int64")), "int64")
-    inside: Expr = Op("eq", (Op("mod", (past, Num(step, "int64")), "int64"), Num(0, "int64")), "bool")
-    for op, end in (("ge", Num(0, "int64")), ("le", last)):
-        inside = Op("logical_and", (inside, Op(op, (at, end), "bool")), "bool")
+    at = Op("floordiv", (past, Num(step, "int64")), "int64") if step != 1 else past
+    tests = [Op(o, (at, e), "bool") for o, e in (("ge", Num(0, "int64")), ("le", last))]
+    if step != 1:
+        whole = Op("mod", (past, Num(step, "int64")), "int64")
+        tests.insert(0, Op("eq", (whole, Num(0, "int64")), "bool"))
+    inside = reduce(lambda x, y: Op("logical_and", (x, y), "bool"), tests)
     # an element outside the slice reads some element of the source, and does not take it
     at = Op("min", (Op("max", (at, Num(0, "int64")), "int64"), last), "int64")
     d = wide(node.dtype)

@@ -10,6 +10,7 @@ from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.algebra import summed
 from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.windows import over_unfolded
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Num, Op, Red, SymNum
 
@@ -58,6 +59,8 @@ def _simple(kind: str) -> Handler:
         if node.op.endswith(".default") and kind in ("max", "min", "prod") and node.op.split(".")[1] in (kind,):
             given = None
         total = _linear_sum(b, node, index, dims_of(given, rank)) if kind == "sum" else None
+        if total is None and kind in ("sum", "max") and item != 1 and aten.is_float(node.dtype):
+            total = over_unfolded(b, node, index, dims_of(given, rank), kind, aten.wide(node.dtype))
         if total is not None:
             return aten.settle(total, node.dtype)
         r = Reduction(b, node, index, dims_of(given, rank))
@@ -96,7 +99,7 @@ def _linear_sum(b: Builder, node: Node, index: Index, dims: list[int]) -> Expr |
 def _mean(b: Builder, node: Node, index: Index, item: int) -> Expr:
     shape, d = b.shape(node.args[0]), aten.wide(node.dtype)
     dims = dims_of(argument(node, 1, "dim"), len(shape))
-    total = _linear_sum(b, node, index, dims)
+    total = _linear_sum(b, node, index, dims) or over_unfolded(b, node, index, dims, "sum", d)
     if total is not None:
         return Op("div", (total, b.count(shape, dims)), d, node.line)
     r = Reduction(b, node, index, dims)

@@ -8,18 +8,21 @@ over the taps and, in a convolution, over the channels of a group.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernellab.capture import Ref
+from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap
+from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap, Win
 from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named
 
 #: channels of a group below which a convolution is summed directly, not as a product of matrices
 LEAST_CHANNELS = 4
+#: elements of an unfolded window up to which it is read tap by tap, and not as a row
+_LONGEST_UNFOLDED = 32
 _VIEWS = frozenset(("unsqueeze", "squeeze", "permute", "transpose", "t")) | named(Role.SAME)
 
 
@@ -77,6 +80,23 @@ def at_window(b: Builder, ref: Ref, index: Index) -> Expr:
         if isinstance(value, Leaf):
             return value
     return Leaf(b.stored(ref), index, b.dtype(ref))
+
+
+def over_unfolded(b: Builder, node: Node, index: Index, dims: Sequence[int], join: str, dtype: str) -> Expr | None:
+    """``x.unfold(-1, size, step)`` joined over each window: what a pooling does. None where it is another form."""
+    view = b.nodes.get(node.args[0].name)
+    if view is None or view.name in b.stops or view.op != "aten.unfold.default":
+        return None
+    source, dim, size, step = view.args[:4]
+    last = len(view.shape) - 2
+    short = isinstance(size, int) and isinstance(step, int) and 1 < size <= _LONGEST_UNFOLDED
+    if not short or list(dims) != [last + 1] or dim % (last + 1) != last or len(index) != last + 1:
+        return None
+    if not is_plain(index, view.shape[:-1]):
+        return None
+    w = window((b.shape(source)[last],), index[last:], (size,), (step,), (0,), (1,))
+    x = at_window(b, source, (*index[:last], *w.index))
+    return Win(x, x, dtype=dtype, line=node.line, taps=w.taps, join=join, pairs=False)
 
 
 def _is_view(b: Builder, ref: Ref) -> bool:

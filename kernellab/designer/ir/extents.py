@@ -133,6 +133,15 @@ def subtract(a: Extent, b: Extent) -> Extent:
     return 0 if a == b else Formula("-", (a, b))
 
 
+def is_count(extent: Extent) -> bool:
+    """Is it at least 0 at all sizes, for certain? Nothing is taken away in it."""
+    if isinstance(extent, int):
+        return extent >= 0
+    return bool(extent.name) or (
+        extent.op in ("+", "*") and all(is_count(a) for a in extent.args if not isinstance(a, float))
+    )
+
+
 def reaches(start: Extent, length: Length, end: Length) -> bool:
     """Is ``start + length`` at ``end`` or behind it, for certain?"""
     if same(length, end):

@@ -237,7 +237,9 @@ class GroupEmitter:
         text = strip(converted(element, value.type.dtype, dtype))
         target = self._strips.element(site) or f"{self.ints.tensor(tensor)}[{site.address}]"
         memory = MEMORY_TYPE[tensor.dtype]
-        if atomic:
+        if atomic and nest.apart:
+            line = f"{target} += {memory}({text});"
+        elif atomic:
             added = text if is_narrow(tensor.dtype) else f"{memory}({text})"
             line = f"kl::atomic_add(&{target}, {added});"
         else:

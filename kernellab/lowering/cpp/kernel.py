@@ -11,8 +11,8 @@ from kernellab.lowering.c_family.flatten import Flattener, has_steps
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.names import RESERVED, Names, function, safe
-from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall
-from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, steps_of
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, is_narrow
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.comment_only import lines_into
 from kernellab.lowering.cpp.edges import fill_edges
@@ -22,8 +22,11 @@ from kernellab.lowering.cpp.halves import convert_once, streamed
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.rows import place_rows, row_text
 from kernellab.lowering.cpp.work import slower_together, work_of
+from kernellab.sketch.program.ints import product
 from kernellab.sketch.program.program import (
     Apply,
+    AtomicAdd,
+    DType,
     Kernel,
     Loop,
     Param,
@@ -32,6 +35,7 @@ from kernellab.sketch.program.program import (
     Scatter,
     Statement,
     Store,
+    Tensor,
     Tile,
     Value,
 )
@@ -39,6 +43,8 @@ from kernellab.sketch.program.walk import statements
 
 #: a larger tile does not go on a thread's stack
 _STACK_BYTES = 32 << 10
+#: elements of a result that each thread adds to in a copy, which costs less than atomics on it
+_FEW_SUMS = 1 << 11
 #: element operations below which starting threads costs more than it saves
 _PARALLEL_WORK = 1 << 15
 
@@ -58,6 +64,8 @@ class KernelEmitter:
         self._once: set[str] = set()
         self._slots = 0
         self._in_parallel = False
+        #: the results that every thread adds to in its own copy, with their elements
+        self._copied: dict[str, int] = {}
         #: does any product gather its operands over loops, and the name of what gathers them
         self.gathers = False
         self._gathering = ""
@@ -106,6 +114,10 @@ class KernelEmitter:
             place_rows(flat, self.ints, self.kernel.reads, self.kernel.writes)
             convert_once(flat, self.kernel.writes)
             fill_edges(flat, self.ints, self.kernel.writes, self.names.fresh)
+            self._copied = self._summed_in_copies(body)
+            for nest in steps_of(flat):
+                if isinstance(nest, Nest):
+                    nest.apart |= _added_to(nest) in self._copied
             fused = Fuser(self.ints, self.names.loop_vars, slower_together).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
             self._once = _written_once(fused)
@@ -179,6 +191,25 @@ class KernelEmitter:
 
     # -- loops -----------------------------------------------------------------------------------------------------
 
+    def _summed_in_copies(self, body: tuple[Statement, ...]) -> dict[str, int]:
+        """Small results that the kernel only adds to, at places that threads may share, and their elements."""
+        stored, found = set(self.kernel.reads), {}
+        added: dict[str, Tensor] = {}
+        for s in statements(body):
+            if isinstance(s, AtomicAdd):
+                added[s.region.tensor.name] = s.region.tensor
+            elif isinstance(s, Scatter) and s.add:
+                added[s.tensor.name] = s.tensor
+            else:
+                stored |= {region.tensor.name for region, _ in s.touches}
+                stored |= {s.tensor.name} if isinstance(s, Scatter) else set()
+        for name, tensor in added.items():
+            count = self.ints.const(product(tensor.shape))
+            plain = not is_narrow(tensor.dtype) and tensor.dtype is not DType.BOOL
+            if plain and count is not None and count <= _FEW_SUMS and name not in stored:
+                found[name] = count
+        return found
+
     def _schedule(self, body: FusedBlock) -> str:
         """How iterations are shared out. A tile of products takes so long that a core held up, or short of whole tiles
         at the end, costs more than handing tiles out one by one; what streams through memory stays with one core, and
@@ -200,7 +231,11 @@ class KernelEmitter:
                 chain.append(inner)
             collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
             threshold = f" if({self._work} > {_PARALLEL_WORK})" if self._work else ""
-            self.w(f"#pragma omp parallel for{collapse} schedule({self._schedule(chain[-1].body)}){threshold}")
+            names = sorted({_added_to(n) for n in _nests(step.body)} & self._copied.keys())
+            sums = [f"{self.ints.tensor(self.program.tensor(n))}[0:{self._copied[n]}]" for n in names]
+            copies = f" reduction(+: {', '.join(sums)})" if sums else ""
+            schedule = self._schedule(chain[-1].body)
+            self.w(f"#pragma omp parallel for{collapse} schedule({schedule}){threshold}{copies}")
         outer, self._in_parallel = self._in_parallel, self._in_parallel or step.loop.hints.parallel
         if step.gathers is not None:
             self._gathering = self.names.fresh(f"{step.gathers.acc.name}_products")
@@ -296,6 +331,13 @@ def _scattered_once(body: tuple[Statement, ...]) -> frozenset[str]:
 def _touched(step: FusedStep) -> set[str]:
     inside = {uid for block in step.blocks for s in block.steps for uid in _touched(s)}
     return inside.union(step.reads, step.writes)
+
+
+def _added_to(nest: Nest) -> str:
+    """The tensor that a nest adds to at places which iterations may share; empty where it is none."""
+    if nest.kind is NestKind.ATOMIC and nest.region is not None:
+        return nest.region.tensor.name
+    return nest.scatter.tensor.name if nest.scatter is not None and nest.scatter.add else ""
 
 
 def _nests(block: FusedBlock) -> Iterator[Nest]:

@@ -87,12 +87,21 @@ class ShowMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("a", help="a turn's number")
-    @argument("b", help="the other turn's number")
+    @argument("a", nargs="?", help="a turn's number")
+    @argument("b", nargs="?", help="the other turn's number")
+    @argument("--over", metavar="DIM", help="in place of turns: the best kernel's speed over the range of this Dim")
     @argument("--csv", metavar="FILE", help="write the figures to this file")
     @command
     def kernel_compare(self, args: argparse.Namespace) -> Any:
-        """Two turns' candidates side by side: numbers, which is faster, and the difference of their texts."""
+        """Two turns' candidates side by side: numbers, which is faster, and the difference of their texts; or the best
+        kernel next to eager over the sizes of a Dim."""
+        if args.over is not None:
+            if args.a is not None or args.csv:
+                raise UsageError("--over times the best kernel: leave out the turns and --csv")
+            print(self.session(args.name).over(args.over))
+            return None
+        if args.b is None:
+            raise UsageError("name two turns, or a Dim with --over")
         from kernellab.notebook.saved.receipt import plain
         from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, named
 

@@ -341,8 +341,9 @@ def compare(
         return _with_task_flags(bench, engine().verifier().verify(task, source, target, options=options))
 
 
-def rank(bench: Bench, source: Source) -> Ranking:
-    """What a search receives of a source for the session's task. Blocking. Raises VerifierError, TargetError."""
+def rank(bench: Bench, source: Source, task: Task | None = None) -> Ranking:
+    """What a search receives of a source for the session's task, or for ``task``: the same one at other sizes.
+    Blocking. Raises VerifierError, TargetError."""
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 
     asked = VerifyOptions.model_validate(bench.created.options)
@@ -351,7 +352,7 @@ def rank(bench: Bench, source: Source) -> Ranking:
         precision=asked.precision,
     )  # fmt: skip
     with engine().verifying:
-        return engine().verifier().rank(bench.task(), source, bench.target(), options=options)
+        return engine().verifier().rank(task or bench.task(), source, bench.target(), options=options)
 
 
 def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:

@@ -1,0 +1,111 @@
+"""The speed of one kernel over the declared range of a Dim, next to eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from kernellab.errors import SessionError
+from kernellab.records import Ranking, Source
+from kernellab.session.turn.context import Bench
+from kernellab.session.turn.execute import rank
+from kernellab.task import Dim, Task, load_task
+
+#: sizes that are timed, the ends of the range and the task's own among them
+_POINTS = 7
+#: bytes of a call's tensors, taken as 8 an element, above which a size is not timed
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One size of the Dim, and what was measured there; a ranking without a time says why in its ``reason``."""
+
+    size: int
+    ranking: Ranking
+
+    @property
+    def text(self) -> str:
+        found = self.ranking
+        return f"{self.size:>10}  {found.text if found.ranked else f'{found.stage.value}: {found.reason}'}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The points of one Dim, the others at their own sizes; ``left_out``: sizes whose tensors take too much memory."""
+
+    dim: str
+    points: tuple[SweepPoint, ...]
+    left_out: tuple[int, ...] = ()
+
+    @property
+    def worst(self) -> SweepPoint | None:
+        """The point with the lowest speedup over eager; None where none was timed in pairs with it."""
+        timed = [p for p in self.points if p.ranking.ranked and p.ranking.paired is not None]
+        return min(timed, key=lambda p: p.ranking.paired.speedup if p.ranking.paired else 0.0, default=None)
+
+    @property
+    def wrong(self) -> tuple[SweepPoint, ...]:
+        """The points at which an error was found, or nothing was timed."""
+        return tuple(p for p in self.points if not p.ranking.ranked)
+
+    def __str__(self) -> str:
+        lines = [f"{self.dim:>10}  time, speed next to eager with its 95 % interval", *(p.text for p in self.points)]
+        if self.worst is not None and self.worst.ranking.paired is not None:
+            lines.append(f"worst: {self.dim} = {self.worst.size}, {self.worst.ranking.paired.text}")
+        if self.wrong:
+            lines.append(f"not timed: {self.dim} = {', '.join(str(p.size) for p in self.wrong)}")
+        if self.left_out:
+            lines.append(f"left out for memory: {self.dim} = {', '.join(map(str, self.left_out))}")
+        return "\n".join(lines)
+
+
+def sweep(bench: Bench, source: Source, name: str, told: Callable[[SweepPoint], None] = lambda _: None) -> Sweep:
+    """``source`` ranked at sizes of the Dim ``name`` from the least to the largest that is declared. Blocking: a second
+    or more a size. ``told`` gets each point when it is measured.
+
+    Raises:
+        SessionError: the task has no such Dim.
+        TargetError, VerifierError: it cannot be ranked.
+    """
+    task = bench.task()
+    dim = next((d for d in task.dims if d.name == name), None)
+    if dim is None:
+        known = ", ".join(d.name for d in task.dims)
+        raise SessionError(
+            f"The task has no Dim {name!r}.", f"Choose one of {known}." if known else "Declare its sizes as Dims."
+        )
+    points, left_out = [], []
+    for size in _sizes(dim, task.module().default_sizes()[name]):
+        if _bytes(task, name, size) > _MOST_BYTES:
+            left_out.append(size)
+            continue
+        points.append(SweepPoint(size, rank(bench, source, at_size(task, name, size))))
+        told(points[-1])
+    return Sweep(name, tuple(points), tuple(left_out))
+
+
+def at_size(task: Task, name: str, size: int) -> Task:
+    """``task`` with another default size of one Dim."""
+    sizes = {**task.module().default_sizes(), name: size}
+    given = ", ".join(f"{n}={s}" for n, s in sizes.items())
+    passed = ", ".join(f"{n}={n}" for n in sizes)
+    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({given}):\n    return _inputs_by_size({passed})\n"
+    return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
+
+
+def _sizes(dim: Dim, own: int) -> list[int]:
+    """The ends of the range, the own size, and sizes between them in equal ratios."""
+    low, high = max(dim.min, 1), dim.max
+    between = {round(low * (high / low) ** (k / (_POINTS - 2))) for k in range(_POINTS - 1)}
+    return sorted({low, own, high, *between})
+
+
+def _bytes(task: Task, name: str, size: int) -> int:
+    sizes = {**task.module().default_sizes(), name: size}
+    shapes = [*(a.extents(sizes) for a in task.tensors), *(r.extents(sizes) for r in task.results)]
+    return 8 * sum(map(prod, shapes))
+
+
+__all__ = ["Sweep", "SweepPoint", "at_size", "sweep"]
