@@ -49,6 +49,8 @@ class Adapter:
     preload: tuple[str, ...] = ()
     #: a source that imports one of these is taken for this DSL where no one says what it is
     marks: tuple[str, ...] = ()
+    #: packages that compile kernels in memory and launch them: code that they made is the candidate's own
+    runtime: tuple[str, ...] = ()
     #: run in the source's folder before its entry is imported; empty where the import builds
     build: tuple[str, ...] = ()
     #: endings of the files that a source may have

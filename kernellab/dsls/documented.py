@@ -25,6 +25,7 @@ class DocumentedAdapter(Adapter):
         self.name = spec.name
         self.backends = spec.backends
         self.preload = spec.worker.preload
+        self.runtime = spec.worker.runtime
         self.marks = tuple(
             root for root in (m.split(".")[0] for m in spec.documents.toolchain.values()) if root != "torch"
         )
@@ -64,6 +65,11 @@ class DocumentedAdapter(Adapter):
                     tree = parsed(text)
                 except SyntaxError as error:
                     return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
+                reached = _reaches(tree, rules.library)
+                if reached is not None:
+                    name, line = reached
+                    what = f"{name} is an operator of {self.spec.title}'s own library."
+                    return [Finding("library", what, file, line, fatal=True)]
                 decorated = list(_decorated(tree, rules.decorators))
                 kernels |= {node.name: (file, node.lineno) for node in decorated}
                 called |= _names_used(tree, skip=decorated)
@@ -100,6 +106,23 @@ class DocumentedAdapter(Adapter):
                     found.append(line)
         found.sort(key=lambda line: line.file not in files)
         return found
+
+
+def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
+    """The first of ``library``'s names that code reaches: as an attribute, imported, or as text, and its line."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = node.value.split(".")
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [part for a in node.names for part in a.name.split(".")]
+            names += (getattr(node, "module", "") or "").split(".")
+        for name in names:
+            if name in library:
+                return name, getattr(node, "lineno", 1)
+    return None
 
 
 def _importable(package: str) -> bool:

@@ -78,21 +78,26 @@ class Build(_Part):
 
 
 class WorkerPart(_Part):
-    """``preload``: modules imported once, before workers are forked; ``environment``: ``{scratch}`` is filled in."""
+    """``preload``: modules imported once, before workers are forked; ``environment``: ``{scratch}`` is filled in.
+    ``runtime``: packages that compile a source's kernels in memory and launch them: that code is the candidate's,
+    the packages' compiled functions are a library's."""
 
     preload: tuple[str, ...] = ()
+    runtime: tuple[str, ...] = ()
     environment: Mapping[str, str] = Field(default_factory=dict)
 
 
 class StaticPart(_Part):
     """What an honest source shows. A kernel is a Python function with one of ``decorators``, or text that ``pattern``
     matches in a file with one of ``files``'s endings or in a string of Python; its group ``name`` is the kernel's.
-    ``called``: code that is no kernel itself must call it."""
+    ``called``: code that is no kernel itself must call it. ``library``: names of the runtime's own operators (``svd``,
+    ``linalg``), which no source may reach."""
 
     decorators: tuple[str, ...] = ()
     pattern: Pattern = ""
     files: tuple[str, ...] = ()
     called: bool = True
+    library: tuple[str, ...] = ()
 
 
 class DiagnosticPart(_Part):
@@ -140,6 +145,8 @@ class DslSpec(_Part):
     def _runs_somewhere(self) -> DslSpec:
         if not self.backends and not self.ready.refuse:
             raise ValueError("backends is empty, and ready.refuse does not say why")
+        if self.worker.runtime and not self.static.library:
+            raise ValueError("worker.runtime needs static.library: the names of its own operators, which are refused")
         return self
 
     @property

@@ -59,10 +59,15 @@ def cut(
 
 def _named(section: Section, wanted: set[str]) -> int:
     """2 where the section is for one of the names, 1 where its heading has one (``load_module`` has load), else 0."""
-    listed = [line for line in section.text.splitlines() if line.startswith("Sketch operations:")]
-    if wanted & set(words(" ".join(line.partition(":")[2] for line in listed))):
+    if wanted & listed(section):
         return 2
     return int(bool(wanted & set(words(section.title))))
+
+
+def listed(section: Section) -> set[str]:
+    """The sketch's operations that a section says it is for."""
+    lines = [line for line in section.text.splitlines() if line.startswith("Sketch operations:")]
+    return set(words(" ".join(line.partition(":")[2] for line in lines)))
 
 
 def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder: Path, who: str = "") -> str:

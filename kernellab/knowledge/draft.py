@@ -77,7 +77,8 @@ def spec_text(name: str, model: Like, modules: Sequence[Module] = (), offered: O
     first = modules[0] if modules else None
     packages = list(dict.fromkeys(m.package for m in modules)) or ["FILL_IN"]
     pattern = offered.pattern if offered and not offered.decorators else ""
-    decorators = offered.decorators if offered and offered.decorators else () if pattern else model.decorators
+    # of a module that marks no kernel, another DSL's decorators would be kept as if they were its own
+    decorators = () if pattern else offered.decorators if offered else model.decorators
     toolchain = ", ".join(f'{m.alias} = "{m.name}"' for m in modules)
     return prompt(
         "spec", dsl=name, title=name, like=model.name, call=model.call,

@@ -11,9 +11,9 @@ from pathlib import Path
 from kernellab.dsls.machine import user_cache
 from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError
-from kernellab.knowledge.cut import Shorten, cut, shorten
+from kernellab.knowledge.cut import Shorten, cut, listed, shorten
 from kernellab.knowledge.examples import Example, read_example
-from kernellab.knowledge.modules import short_signature
+from kernellab.knowledge.modules import short_signature, written_with
 from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import DocumentError, Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
@@ -132,6 +132,8 @@ class Knowledge:
         documents = self.dsl(dsl)
         wanted = list(names)
         page = read_page(documents.folder / "api.md")
+        answered = {name for section in page.sections for name in listed(section)}
+        wanted += [part for name in list(wanted) if name not in answered for part in written_with(name)]
         chosen = cut(page.sections, wanted, error, budget * 2 // 3)
         text = _join(chosen)
         told = {section.title for section in chosen}

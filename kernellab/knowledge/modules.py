@@ -27,7 +27,14 @@ _CALLED = {
     "select": ("where",), "swapaxes": ("transpose",), "broadcast_to": ("broadcast",), "concatenate": ("concat",),
     "astype": ("cast",), "take": ("gather",), "atomic_add": ("atomic_add",), "zeros": ("alloc",), "empty": ("alloc",),
     "sum": ("reduce_sum",), "prod": ("reduce_prod",), "amax": ("reduce_max",), "amin": ("reduce_min",),
-    "mean": ("reduce_mean",), "any": ("reduce_any",)
+    "mean": ("reduce_mean",), "any": ("reduce_any",), "ndrange": ("parallel",), "prange": ("parallel",),
+}  # fmt: skip
+#: what an operation is written with where a DSL has no function for it; a reduction by the operation that joins two
+_WRITTEN_WITH = {
+    "sigmoid": ("exp",), "silu": ("exp",), "tanh": ("exp",), "softplus": ("exp", "log"), "gelu": ("erf", "tanh", "exp"),
+    "rsqrt": ("sqrt",), "exp2": ("exp",), "log2": ("log",), "sinh": ("exp",), "cosh": ("exp",),
+    "expm1": ("exp",), "log1p": ("log",), "argmax": ("max",),
+    "argmin": ("min",), "reduce_mean": ("add",), "abs": ("max",), "clamp": ("min", "max"),
 }  # fmt: skip
 #: two things in one word, told apart by an axis
 _BY_AXIS = {"max": ("reduce_max",), "min": ("reduce_min",)}
@@ -133,6 +140,12 @@ def operations_of(heading: str) -> tuple[str, ...]:
     return _CALLED.get(word) or ((word,) if word in OPS else ())
 
 
+def written_with(operation: str) -> tuple[str, ...]:
+    """The operations that one of the sketch language is written with where a DSL has no function for it."""
+    op = OPS.get(operation)
+    return _WRITTEN_WITH.get(operation) or ((op.join,) if op is not None and op.join else ())
+
+
 def _names(module: Module) -> Toolchain:
     try:
         offered = toolchain({module.alias: module.name})
@@ -162,9 +175,10 @@ def _launches(name: Name) -> bool:
 
 
 def _marks(name: Name) -> bool:
-    """Does its first sentence call it a decorator of kernels?"""
+    """Does its first sentence call it a decorator of kernels, or say that it marks functions as such?"""
     first = name.doc.split("\n\n")[0].lower()
-    return "decorator" in first and ("kernel" in first or "jit" in _last(name)) and not first.startswith("return")
+    says = "decorator" in first or first.startswith(("mark ", "marks "))
+    return says and ("kernel" in first or "jit" in _last(name)) and not first.startswith("return")
 
 
 def _likest(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ def resolve(modules: Mapping[str, str], names: Iterable[str]) -> dict[str, bool]
                     importlib.import_module(".".join([modules[alias], *parts[: at + 1]]))
                 value = getattr(value, part)
             found[name] = True
-        except (ImportError, AttributeError, TypeError):
+        except Exception:  # a property of a foreign class may raise anything
             found[name] = False
     return found
 

@@ -1,4 +1,4 @@
-"""New DSLs in ten minutes: Pallas, interpreted, Warp and TileLang on the CPU, by a draft, an import, half a page.
+"""New DSLs in ten minutes, Pallas (interpreted), Warp, TileLang and Taichi on the CPU: a draft, an import, half a page.
 
 ``by_documents/NAME/documents`` is what a person wrote, ``answers`` what a model answered that saw the prompts alone
 (``python -m tests.agents.trial --dsl NAME --player DIR --workspace DIR --tasks tests/dsls/by_documents/tasks``). The
@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from kernellab.cli import main
-from kernellab.dsls.spec import read_spec
+from kernellab.dsls.documented import DocumentedAdapter
+from kernellab.dsls.spec import SpecError, read_spec
 from kernellab.knowledge.lint import lint
 from kernellab.records import Source
 from kernellab.session import design
@@ -55,6 +56,10 @@ NEW = {
             "tilelang_cpu", "tilelang", "python:tilelang.cpu.language as T, tilelang",
             {"T": "tilelang.cpu.language", "tilelang": "tilelang"}, ("prim_func",),
             ("## T.Kernel(",), "* X[m, n]", "* X[m, n] * 1.01",
+        ),
+        New(
+            "taichi", "taichi", "python:taichi as ti", {"ti": "taichi"}, ("kernel",),
+            ("## ti.kernel(",), "* x[i, j]", "* x[i, j] * 1.01",
         ),
     )
 }  # fmt: skip
@@ -135,3 +140,30 @@ def test_a_wrong_kernel_in_it_is_refused(
             detect_target(name), options=VerifyOptions(),
         )  # fmt: skip
     assert not verdict.passed and verdict.stage.value == "correct", verdict.reason
+
+
+def test_a_runtimes_own_operators_are_refused_in_whatever_way_they_are_reached() -> None:
+    spec = read_spec(OWN / "taichi/documents/spec.toml")
+    text = (OWN / "taichi/answers/gated_silu.code.md").read_text().split("```python\n")[1].partition("```")[0]
+    ways = (
+        "ti.svd(x)", "ti.linalg.SparseMatrixBuilder(3)", "from taichi.linalg import SparseSolver",
+        "from taichi import algorithms", "getattr(ti, 'sym_eig')(x)", "__import__('taichi.algorithms')",
+        "import taichi._lib.core as c",
+    )  # fmt: skip
+
+    def found(source: str) -> set[str]:
+        findings = DocumentedAdapter(spec).static(Source(dsl="taichi", files={"kernel.py": source}))
+        return {finding.rule for finding in findings if finding.fatal}
+
+    assert found(text) == set()
+    assert found(text + "\n# svd of a row: solve later\nsolver = 1\n") == set()
+    assert {way for way in ways if found(f"{text}\ndef more(x):\n    {way}\n") != {"library"}} == set()
+
+
+def test_a_runtime_is_named_together_with_its_operators(tmp_path: Path) -> None:
+    text = (OWN / "taichi/documents/spec.toml").read_text()
+    folder = tmp_path / "taichi"
+    folder.mkdir()
+    (folder / "spec.toml").write_text("\n".join(row for row in text.splitlines() if not row.startswith("library")))
+    with pytest.raises(SpecError, match=r"static\.library"):
+        read_spec(folder / "spec.toml")

@@ -17,9 +17,21 @@ from kernellab.content import content
 from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import read_spec
 from kernellab.knowledge import Knowledge
+from kernellab.knowledge.draft import Like, spec_text
 from kernellab.knowledge.importer import import_raw
 from kernellab.knowledge.lint import lint
-from kernellab.knowledge.modules import operations_of, short_signature
+from kernellab.knowledge.modules import (
+    _CALLED,
+    _WRITTEN_WITH,
+    Module,
+    Offer,
+    _marks,
+    operations_of,
+    short_signature,
+    written_with,
+)
+from kernellab.knowledge.toolchain import Name
+from kernellab.operations.sketch import OPS
 from kernellab.records import Source
 from kernellab.target import Backend, Target
 from tests.agents.model_parts import AFFINE, CHIP, SKETCH
@@ -215,3 +227,41 @@ def test_a_folder_with_an_adapter_alone_has_no_fault(place: Path) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
     assert faults(place / "knowledge") == ["dsl/alone: It has no spec.toml."]
+
+
+def test_what_operations_are_written_with_are_operations() -> None:
+    known = {*OPS, "load", "store", "alloc", "parallel", "atomic_add"}
+    assert {part for parts in _CALLED.values() for part in parts} <= known
+    assert set(_WRITTEN_WITH) <= set(OPS)
+    assert {part for op in OPS for part in written_with(op)} <= set(OPS)
+
+
+def test_an_operation_that_a_dsl_has_no_function_for_is_asked_for_by_its_parts(place: Path) -> None:
+    folder = place / "knowledge/dsl/parts"
+    folder.mkdir(parents=True)
+    (folder / "spec.toml").write_text('name = "parts"\ntitle = "Parts"\nsummary = "x"\nbackends = ["cpu"]\n')
+    names = {"atomics": "atomic_add", "exponential": "exp", "larger": "max", "matrices": "gemm"}
+    api = "".join(f"## The {title}\n\nSketch operations: {op}\n\nText of it.\n\n" for title, op in names.items())
+    (folder / "api.md").write_text(f"# Parts: API\n\n{api}")
+
+    def excerpt(*operations: str) -> set[str]:
+        text = Knowledge.load(workspace=place).api_for("parts", operations).text
+        return {title for title in names if title in text}
+
+    assert excerpt("silu", "load") == {"exponential"}
+    assert excerpt("reduce_max") == {"larger"}
+    assert excerpt("gemm") == {"matrices"}
+
+
+def test_a_decorator_is_known_by_what_its_documentation_says() -> None:
+    def marks(doc: str) -> bool:
+        return _marks(Name("ti.kernel", "(fn)", doc))
+
+    assert marks("Marks a function as a Taichi kernel.") and marks("Decorator of kernels.")
+    assert not marks("Runs a kernel.") and not marks("Marks a function as callable from others.")
+
+
+def test_a_module_that_marks_no_kernels_does_not_keep_another_dsls_decorators() -> None:
+    like = Like(decorators=("njit",))
+    text = spec_text("new", like, [Module("math", "m")], Offer("", ""))
+    assert "njit" not in text and "njit" in spec_text("new", like)

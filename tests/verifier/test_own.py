@@ -10,13 +10,14 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kernellab.verifier.attribution.counters import Places, Sample, Unseen, executable, rounding_modes
 from kernellab.verifier.attribution.objects import Kind, is_of, kind_of, library_of, makes_code, symbol_at
 from kernellab.verifier.attribution.proof import Build, is_of_file
-from kernellab.verifier.attribution.share import Counted, _builtins
+from kernellab.verifier.attribution.share import Counted, _builtins, _launching
 from kernellab.verifier.protocol.rules import HONEST
 
 from .kit import RMS_CPP, Judge
@@ -203,3 +204,21 @@ def test_a_mapped_file_may_have_any_name(tmp_path: Path) -> None:
     assert os.fsdecode(name) in paths
     # what is told of it can be sent
     assert library_of(os.fsdecode(name)).encode()
+
+
+@pytest.mark.parametrize(("share", "seconds", "launches"), [(0.2, 1e-3, True), (0.5, 1e-3, False), (0.2, 1e-1, False)])
+def test_a_runtime_may_launch_and_what_takes_longer_is_a_library(
+    framework: str, share: float, seconds: float, launches: bool
+) -> None:
+    runtime, mine = Sample(framework, 64, 64, 1), Sample("", 0, 0, 1)
+    inside = round(100 * share)
+    looks = [[runtime]] * inside + [[mine]] * (100 - inside)
+    named = {runtime: "torch_cpu"}
+
+    def seen(*packages: str) -> set[Sample]:
+        worker = SimpleNamespace(runtime=packages)
+        looked = SimpleNamespace(worker=worker, looks=looks, weights=[1.0] * 100, refused="")
+        return _launching(looked, named, seconds)  # type: ignore[arg-type]
+
+    assert seen("torch") == ({runtime} if launches else set())
+    assert seen() == seen("taichi") == set(), "a library that the spec does not name has no such time"

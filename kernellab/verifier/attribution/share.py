@@ -153,13 +153,16 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     # code that was made at run time is a library's where that calls it, unless that is its DSL's, whose build wrote it
     made = {
         s: library_of(s.caller) for s in mine
-        if makes_code(s.caller) and not (is_of(s.caller, worker.packages) and build.holds(s))
+        if makes_code(s.caller) and not is_of(s.caller, worker.runtime)
+        and not (is_of(s.caller, worker.packages) and build.holds(s))
     }  # fmt: skip
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
     named = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in theirs}
     named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
     named |= {**_copied([s for s in (*mine, *loose) if s not in made]), **made}
     named |= _builtins(sampler.looks, kinds, seconds)
+    for s in _launching(sampler, named, seconds):
+        del named[s]
     libraries: dict[str, float] = {}
     strangers: dict[str, float] = {}
     own = runtime = squares = 0.0
@@ -185,6 +188,15 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
         own, runtime, _ordered(libraries), len(sampler.looks), seconds, effective=effective,
         strangers=_ordered(strangers), strange_looks=strange_looks,
     )  # fmt: skip
+
+
+def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
+    """The samples in the compiled code of the DSL's own runtime, where all of them take no longer than launches do."""
+    runtime = sampler.worker.runtime
+    found = {s for s in named if s.path and runtime and is_of(s.path, runtime)}
+    looks = list(zip(sampler.looks, sampler.weights, strict=True))
+    share = sum(weight for look, weight in looks if found & set(look)) / (sum(w for _, w in looks) or 1)
+    return found if share * seconds <= HONEST.launch_seconds else set()
 
 
 #: whose code it is that stands in no file, where no library is seen to call it

@@ -94,6 +94,8 @@ class WorkerProcess:
         #: does the DSL of what it builds write code at run time, and of which packages is it?
         self.makes_code = False
         self.packages: tuple[str, ...] = ()
+        #: packages whose code in memory is the candidate's kernels, compiled and launched by them
+        self.runtime: tuple[str, ...] = ()
         #: the cores of its threads, while it is timed
         self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()

@@ -53,6 +53,7 @@ class ForkServer:
         self.ready = False
         self.paused = False
         self.failed: dict[str, str] = {}
+        self.imports = ", ".join(dict.fromkeys(("torch", *preload)))
         with theirs:
             self.process = subprocess.Popen(
                 module_command("kernellab.verifier.judge.forkserver", str(theirs.fileno()), "torch", *preload),
@@ -105,5 +106,7 @@ class ForkServer:
             answer = None
         if answer is None:
             what = "The process that starts workers has ended or does not answer."
+            if not self.ready:
+                what = f"The process that starts workers has ended or does not answer while it imports {self.imports}."
             raise VerifierError(what, "Verify again: it is started anew.")
         return answer

@@ -319,6 +319,9 @@ class HonestRule:
     #: framework's own handling of tensors (allocation, views, dispatch) may take
     sample_errors: float = 2.6
     library_seconds: float = 40e-6
+    #: and seconds of a call in which the runtime that a DSL names may find, hand over and launch kernels (Taichi 1.7.4:
+    #: 0.13 ms for two launches); a runtime that takes longer computes
+    launch_seconds: float = 300e-6
     #: seconds the judge waits before it reads outputs again for late writes
     late_wait: float = 0.02
     #: own kernels that are left out one by one, and seconds for the worker to find where they are bound

@@ -154,6 +154,7 @@ class Stages:
             worker.written = self.written
             adapter = get_adapter(source.dsl)
             worker.makes_code, worker.packages = adapter.makes_code, adapter.marks
+            worker.runtime = adapter.runtime
             write_files(worker.scratch / "src", source.files)
             worker.begin_build(self._build_message(source))
             began = time.monotonic()
