@@ -241,3 +241,31 @@ def test_patterns_read_foreign_text_alone() -> None:
     assert not using - listed - own, "say what foreign text it reads in PATTERNS, or make the text a record"
     assert not (listed | own) - using, "these use no patterns any more: take them off the list"
     assert not listed & own
+
+
+#: modules that make objects of bytes, and functions that do so unless they are told otherwise
+_UNPICKLERS = frozenset(
+    {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
+)
+_LOADERS = frozenset({"torch.load", "numpy.load", "np.load", "pandas.read_pickle", "yaml.load", "yaml.unsafe_load"})
+
+
+def test_nothing_makes_objects_of_a_strangers_bytes() -> None:
+    """Journals, memory rows, exports and reports may come from elsewhere: they are JSON, Arrow and text alone."""
+    found = []
+    for path in sorted((ROOT / "kernellab").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in _LOADERS:
+                safe = any(k.arg in ("weights_only", "allow_pickle") for k in node.keywords)
+                names = [] if safe else [ast.unparse(node.func)]
+            found += [
+                f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+                for name in names
+                if name in _LOADERS or name.split(".")[0] in _UNPICKLERS
+            ]
+    assert not found

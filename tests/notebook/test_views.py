@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -323,6 +325,43 @@ def test_a_saved_notebook_can_be_read_and_what_was_written_in_it_cannot_act() ->
         assert words in html
     assert "<wrong>" not in html and "<script" not in html
     assert receipt(state(*ALL)).startswith("<details><summary>norm: waiting for you; 2.91x eager [2.70, 3.10]")
+
+
+HOSTILE = "</pre><img src=x onerror=alert(1)>"
+
+
+def _with_hostile_words(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all strings in plain data."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _with_hostile_words(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _with_hostile_words(inner, (*path, number))
+    elif isinstance(value, str):
+        yield path
+
+
+def test_no_word_of_a_journal_from_elsewhere_acts_in_a_saved_notebook() -> None:
+    tried = 0
+    events = [Created(name=HOSTILE, text=HOSTILE, key="k", dsl="cpp"), *(e for group in ALL for e in group)]
+    for position, event in enumerate(events):
+        plain = event.model_dump(mode="json")
+        for path in _with_hostile_words(plain):
+            changed = copy.deepcopy(plain)
+            inside = changed
+            for key in path[:-1]:
+                inside = inside[key]
+            inside[path[-1]] = HOSTILE
+            try:
+                now = fold("s1", [*events[:position], type(event).model_validate(changed), *events[position + 1 :]])
+                assert now is not None
+                pages = snapshot(now) + receipt(now)
+            except (ValueError, LookupError, AssertionError):
+                continue  # a record that cannot be, or a turn that no other one knows
+            tried += 1
+            assert "<img" not in pages, path
+    assert tried > 60
 
 
 def test_one_line_says_how_it_stands() -> None:

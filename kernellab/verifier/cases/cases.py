@@ -331,7 +331,7 @@ def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] 
         cases += _other_families(task, full, legal) if small != full else []
         cases += [_glance(case(task, s, of_all(legal))) for s in beside(task, full, size)]
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
-        cases += [_glance(_decided_last(case(task, s, of_all(legal)))) for s in ends]
+        cases += [_glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
     return [*cases, case(task, full, Family.OWN)]
 
 
@@ -358,7 +358,7 @@ def _glance(found: Case) -> Case:
     return replace(found, double=False)
 
 
-def _decided_last(found: Case) -> Case:
+def decided_last(found: Case) -> Case:
     """A case in which the last elements decide: past a bound a kernel often leaves these out."""
     import torch
 

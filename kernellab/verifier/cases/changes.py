@@ -96,7 +96,7 @@ def _together(one: Tensor, two: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     them at once. Their shapes broadcast."""
     import torch
 
-    shape = torch.broadcast_shapes(one.shape, two.shape)
+    shape = torch.broadcast_shapes(one.shape, two.shape)  # type: ignore[no-untyped-call]
     seen = torch.Generator().manual_seed(seed)
     columns = shape[-1] if shape else 1
     rows = torch.Size(shape[:-1]).numel()

@@ -11,7 +11,7 @@ from math import exp, log
 from kernellab.task import Task, small_sizes
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
-from kernellab.verifier.cases.cases import Case, case, drawn_base, of_all, smoke_case
+from kernellab.verifier.cases.cases import Case, case, decided_last, drawn_base, of_all, smoke_case
 from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import DRAWN, RANK
@@ -47,7 +47,8 @@ class RankCases:
         #: what many calls are made of; of much data they would take too long
         self.small = _case(task, small, Family.OWN) if input_bytes(task, small) <= RANK.case_bytes else None
         full = dict(task.module().default_sizes())
-        self.ends = [replace(_case(task, s, of_all(legal)), double=False) for s in at_ends(task, full)]
+        ends = [decided_last(_case(task, s, of_all(legal))) for s in at_ends(task, full)]
+        self.ends = [replace(c, double=False) for c in ends]
         self._begin_survey()
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
