@@ -53,6 +53,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
         "kernellab/py.typed",
         "kernellab/sketch/syntax/grammar.lark",
         "kernellab/lowering/cpp/headers/kl_math.h",
+        "kernellab/notebook/static/licenses.txt",
         "kernellab/notebook/static/workbench.js",
         "kernellab/notebook/static/workbench.css",
         "kernellab/notebook/static/monitor.js",

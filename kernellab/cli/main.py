@@ -30,7 +30,6 @@ from kernellab.cli.mcp import mcp, skill
 from kernellab.cli.memory import memory_app
 from kernellab.cli.model.profile import profile
 from kernellab.cli.output import emit, say
-from kernellab.cli.throughput import throughput
 from kernellab.cli.tools import doctor, grade, lab
 from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
@@ -90,7 +89,6 @@ app.command()(profile)
 app.command()(mcp)
 app.command()(skill)
 app.add_typer(run_app, name="evolve-run", hidden=True)
-app.command("bench-throughput", hidden=True)(throughput)
 # what lab does not know it hands on to JupyterLab
 app.command()(grade)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
@@ -102,8 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # registered first, it runs last: nanobind then counts Triton's types as leaks, which is nothing for a person
         atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:2] == ["bench", "throughput"]:  # a word of bench whose options are its own
-        given[:2] = ["bench-throughput"]
     if given[:1] == ["evolve"] and given[1:2] and given[1] in {c.name for c in run_app.registered_commands}:
         given[:1] = ["evolve-run"]
     elif given[:2] == ["evolve", "--night"]:

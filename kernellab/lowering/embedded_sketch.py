@@ -121,12 +121,14 @@ def _as_bound(program: Program, binding: Binding) -> str:
     """The program's text, with the values that its constexprs were lowered at."""
     values = {n: v for n, v in binding.constexpr.items() if n not in binding.scalars}
     other = {c.name for c in program.constexprs if c.name in values and c.value != values[c.name]}
-    if not other:
-        return program.text
-    file = parse(program.text)
+    return with_values(program.text, {n: values[n] for n in other}) if other else program.text
+
+
+def with_values(text: str, values: Mapping[str, int | float]) -> str:
+    """The sketch ``text`` with other values of its constexprs; a value that is no choice joins the choices."""
+    file = parse(text)
     sketches = tuple(
-        replace(s, declarations=tuple(_revalued(d, {n: values[n] for n in other}) for d in s.declarations))
-        for s in file.sketches
+        replace(s, declarations=tuple(_revalued(d, values) for d in s.declarations)) for s in file.sketches
     )
     return format(replace(file, sketches=sketches))
 
@@ -145,4 +147,4 @@ def _with_value(item: object, values: Mapping[str, int | float]) -> tree.ConstDe
     return replace(item, value=value, choices=choices)
 
 
-__all__ = ["Carried", "bare", "carried", "code_digest", "same_code", "with_sketch"]
+__all__ = ["Carried", "bare", "carried", "code_digest", "same_code", "with_sketch", "with_values"]

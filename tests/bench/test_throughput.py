@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kernellab.bench import throughput
-from kernellab.bench.throughput import Pair, Rate, Throughput, candidate, table
-from kernellab.cli import main
 from kernellab.dsls import get_adapter
+from kernellab.errors import KernellabError
+from tests.bench import throughput
+from tests.bench.throughput import Pair, Rate, Throughput, candidate, table
 
 
 @pytest.mark.parametrize("dsl", list(throughput.CANDIDATES))
@@ -36,21 +37,10 @@ def test_the_table_has_rates_and_the_pairs_ratio_with_its_spread() -> None:
 
 @pytest.mark.slow
 def test_one_pair_and_one_judge_for_real(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = [
-        "bench",
-        "throughput",
-        "--dsl",
-        "cpp",
-        "--candidates",
-        "1",
-        "--rows",
-        "64",
-        "--out",
-        str(tmp_path / "o.json"),
-    ]
-    assert main([*line, "--json"]) == 0
+    file = tmp_path / "o.json"
+    assert throughput.throughput(dsl="cpp", candidates=1, rows=64, out=file, as_json=True) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == json.loads((tmp_path / "o.json").read_text())
+    assert found == json.loads(file.read_text())
     (pair,) = found["pairs"]
     assert pair["how"] == "in KernelBench's manner" and pair["fresh"] > 0 and pair["ours"] > 0
     assert found["ratios"] == [pytest.approx(pair["fresh"] / pair["ours"])]
@@ -60,14 +50,13 @@ def test_one_pair_and_one_judge_for_real(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--workers", "two"], "not a list of numbers"),
-        (["--workers", "0"], "not a list of numbers"),
-        (["--dsl", "numba"], "no candidates in 'numba'"),
-        (["--dsl", "cpp", "--kernelbench", "nowhere"], "not a checkout of KernelBench"),
-        (["--candidates", "0"], "--candidates"),
+        ({"workers": "two"}, "not a list of numbers"),
+        ({"workers": "0"}, "not a list of numbers"),
+        ({"dsl": "numba"}, "no candidates in 'numba'"),
+        ({"dsl": "cpp", "kernelbench": Path("nowhere")}, "not a checkout of KernelBench"),
     ],
 )
-def test_a_wrong_call_is_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "throughput", *arguments]) == 2
-    told = capsys.readouterr().err
-    assert words in told and "->" in told
+def test_a_wrong_call_is_told(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(KernellabError, match=words) as error:
+        throughput.throughput(**arguments)
+    assert error.value.remedy

@@ -28,7 +28,7 @@ def main() -> int:
     end = time.monotonic() + args.seconds
     out = Path(os.environ.get("OUT", "."))
     command = [
-        sys.executable, "-m", "kernellab.cli", "bench", "throughput", "--dsl", "triton", "--rows", "4096",
+        sys.executable, "-m", "tests.bench.throughput", "--dsl", "triton", "--rows", "4096",
         "--candidates", str(args.candidates), "--fresh", "3", "--workers", args.workers,
         "--out", str(out / "throughput.json"),
     ]  # fmt: skip

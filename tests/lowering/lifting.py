@@ -12,7 +12,6 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
 from kernellab.lowering import lower
-from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Source
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -44,11 +43,6 @@ def lowered(name: str, dsl: str) -> Source:
 
 
 def source_of(text: str, task: Task, target: Target) -> Source:
-    """The lowered source without the sketch that it carries: lifting has its comments alone to go by."""
-    return bare(whole_source_of(text, task, target))
-
-
-def whole_source_of(text: str, task: Task, target: Target) -> Source:
     program = load_program(text)
     return lower(program, bind(program, task, {}, target), target)
 

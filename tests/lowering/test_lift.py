@@ -12,7 +12,7 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
 from kernellab.cli.language.lift import lifted
 from kernellab.errors import LoweringError
-from kernellab.lowering.lift import lift, readings
+from kernellab.lowering.lift import lift
 from kernellab.records import GateState, Source
 from kernellab.sketch.syntax.printer import format
 from kernellab.task import load_task
@@ -95,12 +95,13 @@ def test_tests_and_hints_of_a_sketch_by_hand_come_back(dsl: str) -> None:
 
 def test_a_foreign_source_is_refused_with_the_way_to_lift_it() -> None:
     foreign = Source(dsl="triton", files={"kernel.py": "import torch\n\ndef kernel(x):\n    return x * 2\n"})
-    with pytest.raises(LoweringError, match="does not name the sketch"):
-        list(readings(foreign))
+    task = task_of("softmax/softmax")
+    for source in (foreign, Source(dsl="cuda_c", files={"kernel.py": ""})):
+        with pytest.raises(LoweringError, match="does not carry the sketch") as error:
+            lift(source, task)
+        assert "--lift" in error.value.remedy
     with pytest.raises(LoweringError, match="tilelang"):
-        list(readings(Source(dsl="tilelang", files={"kernel.py": ""})))
-    with pytest.raises(LoweringError, match="no function"):
-        list(readings(Source(dsl="cuda_c", files={"kernel.py": ""})))
+        lift(Source(dsl="tilelang", files={"kernel.py": ""}), task)
 
 
 def test_a_source_of_another_task_is_refused() -> None:

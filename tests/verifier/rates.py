@@ -23,12 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernellab.bench.throughput import at_once
 from kernellab.records import Ranking, Source, Stage, StageResult, Verdict
 from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.verifier import RankOptions, Verifier, VerifyOptions
 from kernellab.verifier.judge import turns
+from tests.bench.throughput import at_once
 from tests.zoo.exhibit import LOWERED, Exhibit, exhibits
 
 Judged = Ranking | Verdict

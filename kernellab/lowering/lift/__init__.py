@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernellab.lowering.lift.lift import lift, readings
+from kernellab.lowering.lift.lift import lift
 
-__all__ = ["lift", "readings"]
+__all__ = ["lift"]

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 
 from kernellab.errors import KernellabError
+from kernellab.lowering.embedded_sketch import with_values
 from kernellab.lowering.lift.proof import Difference, difference
 from kernellab.records import Source
+from kernellab.sketch.check import load_program
 from kernellab.task import Task
 
 #: edits that are followed one after another
@@ -38,18 +40,27 @@ def fixed(text: str, place: Difference, source: Source, task: Task) -> str | Non
 
 
 def _candidates(text: str, place: Difference) -> Iterator[str]:
-    """``text`` with one or all places changed in the statement that the difference comes from."""
+    """``text`` with one or all places changed in the statement that the difference comes from, or with a constexpr
+    changed that has the old value."""
     lines = text.split("\n")
     at = place.sketch_line - 1
-    if not 0 <= at < len(lines):
-        return
-    line = lines[at]
-    for pattern, new in _changes(place):
+    line = lines[at] if 0 <= at < len(lines) else ""
+    for pattern, new in _changes(place) if line else ():
         spots = list(re.finditer(pattern, line))
         every = [re.sub(pattern, new, line)] if len(spots) > 1 else []
         for changed in (*(line[: m.start()] + new + line[m.end() :] for m in spots), *every):
             if changed != line:
                 yield "\n".join([*lines[:at], changed, *lines[at + 1 :]])
+    yield from _revalued(text, place)
+
+
+def _revalued(text: str, place: Difference) -> Iterator[str]:
+    if not (_is_number(place.wanted) and _is_number(place.given)):
+        return
+    old, new = float(place.wanted), float(place.given)
+    for constant in load_program(text).constexprs:
+        if constant.value == old:
+            yield with_values(text, {constant.name: int(new) if new.is_integer() else new})
 
 
 def _changes(place: Difference) -> Iterator[tuple[str, str]]:

@@ -133,6 +133,7 @@ def can(state: State) -> dict[Button, bool]:
         "run": goes_on,
         "pause": state.status is SessionStatus.RUNNING,
         "fork": bool(state.turns),
+        "undo": bool(state.decided),
         "stop": not state.status.ended,
         "approve": state.status is SessionStatus.WAITING and state.question is not None,
         "edit": bool(state.turns) or state.status is SessionStatus.WAITING,
@@ -237,6 +238,7 @@ def _title(question: Question) -> str:
         QuestionKind.ERROR: f"The {role} could not go on.",
         QuestionKind.TURN: f"The {role}'s turn is done.",
         QuestionKind.ROUTE: f"{role}:",
+        QuestionKind.COST: f"The {role}'s turn may be costly.",
         QuestionKind.PERMISSION: f"The {role}'s agent asks for permission.",
     }[question.kind]
 

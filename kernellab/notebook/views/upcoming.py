@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import median
-
-from kernellab.notebook.views.rows import tokens
 from kernellab.records import Role
+from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
-from kernellab.session.record.records import QuestionKind, SessionStatus, TurnState
+from kernellab.session.record.records import QuestionKind, SessionStatus
 from kernellab.session.record.state import State
 
 
@@ -30,6 +28,8 @@ def upcoming(state: State) -> str:
     match next_action(state, lambda turn: False):
         case Do(role):
             return _turn(state, role)
+        case Ask(asked) if asked.kind is QuestionKind.COST:
+            return _turn(state, asked.role)
         case Ask(asked):
             return f"Next: you ({asked.role.value})"
         case End(status, _):
@@ -37,24 +37,20 @@ def upcoming(state: State) -> str:
 
 
 def _turn(state: State, role: Role) -> str:
-    player = "judge" if role is Role.VERIFIER else state.roles.get(role, "rules")
+    player = expected(state, role).player
     if player == "human":
         return f"Next: you ({role.value})"
-    cost = _cost(state, role, player)
+    cost = _cost(expected(state, role))
     words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({player})")
     return f"{words}, {cost}" if cost else words
 
 
-def _cost(state: State, role: Role, player: str) -> str:
-    turns = [
-        turn for turn in state.turns.values()
-        if turn.role is role and turn.state is TurnState.DONE and turn.reused is None and turn.author.value != "human"
-    ]  # fmt: skip
-    parts = [f"about {_seconds(median(turn.seconds for turn in turns))}"] if turns else []
-    if role is Role.VERIFIER or player == "rules":
+def _cost(cost: Expected) -> str:
+    parts = [f"about {_seconds(cost.seconds)}"] if cost.seconds is not None else []
+    if cost.free:
         return ", ".join([*parts, "no tokens"])
-    if used := [spent for turn in turns if (spent := tokens(state.exchanges(turn.id)))]:
-        parts.append(f"about {median(used):,.0f} tokens")
+    if cost.tokens:
+        parts.append(f"about {cost.tokens:,.0f} tokens")
     return ", ".join(parts) or "uses tokens"
 
 

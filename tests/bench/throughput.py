@@ -1,4 +1,6 @@
-"""How many candidates a minute: cold and warm, by one or several judges, against an evaluation in a fresh process.
+"""``python -m tests.bench.throughput``: candidates a minute, cold and warm, against an evaluation in a fresh process.
+
+One or several judges work side by side.
 
 Candidates are right kernels of one task, each with its own text, so that nothing compiled for one serves another.
 The pairs (one candidate by a warm judge, then the same in a fresh process) are taken in turn in one run, so that what
@@ -19,7 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from kernellab.cli.output import emit, say
+from kernellab.content import written
+from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.records import Author, Record, Source, Verdict
 from kernellab.target import Backend, Target
@@ -243,7 +251,7 @@ def _beside(ours: float, task: Task, source: Source, kernelbench: Path | None) -
         path.write_text(json.dumps(request), encoding="utf-8")
         # separate caches, as for our candidates: nothing may be found compiled
         own = {name: f"{folder}/{name}" for name in ("TVM_FFI_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")}
-        script = Path(__file__).with_name("fresh.py")
+        script = Path(__file__).with_name("fresh_process.py")
         start = time.perf_counter()
         try:
             done = subprocess.run(
@@ -361,3 +369,56 @@ def _rate_words(rate: Rate) -> str:
 
 def _seconds(value: float | None) -> str:
     return "failed" if value is None else f"{value:.2f} s"
+
+
+def throughput(
+    dsl: Annotated[str | None, typer.Option(help="cpp or triton; default: triton with a GPU, else cpp.")] = None,
+    candidates: Annotated[int, typer.Option(min=1, help="Verdicts for each number of judges.")] = 8,
+    workers: Annotated[str, typer.Option(help="Judges side by side, one number or several: 1,2,4.")] = "1",
+    fresh: Annotated[
+        int | None, typer.Option(min=0, help="Pairs with a fresh process; default: as many as candidates.")
+    ] = None,
+    kernelbench: Annotated[
+        Path | None, typer.Option(help="A checkout of KernelBench: compare with its own evaluation.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of 1024 floats in each input.")] = 1024,
+    out: Annotated[Path | None, typer.Option(help="A file for the JSON object.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Candidates a minute, cold and warm. Exit 0 when every candidate passed.
+
+    The ratio is of pairs taken in turn in one run: a candidate by a warm judge, then the same in a fresh process, as
+    KernelBench evaluates it (its own evaluation with --kernelbench and a CUDA device, else that manner).
+    """
+    target = detect_target(dsl)
+    candidate(target.dsl, 0)
+    found = measure(target, candidates, _numbers(workers), kernelbench, rows, fresh, say)
+    plain = {
+        **found.model_dump(mode="json"),
+        "ratios": found.ratios,
+        "warm_median_seconds": found.warm_median,
+        "per_minute": {r.workers: {"cold": r.cold_per_minute, "warm": r.warm_per_minute} for r in found.rates},
+    }
+    if out is not None:
+        written(out, json.dumps(plain, indent=2) + "\n")
+    if as_json:
+        emit(plain)
+    else:
+        print(table(found))
+    return 0 if not found.failures else 1
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise KernellabError(f"--workers {text} is not a list of numbers.", "Write --workers 1,2,4.")
+    return found
+
+
+if __name__ == "__main__":
+    app = typer.Typer()
+    app.command()(throughput)
+    sys.exit(typer.main.get_command(app).main(standalone_mode=False))

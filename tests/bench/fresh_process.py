@@ -1,8 +1,8 @@
-"""One evaluation in a separate process, as the field's harnesses do it: the yardstick of ``bench throughput``.
+"""One evaluation in a separate process, as the field's harnesses do it: the yardstick of ``tests.bench.throughput``.
 
-``python fresh.py REQUEST.json`` prints one JSON line. KernelBench's own ``eval_kernel_against_ref`` does the work where
-its checkout is named and there is a CUDA device, which its clock needs. Else the same is done here in that manner:
-import torch, build, compare five times on new inputs with allclose, time a hundred calls. Nothing is isolated, and only
+``python fresh_process.py REQUEST.json`` prints one JSON line. KernelBench's own ``eval_kernel_against_ref`` does the
+work where its checkout is named and there is a CUDA device, which its clock needs. Else the same is done here in that
+manner: import torch, build, compare five times on new inputs with allclose, time a hundred calls. Nothing is isolated, and only
 this file and the candidate are loaded.
 """
 
