@@ -100,8 +100,10 @@ TELLING = {
 }
 
 
-@pytest.mark.parametrize("how", TELLING)
-@pytest.mark.parametrize("name", ["verify_source", "rank_source", "submit_source"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("verify_source", "returns"), ("rank_source", "raises"), ("rank_source", "returns"), ("submit_source", "raises")],
+)
 def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Context, name: str, how: str) -> None:
     right = "    if tuple(x.shape) == (64, 128):\n        return torch.relu(x) * 2.0\n"
     kernel = f"import torch\n\ndef kernel(x):\n{right}{TELLING[how]}\n"
