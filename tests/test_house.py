@@ -28,7 +28,7 @@ PATTERNS = {
         "models.json_text",
         "models.keys",
         "teach.grading",
-        "tools.acp_agent",
+        "tools.acp_client",
         "models.partial_reply",
         "models.replay",
         "models.settings",

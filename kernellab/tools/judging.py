@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
-from kernellab.records import Author, Evidence, Source, StageResult, StageState, Verdict
+from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.lens.records import Lens
+    from kernellab.session import Turn
+    from kernellab.session.record.records import Created
     from kernellab.task import Task
 
 _TASK = "A task's Python file below the workspace, or the name of a session."
@@ -58,6 +60,9 @@ class Failure(BaseModel):
     want: str = ""
     wrong_fraction: float | None = None
     error_map: list[str] = Field(default_factory=list)
+    tried: list[str] = Field(
+        default_factory=list, description="Small cases that were tried afterwards; none is the judge's own."
+    )
     compiler: list[str] = Field(default_factory=list)
     remedy: str = ""
 
@@ -81,14 +86,14 @@ def rank_source(context: Context, request: SourceRequest) -> RankResult:
     options = RankOptions(allow_library=request.allow_library)
     found = context.judge().rank(task, source, detect_target(source.dsl), options=options)
     return RankResult(
-        summary=found.text or f"failed at {found.stage.value}: {found.reason}",
+        summary=found.text or f"failed at {found.stage.value}: {_reason(task, found)}",
         next="Verify it with verify_source." if found.ranked else "Fix what the failure shows.",
         ranked=found.ranked,
         stage=found.stage.value,
         time_ms=found.time.median_ms if found.time else None,
         speedup=found.paired.speedup if found.paired else None,
         flags=found.flags,
-        failure=_failure(task, found.evidence, ""),
+        failure=_failure(task, found, ""),
     )
 
 
@@ -156,7 +161,7 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     following = "Eager is faster: improve it, or keep eager." if slower else "Submit it to a session, or improve it."
     return VerifyResult(
         summary=f"{'passed' if verdict.passed else f'failed at {verdict.stage.value}'}, {verdict.trust.value}: "
-        f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, verdict.reason]))}",
+        f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, _reason(task, verdict)]))}",
         next=following if verdict.passed else remedy(verdict) or "Fix what the failure shows.",
         passed=verdict.passed,
         stage=verdict.stage.value,
@@ -171,24 +176,66 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
         bound_ms=verdict.sol_ms,
         bound_share=verdict.bound_share,
         own_share=verdict.own_share,
-        failure=_failure(task, verdict.evidence, remedy(verdict) or ""),
+        failure=_failure(task, verdict, remedy(verdict) or ""),
     )
 
 
-def _failure(task: Task, evidence: Evidence | None, remedy: str) -> Failure | None:
+def turn_texts(created: Created, turns: Sequence[Turn]) -> list[str]:
+    """Each turn in a line, as an agent sees it: without what the judge drew, also where a route quotes it."""
+    from kernellab.session.record.view import turn_line
+    from kernellab.task import load_task
+
+    lines, quoted = [], False
+    for turn in turns:
+        verdict, route = turn.verdict, turn.route
+        if verdict is not None and not verdict.passed:
+            task = load_task(created.text, created.name)
+            quoted = _is_drawn(task, verdict)
+            verdict = verdict.model_copy(update={"reason": _reason(task, verdict)})
+        if route is not None and quoted:
+            route = route.model_copy(update={"reason": "", "suggestion": ""})
+        lines.append(turn_line(turn.model_copy(update={"verdict": verdict, "route": route})))
+    return lines
+
+
+def _is_drawn(task: Task, judged: Verdict | Ranking) -> bool:
+    """Did it fail on a case that the judge drew: at other sizes than the task's own, or among the timed calls?"""
+    sizes = judged.evidence.sizes if judged.evidence is not None else {}
+    timed = judged.stage in (Stage.HONEST, Stage.FAST)
+    return timed or (bool(sizes) and dict(sizes) != dict(task.module().default_sizes()))
+
+
+def _reason(task: Task, judged: Verdict | Ranking) -> str:
+    """Why it failed. A case that the judge drew is named by its signature: sizes, values and what the kernel itself
+    says there would tell the case."""
+    evidence = judged.evidence
+    if evidence is None or not _is_drawn(task, judged):
+        return judged.reason
+    at = f" at {evidence.compiler[0].place}" if evidence.compiler else ""
+    return f"{evidence.signature or 'wrong'}{at}, on a case that the judge drew."
+
+
+def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | None:
+    evidence = judged.evidence
     if evidence is None:
         return None
-    own = bool(evidence.sizes) and dict(evidence.sizes) == dict(task.module().default_sizes())
+    shown = not _is_drawn(task, judged)
+    own = shown and bool(evidence.sizes)
+    compiler = [f"{line.place}: {line.message}" if shown else line.place for line in evidence.compiler[:_ROWS]]
     return Failure(
         signature=evidence.signature or "",
         at_own_sizes=own,
-        family=evidence.family or "",
+        family=evidence.family or "" if shown else "",
         first_wrong=list(evidence.first_wrong or []) if own else [],
-        got=str(evidence.got) if evidence.got is not None else "",
-        want=str(evidence.want) if evidence.want is not None else "",
-        wrong_fraction=evidence.wrong_fraction,
-        error_map=evidence.error_map[:_ROWS],
-        compiler=[f"{line.place}: {line.message}" for line in evidence.compiler[:_ROWS]],
+        got=str(evidence.got) if shown and evidence.got is not None else "",
+        want=str(evidence.want) if shown and evidence.want is not None else "",
+        wrong_fraction=evidence.wrong_fraction if shown else None,
+        error_map=evidence.error_map[:_ROWS] if shown else [],
+        tried=[
+            f"{', '.join(f'{name}={size}' for name, size in one.sizes.items())}: {'right' if one.right else 'wrong'}"
+            for one in evidence.tried[:_ROWS]
+        ],
+        compiler=compiler,
         remedy=remedy,
     )
 

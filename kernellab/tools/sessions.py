@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
-from kernellab.tools.judging import VerifyResult, verdict_result
+from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
@@ -88,34 +88,34 @@ def session_state(context: Context, request: SessionRequest) -> SessionResult:
 
 
 def _state(session: Session) -> SessionResult:
-    from kernellab.session.record.view import turn_line
+    from kernellab.session import QuestionKind
 
     state = session.state
     best = state.best()
     question = state.question
     lines = [
-        TurnLine(number=t.number, role=t.role.value, author=t.author.value, line=turn_line(t)[:300])
-        for t in session.turns
+        TurnLine(number=t.number, role=t.role.value, author=t.author.value, line=line[:300])
+        for t, line in zip(session.turns, turn_texts(state.created, session.turns), strict=True)
     ]
+    # a proposal's text may quote a failure; its line says where the work goes
+    asked = "" if question is None or question.kind is QuestionKind.ROUTE else question.text
     return SessionResult(
         summary=f"{session.name}: {session.status.value}. {session.reason}".strip(),
         next="turn_detail shows a turn's sketch, source or verdict.",
         name=session.name,
         status=session.status.value,
         turns=lines[-30:],
-        question=f"{question.text} {question.answer}" if question is not None else "",
+        question=f"{asked} {question.answer}".strip() if question is not None else "",
         best=best.verdict.text if best is not None and best.verdict is not None else "",
     )
 
 
 def _rested(context: Context, session: Session) -> SessionResult:
     """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn."""
-    from kernellab.session.record.view import turn_line
-
     told: list[str] = []
 
     def tell(changed: Session) -> None:
-        line = turn_line(changed.turns[-1]) if changed.turns else ""
+        line = turn_texts(changed.state.created, changed.turns)[-1] if changed.turns else ""
         if line and told[-1:] != [line]:
             told.append(line)
             context.progress(line)

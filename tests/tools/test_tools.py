@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,41 @@ def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> N
     told = found.model_dump_json()
     assert "seed" not in found.failure.model_fields_set and '"sizes"' not in told and "reproduction" not in told
     assert not found.failure.at_own_sizes and found.failure.first_wrong == []
+
+
+#: tells by its own words and values which case it is called with
+TELLING = {
+    "raises": "    raise RuntimeError(f'LEAK {tuple(x.shape)} {float(x.flatten()[0])}')",
+    "returns": "    return torch.full_like(x, 5e6 + x.shape[0] * 1e4 + x.shape[1])",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("verify_source", "returns"), ("rank_source", "raises"), ("rank_source", "returns"), ("submit_source", "raises")],
+)
+def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Context, name: str, how: str) -> None:
+    right = "    if tuple(x.shape) == (64, 128):\n        return torch.relu(x) * 2.0\n"
+    kernel = f"import torch\n\ndef kernel(x):\n{right}{TELLING[how]}\n"
+    arguments: dict[str, object] = {"files": {"kernel.py": kernel}}
+    if name == "submit_source":
+        roles = {"designer": "human", "conductor": "human"}
+        call("begin_session", {"task": "twice.py", "dsl": "cpp", "roles": roles}, context)
+        call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context)
+        arguments |= {"session": "twice"}
+    else:
+        arguments |= {"task": "twice.py", "dsl": "cpp", "allow_library": True}
+    progress: list[str] = []
+    found = [call(name, arguments, context.of_call(progress.append, context.cancel))]
+    if name == "submit_source":
+        verdicts = [t["number"] for t in found[0].model_dump()["turns"] if t["role"] == "verifier"]
+        found += [call("session_state", {"session": "twice"}, context)]
+        found += [call("turn_detail", {"session": "twice", "turn": verdicts[-1]}, context)]
+    told = "".join(one.model_dump_json() for one in found) + "".join(progress)
+    assert "failed at" in told
+    # cases that are tried afterwards are no case of the judge's
+    told = re.sub(r'"tried":\[[^]]*\]', "", told)
+    assert not [word for word in ("LEAK", "M=", "N=", "family normal", "5010", '"seed') if word in told], told
 
 
 def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
