@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, get_args
 
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.upcoming import upcoming
+from kernellab.notebook.views.rows import tokens
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
-from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
+from kernellab.session.engine.steps import Ask, Do, End, next_action
+from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import Best, State
 from kernellab.session.record.view import target_words
 from kernellab.verifier.protocol.stats import one_line_each
@@ -306,3 +308,57 @@ def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
         "budget": budget,
         "text": f"{text} of {budget}" if budget else text,
     }
+
+
+# -- upcoming turns ----------------------------------------------------------------------------------------------------
+
+
+def upcoming(state: State) -> str:
+    """The turn that follows when the person goes on, in words; "" while a turn runs or when nothing follows.
+
+    Seconds and tokens are medians over the session's finished turns of the same role and player.
+    """
+    if state.status is SessionStatus.RUNNING or state.status.ended:
+        return ""
+    question = state.question if state.status is SessionStatus.WAITING else None
+    if question is not None and question.kind is QuestionKind.ROUTE and question.to is not None:
+        if question.to.value not in {role.value for role in Role}:
+            return f"Next: the session ends ({question.to.value})"
+        return _turn(state, Role(question.to.value))
+    if question is not None and question.kind is QuestionKind.PERMISSION:
+        return ""  # the turn that asks is still at work
+    if question is not None and question.kind is QuestionKind.ERROR:
+        return "" if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
+    match next_action(state, lambda turn: False):
+        case Do(role):
+            return _turn(state, role)
+        case Ask(asked):
+            return f"Next: you ({asked.role.value})"
+        case End(status, _):
+            return f"Next: the session ends ({status.value})"
+
+
+def _turn(state: State, role: Role) -> str:
+    player = "judge" if role is Role.VERIFIER else state.roles.get(role, "rules")
+    if player == "human":
+        return f"Next: you ({role.value})"
+    cost = _cost(state, role, player)
+    words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({player})")
+    return f"{words}, {cost}" if cost else words
+
+
+def _cost(state: State, role: Role, player: str) -> str:
+    turns = [
+        turn for turn in state.turns.values()
+        if turn.role is role and turn.state is TurnState.DONE and turn.reused is None and turn.author.value != "human"
+    ]  # fmt: skip
+    parts = [f"about {_seconds(median(turn.seconds for turn in turns))}"] if turns else []
+    if role is Role.VERIFIER or player == "rules":
+        return ", ".join([*parts, "no tokens"])
+    if used := [spent for turn in turns if (spent := tokens(state.exchanges(turn.id)))]:
+        parts.append(f"about {median(used):,.0f} tokens")
+    return ", ".join(parts) or "uses tokens"
+
+
+def _seconds(seconds: float) -> str:
+    return "1 s" if seconds < 1.5 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
