@@ -86,6 +86,8 @@ class Exchange(Record):
     schema_: dict[str, object] | None = None
     sections: tuple[Section, ...] = ()
     reply: str = ""
+    #: answers in addition to the reply, where several were asked for: each is a candidate of a search
+    others: tuple[str, ...] = ()
     reasoning: str = ""
     #: what was done before the reply, oldest first
     steps: tuple[Step, ...] = ()

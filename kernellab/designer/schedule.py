@@ -25,6 +25,7 @@ from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
 from kernellab.designer.passes.attention import attend, attends
+from kernellab.designer.passes.chains import chained, chains, softmax_again, stored_once
 from kernellab.designer.passes.channels_last import channels_last
 from kernellab.designer.passes.join_rows import join_rows
 from kernellab.designer.passes.one_of_row import one_of_row
@@ -131,6 +132,7 @@ def _halves(ctx: Context) -> bool:
 
 #: in order; each takes a plan and returns another
 PASSES = (
+    Pass("stored-once", lambda ctx: ctx.style.fused, lambda _, plan: stored_once(plan)),
     Pass(
         "split-precision",
         lambda ctx: ctx.gpu and ctx.style.measured,
@@ -220,8 +222,10 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         shapes[name] = shape
     outputs = written_in_place(builder, outputs)
     if style.fused:
-        outputs = attend(outputs, ctx.gpu)
-        if not attends(outputs):
+        outputs = attend(softmax_again(outputs) if ctx.gpu else outputs, ctx.gpu)
+        if ctx.gpu and not ctx.scalar_products:
+            outputs = chained(outputs)
+        if not (attends(outputs) or chains(outputs)):
             raise DesignError("The graph has no attention to fuse into one launch.", _APART)
     units: list[list[list[Output]]] = [[]]
     for c in builder.cuts:

@@ -249,10 +249,14 @@ class Scheduler:
         """Replies of models become proposals, with what was said for each."""
         for reply in self.asking.replies():
             number = len(self.state.proposals)
-            proposal = reply.proposal.model_copy(update={"number": number, "round": self.state.round})
+            proposals = tuple(
+                proposal.model_copy(update={"number": number + at, "round": self.state.round})
+                for at, proposal in enumerate(reply.proposals)
+            )
             said = [Exchanged(number=number, exchange=exchange) for exchange in reply.exchanges]
-            self._write(*said, Proposed(proposals=(proposal,)))
-            self._start(proposal)
+            self._write(*said, Proposed(proposals=proposals))
+            for proposal in proposals:
+                self._start(proposal)
 
     def _start(self, proposal: Proposal) -> None:
         """Evaluate a proposal, unless it is empty or repeats another, or a free step refuses it."""

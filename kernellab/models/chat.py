@@ -65,6 +65,8 @@ class ChatReply:
     steps: tuple[Step, ...] = ()
     #: see :attr:`Exchange.shared_machine`
     shared_machine: bool = False
+    #: see :attr:`Exchange.others`
+    others: tuple[str, ...] = ()
 
 
 class ChatModel(Protocol):
@@ -93,8 +95,8 @@ class ChatModel(Protocol):
         """Block until the reply is whole. Call it on a worker thread.
 
         ``on_text`` is called on the caller's thread with all of the answer so far (not the last piece: a retry begins
-        again); before the answer begins it gets the reasoning after ``THINKING``. ``cancel`` ends the wait within a
-        tenth of a second.
+        again); before the answer begins it gets the reasoning after ``THINKING``, and before another try why and how
+        long it waits, after ``WAITING``. ``cancel`` ends the wait within a tenth of a second.
 
         Raises:
             ModelError: there is no reply. A reply that is cut, filtered or empty is returned and says so.
@@ -104,3 +106,5 @@ class ChatModel(Protocol):
 
 #: what ``on_text`` shows before the answer begins, in front of the reasoning
 THINKING = "[thinking] "
+#: begins the text that is shown while a request waits for its next try
+WAITING = "[waiting] "

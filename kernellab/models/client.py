@@ -20,7 +20,7 @@ from typing import Any
 from kernellab.errors import ModelError, ModelFault
 from kernellab.exchanges import Finish, Usage
 from kernellab.models import faults
-from kernellab.models.chat import THINKING, ChatReply, ChatRequest, FunctionCall
+from kernellab.models.chat import THINKING, WAITING, ChatReply, ChatRequest, FunctionCall
 from kernellab.models.dialect import dialect
 from kernellab.models.keys import scrub
 from kernellab.models.ledger import added
@@ -123,8 +123,13 @@ class _Asked:
         self.deadline = float("inf")
         #: when the attempt began, then when its last token came
         self.heard = 0.0
+        #: why the next try waits, and until when (monotonic); None while none does
+        self.waits: tuple[str, float] | None = None
 
     def visible(self) -> str:
+        if self.waits is not None:
+            why, until = self.waits
+            return scrub(f"{WAITING}{why} The next try is in {max(until - time.monotonic(), 0):.0f} s.")
         text, thoughts = "".join(self.partial.pieces), "".join(self.partial.thoughts)
         answer, inline = split_thinking(text)
         return scrub(answer or (THINKING + (thoughts or inline) if thoughts or inline else ""))
@@ -325,7 +330,7 @@ class _Asked:
     async def _quiet(self, line: Line) -> None:
         """Wait while a rate limit of this endpoint lasts, whichever request met it."""
         while (left := line.quiet_until - time.monotonic()) > 0 and time.monotonic() + left < self.deadline:
-            await asyncio.sleep(left)
+            await self._sleep(left, f"{self.endpoint.host} limits the rate of requests.")
 
     async def _pause(self, error: ModelError, asked: float | None, tries: int, line: Line) -> None:
         """Back off: doubled each time with jitter, or as long as the server asks and a little more.
@@ -341,7 +346,15 @@ class _Asked:
                 raise error
             pause = asked + random.uniform(0, 0.1 * asked + 0.05)
             line.quiet_until = max(line.quiet_until, time.monotonic() + asked)
-        await asyncio.sleep(min(pause, settings.retry_max_s, max(self.deadline - time.monotonic(), 0)))
+        await self._sleep(min(pause, settings.retry_max_s, max(self.deadline - time.monotonic(), 0)), error.message)
+
+    async def _sleep(self, seconds: float, why: str) -> None:
+        """Wait, and show why and how long."""
+        self.waits = why, time.monotonic() + seconds
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.waits = None
 
 
 def _param(body: Any) -> Any:

@@ -191,7 +191,7 @@ class ReplayModel:
         return ChatReply(
             text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=Usage(),
             model=found.model, seconds=0.0, attempts=found.attempts, note=note, recorded_at=self.replay.recorded,
-            steps=found.steps,
+            steps=found.steps, others=found.others,
         )  # fmt: skip
 
     def _next(self, keys: Sequence[str]) -> Exchange | None:

@@ -98,7 +98,8 @@ class Talk:
                 messages=messages, schema_=dict(schema) if schema is not None else None,
                 sections=(*sections, *_recorded(reply)),
                 reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
-                steps=reply.steps if reply else (), shared_machine=reply is not None and reply.shared_machine,
+                steps=reply.steps if reply else (), others=reply.others if reply else (),
+                shared_machine=reply is not None and reply.shared_machine,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
                 recorded_at=reply.recorded_at if reply else "", warning=_cut_prompt(messages, usage),
             )  # fmt: skip

@@ -93,8 +93,10 @@ class DesignCall(DesignOptions):
         description='who does what: "rules", "model", "human", or "designer=model:NAME,coder=replay:FILE"; '
         '"model:A>rules" falls back',
     )
-    approve: Annotated[Any, Option(on=EVERYWHERE & ~Surface.COMMAND, choices=APPROVALS, default="none")] = Field(
-        default=None, description="where a session stops and asks: none, routing (each proposal), all (each turn)"
+    approve: Annotated[Any, Option(on=EVERYWHERE & ~Surface.COMMAND, metavar="WHEN", default="none")] = Field(
+        default=None,
+        description="where a session stops and asks: none, routing (each proposal), all (each turn); or after a role's "
+        "turns and before a turn expected to cost more than a limit: coder,tokens=10k,usd=0.1,minutes=1",
     )
     fresh: Annotated[bool, Option(on=Surface.MAGIC)] = Field(
         default=False, description="start a new session; the one that the same call started before is kept"

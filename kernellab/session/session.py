@@ -14,16 +14,15 @@ from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.exchanges import Exchange
 from kernellab.export import VerifiedKernel, module_text, package
-from kernellab.options.design import APPROVALS
 from kernellab.records import Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
 from kernellab.session.edits import edited
 from kernellab.session.engine import decisions
+from kernellab.session.engine.approval import PREDICATE, Approval, Stops
 from kernellab.session.engine.comparing import Told
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine, engine
-from kernellab.session.engine.steps import Stops
 from kernellab.session.kernel import BestKernel
 from kernellab.session.manual import Account, answer, brief_of_role
 from kernellab.session.record.journal import Journal
@@ -270,6 +269,10 @@ class Session:
         self._decide(lambda state: decisions.fork(state, which))
         return self
 
+    def undo(self) -> None:
+        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree."""
+        self._decide(decisions.undo)
+
     def set_role(self, role: str | Role, spec: str | object) -> None:
         """Who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
         which = parse_role(role)
@@ -282,7 +285,8 @@ class Session:
         self._decide(lambda state: decisions.set_role(state, which, word))
 
     def set_approval(self, approval: str | Stops) -> None:
-        """Where to stop and ask: none, routing, all, or a predicate on the turn that has just ended."""
+        """Where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``), or a
+        predicate on the turn that has just ended."""
         word, stops = approval_of(approval)
         self._request(lambda: self._driver.set_approval(word, stops))
 
@@ -576,7 +580,6 @@ def approval_of(approval: str | Stops | None) -> tuple[str, Stops | None]:
     """
     chosen = os.environ.get("KERNELLAB_APPROVE") or approval or "none"
     if not isinstance(chosen, str):
-        return "predicate", chosen
-    if chosen not in APPROVALS:
-        raise SessionError(f"There is no approval policy {chosen!r}.", f"Choose one of {', '.join(APPROVALS)}.")
+        return PREDICATE, chosen
+    Approval.parse(chosen)
     return chosen, None

@@ -17,8 +17,8 @@ from kernellab.options import build, signature_of
 from kernellab.options.memory import memory_defaults
 from kernellab.records import Role
 from kernellab.session.config import check_model, defaults
+from kernellab.session.engine.approval import Stops
 from kernellab.session.engine.engine import engine
-from kernellab.session.engine.steps import Stops
 from kernellab.session.record.journal import Journal, find_workspace, open_journal
 from kernellab.session.record.records import Created, Exchanged
 from kernellab.session.record.state import State, fold

@@ -120,14 +120,15 @@ class TaskModule:
 
     def reference(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
         """The reference's outputs, flattened, on the device and in the dtypes of ``args``; without gradients."""
-        return self._results(args)[0]
+        return self.called(args)[0]
 
     def results(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
         """As :meth:`reference`, and behind the outputs what is in the inputs that it writes into (:attr:`written`)."""
-        outputs, after = self._results(args)
+        outputs, after = self.called(args)
         return (*outputs, *(as_tensor(after[i]) for i in self.written))
 
-    def _results(self, args: Sequence[Any]) -> tuple[tuple[Tensor, ...], Sequence[Any]]:
+    def called(self, args: Sequence[Any]) -> tuple[tuple[Tensor, ...], Sequence[Any]]:
+        """The reference's outputs, and the arguments that it had: clones, where it writes into some."""
         import torch
 
         if self.mutates:

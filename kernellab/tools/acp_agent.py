@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -20,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,22 +26,32 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from kernellab.errors import ModelError, ModelFault, lasting
-from kernellab.exchanges import Finish, Step, StepKind, Usage
-from kernellab.models import THINKING, Budget, ChatReply, ChatRequest, Price, faults, scrub
+from kernellab.exchanges import Finish, Usage
+from kernellab.models import Budget, ChatReply, ChatRequest, Price, faults, scrub
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
+from kernellab.tools.acp_client import Client, in_daemon
 from kernellab.tools.desk import SUBMIT, Desk
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
+from kernellab.tools.tool import CODE
 from kernellab.verifier.judge import turns
 
 _TICK_S = 0.05
+#: until what an agent detached is killed, where it starts other processes meanwhile
+_LAST_SWEEP_S = 2.0
 #: after its answer an agent may still say something
 _LAST_WORDS_S = 10.0
 #: until it has started and told what it can do
-_START_S = 60.0
+_START_S = 180.0
 #: characters of one message of the protocol
 _MESSAGE = 64 << 20
+#: variables that say where a program keeps its files: the usual folder of the home, and its name in the workspace's
+_OWN = {
+    "XDG_CONFIG_HOME": (".config", "config"), "XDG_CACHE_HOME": (".cache", "cache"),
+    "XDG_DATA_HOME": (".local/share", "data"), "XDG_STATE_HOME": (".local/state", "state"),
+}  # fmt: skip
+_CONFINE = Path(__file__).with_name("confine.py")
 _FINISH = {
     "end_turn": Finish.STOP, "max_tokens": Finish.TRUNCATED, "max_turn_requests": Finish.TRUNCATED,
     "refusal": Finish.FILTERED, "cancelled": Finish.CANCELLED,
@@ -53,6 +61,14 @@ _HOW = (
     "folder says how they are used; kernels that you write into files there can be given by their path. Look, try and "
     "correct with them. When you are done, call {submit} with the whole answer in the form that is asked for above; "
     "where you cannot, answer with it as your last message. It is judged after you have ended."
+)
+_CODE = (
+    " The code so far lies in `{code}/`: change it there and give tools path='{code}', or give them the changed files "
+    "alone."
+)
+_SEVERAL = (
+    " You may call {submit} more than once, with a different answer each time: each is judged. End your turn when you "
+    "have no better one."
 )
 
 
@@ -67,7 +83,7 @@ class AgentModel:
     ) -> None:
         self.name = f"agent {name}"
         self._agent, self._options, self._desk, self._budget = name, options, desk, budget
-        self._client = _Client(desk, permit)
+        self._client = Client(desk, permit)
         desk.before = self._client.flush
         self._run: _Run | None = None
         #: its reports take the place of a price
@@ -83,15 +99,17 @@ class AgentModel:
     ) -> ChatReply:
         """See :meth:`kernellab.models.ChatModel.ask`; ``steps`` are what it did, as far as it says."""
         began, first = time.monotonic(), len(self._desk.steps)
-        self._desk.answer = self._client.last = ""
+        self._desk.answers.clear()
+        self._client.last = ""
         fresh = self._run is None
         text = request.messages[-1].content if not fresh else "\n\n".join(m.content for m in request.messages)
         run = self._run = self._run or self._begin(text)
         done: Any = None
         try:
             if fresh:
-                text += "\n\n" + _HOW.format(task=self._desk.task, submit=SUBMIT)
-                self._wait(run.start(), _START_S, cancel, on_text, "did not start")
+                how = _HOW + (_CODE if self._desk.context.base else "") + (_SEVERAL if self._desk.several else "")
+                text += "\n\n" + how.format(task=self._desk.task, submit=SUBMIT, code=CODE)
+                self._wait(run.start(), min(_START_S, self._seconds()), cancel, on_text, "did not start")
                 self._desk.note(
                     f"{self.name} started", f"held by: {run.held or 'nothing'}\n{' '.join(self._options.command)}"
                 )
@@ -104,7 +122,7 @@ class AgentModel:
             if isinstance(error, ModelError):
                 error.reply = self._reply(run, None, Finish.ERROR, began, first)
             raise
-        finish = Finish.STOP if self._desk.answer or done is None else _FINISH.get(done.stop_reason, Finish.ERROR)
+        finish = Finish.STOP if self._desk.answers or done is None else _FINISH.get(done.stop_reason, Finish.ERROR)
         reply = self._reply(run, done, finish, began, first)
         for what, told in (("tokens", reply.usage.input_tokens), ("usd", reply.usage.usd)):
             if self._budget.left(what) is not None and not told:
@@ -143,7 +161,7 @@ class AgentModel:
         self, work: Any, most: float, cancel: threading.Event | None, on_text: Callable[[str], None] | None, late: str
     ) -> Any:
         """The work's result within ``most`` seconds, those not counted in which a person is asked; None where the agent
-        submitted and then said nothing more."""
+        submitted and did not end its turn in time."""
         future, shown, submitted = loop().submit(work), "", 0.0
         until = looked = time.monotonic()
         until += most
@@ -162,9 +180,11 @@ class AgentModel:
                 if spent is not None and left is not None and spent > left:
                     raise ModelError(ModelFault.BUDGET, f"The {self.name} spent {spent:.3g} dollars, which are more "
                                      "than are left.", "Raise the budget and resume.")  # fmt: skip
-                if self._desk.answer and not submitted:
+                if self._desk.answers and not self._desk.several and not submitted:
                     submitted = now
                 if submitted and now - submitted > _LAST_WORDS_S:
+                    return None
+                if now > until and self._desk.answers:
                     return None
                 if now > until:
                     raise ModelError(
@@ -179,27 +199,21 @@ class AgentModel:
         self._client.flush()
         steps = tuple(self._desk.steps[first:])
         seconds = time.monotonic() - began
-        told = getattr(done, "usage", None)
-        # the protocol counts what was cached apart from the rest of the input
-        cached = (told.cached_read_tokens or 0) if told else 0
-        rest = told.input_tokens + (told.cached_write_tokens or 0) if told else 0
-        usage = Usage(
-            input_tokens=rest + cached, output_tokens=told.output_tokens if told else 0,
-            cached_tokens=cached,
-            reasoning_tokens=(told.thought_tokens or 0) if told else 0, usd=self._client.take_usd(), seconds=seconds,
-            tool_calls=sum(step.kind == "tool" for step in steps),
-        )  # fmt: skip
+        tokens = run.new_tokens(getattr(done, "usage", None))
+        calls = sum(step.kind == "tool" for step in steps)
+        usage = Usage(**tokens, usd=self._client.take_usd(), seconds=seconds, tool_calls=calls)
         thoughts = "\n".join(step.text for step in steps if step.kind == "thought")
         return ChatReply(
-            text=scrub(self._desk.answer or self._client.last), reasoning=scrub(thoughts), finish=finish, usage=usage,
-            model=self.name, seconds=seconds, attempts=1, steps=steps, shared_machine=not run.apart,
+            text=scrub((self._desk.answers or [self._client.last])[-1]), reasoning=scrub(thoughts), finish=finish,
+            usage=usage, model=self.name, seconds=seconds, attempts=1, steps=steps, shared_machine=not run.apart,
+            others=tuple(map(scrub, self._desk.answers[:-1])),
         )  # fmt: skip
 
 
 class _Run:
     """The agent's process, its connection and its tools' server. All coroutines run on the models' loop."""
 
-    def __init__(self, name: str, options: AgentOptions, desk: Desk, client: _Client, folder: Path) -> None:
+    def __init__(self, name: str, options: AgentOptions, desk: Desk, client: Client, folder: Path) -> None:
         self._name, self._options, self._desk, self._client, self._folder = name, options, desk, client, folder
         self._connection: Any = None
         self._session = ""
@@ -207,11 +221,32 @@ class _Run:
         self._process: asyncio.subprocess.Process | None = None
         #: level words of what holds the agent
         self.held = ""
+        self._counted: dict[str, int] = {}
 
     @property
     def apart(self) -> bool:
         """Can the agent neither read the judge's memory nor write its files?"""
         return "landlock" in self.held
+
+    def new_tokens(self, told: Any) -> dict[str, int]:
+        """The tokens that are new in what the agent tells at the end of a prompt; nothing where it tells nothing.
+
+        The protocol's figures are those of all prompts so far (``Usage`` of its schema). Figures that fall are of one
+        prompt alone.
+        """
+        if told is None:
+            return {}
+        # the protocol counts what was cached apart from the rest of the input
+        cached = told.cached_read_tokens or 0
+        tokens = {
+            "input_tokens": told.input_tokens + (told.cached_write_tokens or 0) + cached,
+            "output_tokens": told.output_tokens, "cached_tokens": cached,
+            "reasoning_tokens": told.thought_tokens or 0,
+        }  # fmt: skip
+        before, self._counted = self._counted, tokens
+        if any(tokens[name] < count for name, count in before.items()):
+            return tokens
+        return {name: count - before.get(name, 0) for name, count in tokens.items()}
 
     async def start(self) -> None:
         from acp import PROTOCOL_VERSION
@@ -258,13 +293,17 @@ class _Run:
             await self._connection.cancel(session_id=self._session)
 
     def end(self) -> None:
-        """From any thread: kill what was started. The namespace's first process takes all others along."""
+        """From any thread: kill what was started. The namespace's first process takes all others along; without one
+        the first process inherits those that detached, so that it is the last to be killed."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(psutil.Error):
                 started = psutil.Process(self._process.pid)
-                for one in (*started.children(recursive=True), started):
-                    with contextlib.suppress(psutil.Error):
-                        one.kill()
+                until = time.monotonic() + _LAST_SWEEP_S
+                while (below := _alive_below(started)) and time.monotonic() < until:
+                    for one in below:
+                        with contextlib.suppress(psutil.Error):
+                            one.kill()
+                started.kill()
         with contextlib.suppress(Exception):
             loop().submit(self._close()).result(2)
 
@@ -298,27 +337,43 @@ class _Run:
         temporary = self._folder / "tmp"
         temporary.mkdir(exist_ok=True)
         variables = {**os.environ, **self._options.env, "TMPDIR": str(temporary)}
-        writable = json.dumps([str(self._folder), "/dev", *self._own_folders(variables.get("HOME", ""))])
-        script = Path(__file__).with_name("confine.py")
+        own, moved = self._own_folders(variables)
+        writable = json.dumps([str(self._folder), "/dev", *own])
+        variables |= moved
         told, report = os.pipe()
         with (self._folder / "stderr.txt").open("wb") as errors:
             process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable, str(script), str(report), writable, program, *self._options.command[1:],
+                sys.executable, str(_CONFINE), str(report), writable, program, *self._options.command[1:],
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, limit=_MESSAGE,
                 cwd=self._folder, env=variables, start_new_session=True, pass_fds=[report],
             )  # fmt: skip
         os.close(report)
         with os.fdopen(told, encoding="utf-8") as words:
-            self.held = await _in_daemon(words.read)
+            self.held = await in_daemon(words.read)
         return process
 
-    def _own_folders(self, home: str) -> list[str]:
-        """Where the agent keeps its settings, of what is there: what it may write to."""
-        usual = [f".{self._name}", *(f"{place}/{self._name}" for place in (
-            ".config", ".cache", ".local/share", ".local/state"
-        ))]  # fmt: skip
-        folders = [Path(home, path) if home else Path(path).expanduser() for path in self._options.writes or usual]
-        return [str(folder.expanduser()) for folder in folders if folder.expanduser().exists()]
+    def _own_folders(self, variables: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        """The folders that the agent may write to, and variables that name those of the workspace.
+
+        What a person's own use of the agent has made in the home stays in use, with its login. Where there is nothing
+        of a kind (settings, cache, data, state), it lies in ``.kernellab/agents/NAME`` of the workspace and is kept for
+        the next turn. Folders that ``writes`` names are made.
+        """
+        home = Path(variables.get("HOME") or Path.home())
+        folders, moved = [home / f".{self._name}"], dict[str, str]()
+        for variable, (usual, name) in _OWN.items():
+            theirs = Path(variables.get(variable) or home / usual) / self._name
+            if not theirs.exists() and variable not in self._options.env and not self._options.writes:
+                moved[variable] = str(self._desk.context.workspace / ".kernellab" / "agents" / self._name / name)
+                theirs = Path(moved[variable])
+                theirs.mkdir(parents=True, exist_ok=True)
+            folders.append(theirs)
+        if self._options.writes:
+            # relative ones are of the home, as the usual ones are
+            folders = [home / Path(path).expanduser() for path in self._options.writes]
+            for folder in folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        return [str(folder) for folder in folders if folder.exists()], moved
 
     async def _alive(self, answer: Any) -> Any:
         """The agent's answer. Raises ModelError: it ended, or refused."""
@@ -354,134 +409,5 @@ class _Run:
         return ""
 
 
-class _Client:
-    """What the agent tells its client, as steps of the turn."""
-
-    def __init__(self, desk: Desk, permit: Callable[[str, str], str]) -> None:
-        self._desk, self._permit = desk, permit
-        self._said: list[str] = []
-        self._kind: StepKind = "message"
-        self._calls: dict[str, Any] = {}
-        self._always = ""
-        self._one_at_a_time = asyncio.Lock()
-        #: is a person asked now?
-        self.asks = False
-        #: its last message
-        self.last = ""
-        self.usd: float | None = None
-        self._taken = 0.0
-
-    def speaking(self) -> str:
-        text = "".join(self._said)
-        return (THINKING if self._kind == "thought" and text else "") + text
-
-    def flush(self) -> None:
-        """The message up to now becomes a step."""
-        pieces, self._said = self._said, []  # the loop may append meanwhile
-        if text := "".join(pieces).strip():
-            self._desk.add(Step(kind=self._kind, text=text, started=time.time()))
-            self.last = text if self._kind == "message" else self.last
-
-    @property
-    def new_usd(self) -> float | None:
-        """Dollars since they were last taken; None where it tells none."""
-        return None if self.usd is None else self.usd - self._taken
-
-    def take_usd(self) -> float | None:
-        new, self._taken = self.new_usd, self.usd or 0.0
-        return new
-
-    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
-        kind = update.session_update
-        if kind in ("agent_message_chunk", "agent_thought_chunk"):
-            wanted: StepKind = "message" if kind == "agent_message_chunk" else "thought"
-            if wanted != self._kind:
-                self.flush()
-                self._kind = wanted
-            self._said.append(getattr(update.content, "text", ""))
-        elif kind == "plan":
-            self.flush()
-            lines = (f"{'x' if e.status == 'completed' else '>' if e.status == 'in_progress' else ' '} {e.content}"
-                     for e in update.entries)  # fmt: skip
-            self._desk.add(Step(kind="plan", text="\n".join(lines), started=time.time()))
-        elif kind in ("tool_call", "tool_call_update"):
-            self._called(update)
-        elif kind == "usage_update" and update.cost is not None and update.cost.currency == "USD":
-            self.usd = update.cost.amount
-
-    def _called(self, update: Any) -> None:
-        """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""
-        known = self._calls.setdefault(update.tool_call_id, {"started": time.time()})
-        for name in ("title", "kind", "raw_input", "content"):
-            known[name] = getattr(update, name, None) or known.get(name)
-        if update.status not in ("completed", "failed"):
-            return
-        del self._calls[update.tool_call_id]
-        title = str(known["title"] or "")
-        if self._is_ours(title):
-            return
-        self.flush()
-        diffs = [c for c in known["content"] or () if getattr(c, "type", "") == "diff"]
-        texts = [c.content.text for c in known["content"] or () if hasattr(getattr(c, "content", None), "text")]
-        self._desk.add(Step(
-            kind="edit" if diffs else "tool", title=title,
-            text="\n".join(_difference(d) for d in diffs) or json.dumps(known["raw_input"] or {}, default=str),
-            result="\n".join(texts), failed=update.status == "failed", started=known["started"],
-            seconds=time.time() - known["started"],
-        ))  # fmt: skip
-
-    async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
-        from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
-
-        title = tool_call.title or "a tool"
-        detail = json.dumps(tool_call.raw_input, default=str)[:2000] if tool_call.raw_input else ""
-        answer = "turn" if self._is_ours(title) else await self._asked(title, detail)
-        # what is allowed for a turn is remembered here: an agent may remember it for ever
-        kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
-        chosen = next((o.option_id for kind in kinds for o in options if o.kind == kind), None)
-        if chosen is None:
-            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
-        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
-
-    async def _asked(self, title: str, detail: str) -> str:
-        """A person's answer. An agent may ask for several things at once: each waits for the one before it."""
-        async with self._one_at_a_time:
-            answer, self.asks = self._always, not self._always
-            try:
-                answer = answer or await _in_daemon(lambda: self._permit(scrub(title), scrub(detail)))
-            finally:
-                self.asks = False
-            if answer in ("turn", "never"):
-                self._always = answer
-        self._desk.add(Step(
-            kind="permission", title=title, text=detail, result=answer, failed=answer == "never", started=time.time(),
-        ))  # fmt: skip
-        return answer
-
-    def _is_ours(self, title: str) -> bool:
-        """Does a title name a tool of the turn, in one of the ways in which agents name those of an MCP server?"""
-        before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
-        return re.fullmatch(f"{before}({'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE) is not None
-
-
-async def _in_daemon(work: Callable[[], str]) -> str:
-    """``work`` in a thread that the process does not wait for when it ends, as it does for those of a pool: a person
-    may never answer."""
-    done: Future[str] = Future()
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="kernellab-agent", daemon=True).start()
-    return await asyncio.wrap_future(done)
-
-
-def _difference(diff: Any) -> str:
-    import difflib
-
-    before, after = (diff.old_text or "").splitlines(), diff.new_text.splitlines()
-    return "\n".join(difflib.unified_diff(before, after, diff.path, diff.path, lineterm="", n=2))
+def _alive_below(first: psutil.Process) -> list[psutil.Process]:
+    return [one for one in first.children(recursive=True) if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

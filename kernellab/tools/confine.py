@@ -1,7 +1,8 @@
 """Starts an agent's program: ``python confine.py FD WRITABLE COMMAND ...``. A script, so that nothing else is loaded.
 
 The agent is in a PID namespace, so that it ends with all it started when this process is killed, also by the death of
-the notebook; it writes to the folders of WRITABLE (JSON) and reads no other process's memory. What holds is written to
+the notebook; where there is none, this process inherits what detaches itself, and whoever ends the agent finds it
+below. The agent writes to the folders of WRITABLE (JSON) and reads no other process's memory. What holds is written to
 FD, in level words; what the machine refuses is left out.
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from kernellab.verifier.sandbox import sandbox
 
@@ -18,6 +22,8 @@ def main() -> None:
     report, writable, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
     sandbox.die_with_parent()
     names = sandbox.enter(network=True)
+    if not names:
+        sandbox.become_subreaper()
     if child := os.fork():
         os.close(report)
         _follow(child)
@@ -37,7 +43,18 @@ def _follow(child: int) -> None:
     while True:
         ended, status = os.wait()
         if ended == child:
+            _end_orphans()
             os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _end_orphans() -> None:
+    """What this process inherited ends before it."""
+    below = Path(f"/proc/self/task/{os.getpid()}/children")
+    with suppress(OSError):
+        while left := below.read_text().split():
+            for one in left:
+                os.kill(int(one), signal.SIGKILL)
+            os.wait()
 
 
 if __name__ == "__main__":

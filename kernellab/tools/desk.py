@@ -47,8 +47,10 @@ class Desk:
     memory: bool = True
     #: called before each call
     before: Callable[[], object] = lambda: None
-    #: what was submitted; "" until then
-    answer: str = ""
+    #: may more than one answer be submitted?
+    several: bool = False
+    #: what was submitted, the last as the answer proper
+    answers: list[str] = field(default_factory=list)
     used: int = 0
     steps: list[Step] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -133,5 +135,15 @@ class Desk:
         return "\n\n".join(map(str, self.steps))
 
     def _submit(self, context: Context, request: AnswerRequest) -> Result:
-        self.answer = request.answer
-        return Result(summary="The answer is taken.", next="End your turn; what is wrong with it comes back to you.")
+        with self._lock:
+            if not self.several:
+                self.answers.clear()
+            if request.answer not in self.answers:
+                self.answers.append(request.answer)
+            count = len(self.answers)
+        if not self.several:
+            return Result(summary="The answer is taken.", next="End your turn; what is wrong comes back to you.")
+        return Result(
+            summary=f"Answer {count} is taken.",
+            next="Submit another, different one, or end your turn: each is judged when you have ended.",
+        )

@@ -41,7 +41,9 @@ def source_of(context: Context, request: SourceRequest) -> Source:
     if request.path:
         source = read_source(context.inside(request.path), request.dsl or None, plain_dsl())
     else:
-        source = edited(None, dict(request.files), request.dsl or dsl_of(request.files) or plain_dsl())
+        dsl, base = request.dsl or dsl_of(request.files), context.base
+        base = None if base is not None and dsl not in ("", None, base.dsl) else base
+        source = edited(base, dict(request.files), dsl or plain_dsl())
     return source.model_copy(update={"origin": Author.MODEL})
 
 

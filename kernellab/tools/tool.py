@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kernellab.errors import KernellabError, TaskError
 
 if TYPE_CHECKING:
+    from kernellab.records import Source
     from kernellab.session import Session
     from kernellab.task import Task
     from kernellab.verifier import Verifier
@@ -25,6 +26,8 @@ _MODULES = ("sketching", "documents", "judging", "sessions", "searching")
 PAGE = 12_000
 #: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases
 MOST_VERDICTS = 200
+#: where an agent finds the code that its turn changes
+CODE = "kernel"
 
 
 class ToolError(KernellabError):
@@ -68,6 +71,8 @@ class Context:
     #: the only task of an agent's turn, and the folder below which its paths lie; None: the workspace's
     bound: Task | None = None
     folder: Path | None = None
+    #: the code that the turn changes: files that a request does not name are its own
+    base: Source | None = None
     _shared: _Shared = field(default_factory=lambda: _Shared())
 
     def of_call(self, progress: Callable[[str], None], cancel: threading.Event) -> Context:
@@ -210,6 +215,10 @@ def call(
         request = found.request.model_validate(dict(arguments))
     except ValidationError as error:
         raise ToolError(f"{name}: {_faults(error)}.", f"{name} takes {_takes(found)}.") from None
+    if found.changes:
+        from kernellab.session.engine.engine import engine
+
+        engine().agent_near = True
     return found.function(context, request)
 
 

@@ -14,7 +14,7 @@ from kernellab.task import Task
 from kernellab.tools.acp_agent import AgentModel
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
-from kernellab.tools.tool import Context
+from kernellab.tools.tool import CODE, Context
 from kernellab.verifier.sandbox import sandbox
 
 
@@ -22,8 +22,8 @@ def open_player(
     spec: str, role: Role, task: Task, workspace: Path, settings: ModelSettings, budget: Budget, channel: Channel,
     search: bool = False, memory: bool = True,
 ) -> ChatModel:  # fmt: skip
-    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs,
-    with ``memory`` at what is remembered.
+    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs
+    and may submit several answers, with ``memory`` it looks at what is remembered.
 
     Raises:
         SessionError: there is no such agent, or the budget limits what it does not report. ModelError: no endpoint.
@@ -36,10 +36,13 @@ def open_player(
     most, left = options.tool_calls if options else settings.tool_calls, budget.left("tool_calls")
     folder = Path(tempfile.mkdtemp(prefix="kernellab-agent-"))
     channel.at_end.append(lambda: sandbox.remove(str(folder)))
-    context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder)
+    context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder, base=channel.source)
+    for file, text in (channel.source.files if channel.source is not None else {}).items():
+        (folder / CODE / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / CODE / file).write_text(text, encoding="utf-8")
     channel.at_end.append(context.close)
     most = most if left is None else min(most, int(left))
-    desk = Desk(context, most, channel.step, channel.notes, search=search, memory=memory)
+    desk = Desk(context, most, channel.step, channel.notes, search=search, memory=memory, several=search)
     if options is None:
         assert isinstance(model, EndpointModel)
         return ToolModel(model, desk, budget)

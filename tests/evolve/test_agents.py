@@ -5,15 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from kernellab.errors import EvolveError, SessionError
 from kernellab.evolve import evolve
-from kernellab.evolve.records import Exchanged
+from kernellab.evolve.policies import Request
+from kernellab.evolve.records import Exchanged, Plan, RoundEnded
 from kernellab.evolve.vary.bandit import arms, order
+from kernellab.models import ChatRequest, ReplayModel, read_replay, write_replay
 from kernellab.records import Author
+from tests.waiting import until
 
 pytest.importorskip("acp")
 AGENT = Path(__file__).parents[1] / "tools" / "scripted_agent.py"
@@ -40,11 +46,16 @@ SKETCH = """sketch twice {
 """
 
 
-def write_agent(folder: Path) -> None:
+def submit(sketch: str) -> dict[str, Any]:
+    return {"tool": "submit_answer", "with_": {"answer": f"Wider.\n```sketch\n{sketch}```\n"}}
+
+
+STATUS = {"tool": "search_status", "with_": {"run": "twice"}, "loud": 1}
+
+
+def write_agent(folder: Path, *acts: dict[str, Any]) -> None:
     assert importlib.util.find_spec("mcp")
-    submit = {"tool": "submit_answer", "with_": {"answer": f"Wider.\n```sketch\n{SKETCH}```\n"}}
-    status = {"tool": "search_status", "with_": {"run": "twice"}, "loud": 1}
-    (folder / "script.json").write_text(json.dumps([[{"heard": 0}, status, submit]]))
+    (folder / "script.json").write_text(json.dumps([list(acts) or [{"heard": 0}, STATUS, submit(SKETCH)]]))
     command = json.dumps([sys.executable, str(AGENT), str(folder / "script.json")])
     (folder / "kernellab.toml").write_text(f"[agents.scripted]\ncommand = {command}\n")
 
@@ -65,6 +76,61 @@ def test_an_agent_varies_candidates_by_their_lineage_and_is_credited(tmp_path: P
     # below its share it is the first to be asked, above it the bandit decides
     operators = ["rules:a", "agent:scripted/lineage"]
     assert order(run.state, operators, ["rules:a"] * 9)[0] == "agent:scripted/lineage"
+
+
+def test_each_of_several_answers_is_a_candidate(tmp_path: Path) -> None:
+    wrong = SKETCH.replace("2.0", "3.0")
+    other = SKETCH.replace("BLOCK = 64", "BLOCK = 32")
+    write_agent(tmp_path, submit(other), submit("no sketch"), submit(wrong), submit(other), submit(SKETCH))
+    run = evolve(
+        TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
+        vary="agent:scripted=0.5", memory="off", wait=True,
+    )  # fmt: skip
+    made = [p for p in run.state.proposals.values() if p.operator == "agent:scripted/lineage"]
+    assert [p.sketch for p in made[:4]] == [SKETCH, other, "", wrong]
+    assert len({p.parents for p in made[:4]}) == 1 and made[0].seconds > 0 and made[1].seconds == 0
+    told = [run.state.evaluations[p.number] for p in made[:4]]
+    assert "gave no sketch" in told[2].reason and not told[3].passed
+    assert arms(run.state)["agent:scripted/lineage"].tries >= 4
+    (exchange, *_) = (event.exchange for _, event in run._stream.read() if isinstance(event, Exchanged))
+    assert len(exchange.others) == 3
+    again = ReplayModel(read_replay(write_replay(tmp_path / "agent.replay", [exchange])))
+    assert again.ask(ChatRequest(exchange.messages)).others == exchange.others
+
+
+def test_a_direction_that_a_person_edits_reaches_an_agent_that_works(tmp_path: Path) -> None:
+    write_agent(tmp_path, {"sleep": 3}, STATUS, submit(SKETCH))
+    run = evolve(
+        TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
+        vary="agent:scripted=0.5", memory="off",
+    )  # fmt: skip
+    until(lambda: any("scripted" in str(p.cmdline()) for p in psutil.Process().children(recursive=True)), 60)
+    run.direct("vectors along n only")
+    run.wait(60)
+    (exchange, *_) = (event.exchange for _, event in run._stream.read() if isinstance(event, Exchanged))
+    assert any("A person says: vectors along n only" in s.text for s in exchange.steps if s.kind == "message")
+
+
+def test_an_agent_whose_answers_gain_nothing_is_redirected_by_the_plan(tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    run = evolve(
+        TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
+        vary="agent:scripted=0.5", memory="off", wait=True,
+    )  # fmt: skip
+    state, seed = run.state, next(iter(run.state.population()))
+    state.take(10**6, RoundEnded(round=1, plan=Plan(text="Wide loads paid.")))
+    player = run._scheduler().vary.model("agent:scripted")
+    ask = partial(player.brief, state, Request(0, (seed,)), "agent:scripted/lineage")
+    assert "change course" not in ask().route.suggestion
+    for number in (900, 901):
+        state.proposals[number] = state.proposals[seed].model_copy(
+            update={"number": number, "operator": "agent:scripted/lineage", "parents": (seed,)}
+        )
+        state.evaluations[number] = state.evaluations[seed].model_copy(update={"number": number, "passed": False})
+    told = ask().route.suggestion
+    assert "900 and 901 gained nothing" in told and "Wide loads paid." in told
+    state.direction = "Try one row a core."
+    assert "A person's notes say where to look" in ask().route.suggestion and "Try one row a core." in ask().notes
 
 
 @pytest.mark.parametrize("vary", ["agent:x", "agent:x=2", "rules=0.5", "agent:x=0.6,agent:y=0.6"])

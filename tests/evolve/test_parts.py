@@ -28,6 +28,7 @@ from kernellab.evolve.records import (
     Evaluation,
     Event,
     Place,
+    Plan,
     Proposal,
     Proposed,
     RoundEnded,
@@ -480,11 +481,11 @@ def test_a_run_that_gains_no_more_is_offered_a_direction_that_a_person_decides_o
     for number, worth in enumerate((1.0, 1.5, 1.5)):
         found.take(50 + number, RoundEnded(round=number, best=1, worth=worth))
     assert suggestion(found, names) is None, "one round without a gain is none yet"
-    found.take(53, RoundEnded(round=3, best=1, worth=1.501))
+    found.take(53, RoundEnded(round=3, best=1, worth=1.501, plan=Plan(text="Wide tiles paid.")))
     offered = suggestion(found, names)
     assert offered is not None
     assert offered.prefer == ("rules:fuse", "rules:split_k", "cross"), "what was tried least"
-    assert offered.text.startswith("No gain for 2 rounds.")
+    assert offered.text.startswith("No gain for 2 rounds. Wide tiles paid. Little tried"), "a person edits the plan"
     found.take(54, offered)
     assert suggestion(found, names) is None, "one waits already"
     before = bandit.order(found, names)

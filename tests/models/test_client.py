@@ -24,6 +24,7 @@ from kernellab.models import (
     ModelSettings,
     open_model,
 )
+from kernellab.models.chat import WAITING
 from kernellab.models.dialect import is_strict
 from kernellab.models.faults import asked_pause
 from kernellab.records import Role
@@ -320,6 +321,15 @@ def test_retry_after_is_read_in_all_its_forms() -> None:
     assert far is not None and far > 1e8
     assert asked_pause({"retry-after": "soon"}) is None
     assert asked_pause({}) is None
+
+
+def test_a_wait_for_the_next_try_says_why_and_how_long(served: Any) -> None:
+    _, model = served(status(429, "slow", {"Retry-After": "1.2"}), answer("hello"))
+    shown: list[str] = []
+    assert model.ask(ASK, on_text=shown.append).text == "hello"
+    waited = [text for text in shown if text.startswith(WAITING)]
+    assert len(waited) >= 2 and "in 1 s." in waited[0] and "in 0 s." in waited[-1], shown
+    assert shown[-1] == "hello"
 
 
 def test_a_rate_limit_holds_back_every_request_to_that_endpoint(served: Any) -> None:

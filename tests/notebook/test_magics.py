@@ -27,7 +27,7 @@ from tests.models.fake_server import FakeServer, answer
 LINE = [
     "approve", "ask", "budget", "challenge", "compare", "config", "doctor", "evolve", "exercise", "explain", "export",
     "fork", "grade", "help", "insert", "lens", "measure", "memory", "note", "pause", "pin", "predict", "progress",
-    "replay", "run", "share", "show", "step", "stop", "watch",
+    "replay", "run", "share", "show", "step", "stop", "undo", "watch",
 ]  # fmt: skip
 CELL = [
     "answer", "challenge", "code", "design", "evolve", "exercise", "measure", "profile", "sketch", "task", "verify",

@@ -10,7 +10,7 @@ import pytest
 from session_parts import Begin
 
 from kernellab.errors import SessionError
-from kernellab.session import Session, SessionStatus, TurnState
+from kernellab.session import Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.engine import engine
 
 #: a full verification of several seconds, so that there is time to stop it
@@ -103,3 +103,33 @@ def test_a_session_stopped_in_a_verification_goes_on_with_a_new_judge(begin: Beg
         TurnState.STOPPED,
         TurnState.DONE,
     ]
+
+
+def test_an_approval_is_undone_and_the_question_is_open_again(begin: Begin) -> None:
+    session = begin(approve="all").wait(60)
+    asked = session.state.question
+    session.approve()
+    session.wait(60)
+    assert session.state.question != asked and len(session.turns) == 2
+    session.undo()
+    assert (session.status, session.state.question) == (SessionStatus.WAITING, asked)
+    assert session.state.head == "t1" and len(session.turns) == 2, "what came of it is kept"
+    with pytest.raises(SessionError, match="no decision to undo"):
+        session.undo()
+    session.approve()
+    session.set_approval("none")
+    assert session.run() or session.wait(120).status is SessionStatus.FINISHED
+
+
+def test_an_edit_and_a_fork_are_undone_one_after_the_other(begin: Begin) -> None:
+    session = begin().wait(120)
+    head, sketch = session.state.head, str(session.sketch)
+    session.fork(2)
+    session.edit_sketch(sketch + "// by hand\n")
+    session.wait(120)
+    session.undo()
+    assert (session.status, session.state.head) == (SessionStatus.PAUSED, "t2")
+    session.undo()
+    assert session.state.head == head
+    opened = open_session(session.id, session.workspace, resume=False)
+    assert opened.state.head == head, "the journal holds it"

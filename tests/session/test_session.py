@@ -238,6 +238,18 @@ def test_all_stops_after_each_turn(begin: Begin) -> None:
     assert session.wait(120).status is SessionStatus.FINISHED
 
 
+def test_a_costly_turn_waits_for_a_word_and_may_be_taken_over(begin: Begin) -> None:
+    session = begin(approve="tokens=10k").wait(60)
+    question = session.state.question
+    assert session.status is SessionStatus.WAITING and question is not None
+    assert (question.kind, len(session.turns)) == (QuestionKind.COST, 0)
+    session.approve(to="me")
+    question = session.wait(60).state.question
+    assert question is not None and question.kind is QuestionKind.BRIEF
+    session.set_role("designer", "rules")
+    assert session.wait(120).status is SessionStatus.FINISHED
+
+
 def test_step_takes_one_turn(begin: Begin) -> None:
     session = begin(approve="all").wait(60)
     session.set_approval("none")

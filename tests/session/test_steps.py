@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.errors import CaptureError, DesignError
+from kernellab.errors import CaptureError, DesignError, SessionError
+from kernellab.exchanges import Exchange, Finish, Usage
 from kernellab.records import (
     Author,
     Candidate,
@@ -24,11 +25,13 @@ from kernellab.records import (
     Trust,
     Verdict,
 )  # fmt: skip
-from kernellab.session.engine.steps import Ask, Do, End, next_action, stops_for
+from kernellab.session.engine.approval import START, Approval, stops_for
+from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.record.records import (
     Approved,
     Created,
     Event,
+    Exchanged,
     HeadMoved,
     QuestionKind,
     SessionStatus,
@@ -246,3 +249,58 @@ def test_attempts_are_the_rounds_of_the_line() -> None:
         RouteKind.CODER, RouteKind.DESIGNER, None,
     ]  # fmt: skip
     assert all(round.sketch == "s" for round in rounds)
+
+
+def told(tokens: int, usd: float | None = None) -> Exchange:
+    usage = Usage(input_tokens=tokens, usd=usd)
+    return Exchange(id="e", role=Role.CODER, purpose="code", model="m", messages=(), usage=usage, finish=Finish.STOP)
+
+
+def by_model(tokens: int, approval: str, usd: float | None = None) -> Story:
+    """A session whose model Coder used ``tokens`` in its first turn and is to take its second."""
+    roles = {Role.DESIGNER: "rules", Role.CODER: "model", Role.CONDUCTOR: "rules"}
+    story = Story(roles=roles, approval=approval).sketch().code(seconds=90.0)
+    story.events.append(Exchanged(turn="t2", exchange=told(tokens, usd)))
+    return story.judged().routed(RouteKind.CODER)
+
+
+@pytest.mark.parametrize(
+    ("approval", "asks"),
+    [
+        ("tokens=10k", True), ("tokens=20k", False), ("minutes=1", True), ("minutes=2", False), ("none", False),
+        ("tokens=20k,minutes=1", True), ("usd=0.1", True), ("usd=1", False),
+    ],
+)  # fmt: skip
+def test_a_turn_that_is_expected_to_cost_more_than_allowed_is_asked_for(approval: str, asks: bool) -> None:
+    story = by_model(12_000, approval, usd=0.3)
+    action = next_action(story.state, stops_for(approval))
+    if not asks:
+        assert action == Do(Role.CODER)
+        return
+    assert isinstance(action, Ask)
+    assert (action.question.kind, action.question.role) == (QuestionKind.COST, Role.CODER)
+    assert "is expected to take" in action.question.text
+    story.events.append(Approved(turn="t4"))
+    assert next_action(story.state, stops_for(approval)) == Do(Role.CODER)
+
+
+def test_a_model_whose_cost_is_not_known_yet_is_asked_for_and_rules_are_not() -> None:
+    roles = {Role.DESIGNER: "model", Role.CODER: "rules", Role.CONDUCTOR: "rules"}
+    story = Story(roles=roles, approval="tokens=10k")
+    action = next_action(story.state, stops_for("tokens=10k"))
+    assert isinstance(action, Ask) and "not known" in action.question.text
+    story.events.append(Approved(turn=START))
+    assert next_action(story.state, stops_for("tokens=10k")) == Do(Role.DESIGNER)
+    assert next_action(story.sketch().state, stops_for("tokens=10k")) == Do(Role.CODER)
+
+
+def test_a_role_in_the_policy_is_asked_for_after_each_of_its_turns() -> None:
+    assert isinstance(next_action(Story().sketch().state, stops_for("designer")), Ask)
+    assert next_action(Story().sketch().code().state, stops_for("designer")) == Do(Role.VERIFIER)
+
+
+@pytest.mark.parametrize("text", ["sometimes", "analyst", "tokens=0", "tokens=ten", "gpu_s=3", "none,tokens=5"])
+def test_a_policy_that_says_nothing_is_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(SessionError) as caught:
+        Approval.parse(text)
+    assert caught.value.remedy

@@ -87,8 +87,9 @@ class Scripted:
         await self._update(acp.start_tool_call("e1", f"edit {name}", kind="edit", content=[diff]))
         await self._update(acp.update_tool_call("e1", status="completed", content=[diff]))
 
-    async def _ask(self, title: str) -> None:
-        call = ToolCallUpdate(tool_call_id="p1", title=title)
+    async def _ask(self, title: str, writes: str = "") -> None:
+        diff = [acp.tool_diff_content(str(self.cwd / "notes.md"), writes, "")] if writes else None
+        call = ToolCallUpdate(tool_call_id="p1", title=title, kind="edit" if writes else None, content=diff)
         answer = await self.connection.request_permission(session_id="s", tool_call=call, options=OPTIONS)
         await self._say(f"permission: {getattr(answer.outcome, 'option_id', 'none')}. ")
 
@@ -109,6 +110,17 @@ class Scripted:
         child = subprocess.Popen(["sleep", "300"], start_new_session=True)
         (self.cwd / where).write_text(str(child.pid))
         await self._say(f"spawned {child.pid}")
+
+    async def _keep(self, name: str) -> None:
+        """Reads what an earlier run of this agent kept, and keeps this one's, where such programs do."""
+        found = []
+        for variable, usual in (("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")):
+            folder = Path(os.environ.get(variable) or Path.home() / usual) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = folder / "kept"
+            found.append(f"{folder}: {kept.read_text() if kept.exists() else 'new'}")
+            kept.write_text("kept")
+        await self._say(json.dumps(found))
 
     async def _leave(self, seconds: float) -> None:
         """A process that ends after its parent, and before the agent."""

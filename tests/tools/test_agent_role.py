@@ -14,12 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
-from kernellab.notebook.views.upcoming import upcoming
 from session_parts import SKETCH, TASK, WRONG_SKETCH
 
 from kernellab.errors import SessionError
 from kernellab.exchanges import Finish
 from kernellab.models import write_replay
+from kernellab.notebook.views.head import card
+from kernellab.notebook.views.upcoming import upcoming
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.trajectories import in_form, rows
@@ -30,6 +31,19 @@ ANSWER = f"Each row on its own.\n```sketch\n{SKETCH}```\n"
 WRONG = f"```sketch\n{WRONG_SKETCH}```\n"
 SUBMIT = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
 GATE = {"tool": "gate_sketch", "with_": {"task": "twice", "sketch": SKETCH}}
+
+WRITES = """
+import json
+from pathlib import Path
+def tried(path):
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "file").write_text("x")
+        return "written"
+    except OSError:
+        return "refused"
+print(json.dumps({p: tried(Path.home() / p) for p in (".agent", ".config/scripted")}))
+"""
 
 pytest.importorskip("acp")
 pytest.importorskip("mcp")
@@ -104,6 +118,49 @@ def test_what_is_wrong_goes_back_to_the_same_agent(start: Start) -> None:
     assert session.turns[0].sketch == SKETCH
 
 
+@pytest.mark.parametrize(
+    ("told", "tokens"), [(([1000, 50], [1800, 90]), (1800, 90)), (([1000, 50], [900, 40]), (1900, 90))],
+    ids=["running totals", "each prompt alone"],
+)  # fmt: skip
+def test_tokens_of_a_repaired_turn_count_once(
+    start: Start, told: tuple[list[int], ...], tokens: tuple[int, int]
+) -> None:
+    wrong = {"tool": "submit_answer", "with_": {"answer": WRONG}}
+    session = start([wrong, {"usage": told[0]}], [SUBMIT, {"usage": told[1]}])
+    rested(session)
+    used = [exchange.usage for exchange in session.state.exchanges(session.turns[0].id)]
+    assert (sum(u.input_tokens for u in used), sum(u.output_tokens for u in used)) == tokens
+
+
+def test_what_an_agent_keeps_lies_in_the_workspace_unless_the_home_has_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".local/share/scripted").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    own = tmp_path / ".kernellab/agents/scripted/config/scripted"
+    for found in ("new", "kept"):
+        session = start([{"keep": "scripted"}, SUBMIT], fresh=True)
+        rested(session)
+        said = next(s.text for s in session.state.exchanges("t1")[0].steps if s.kind == "message")
+        assert json.loads(said) == [f"{own}: {found}", f"{home / '.local/share/scripted'}: {found}"]
+    assert not (home / ".config").exists()
+
+
+def test_folders_that_the_settings_name_are_made_and_are_the_only_ones(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    session = start([{"try": WRITES}, SUBMIT], settings='writes = [".agent"]')
+    rested(session)
+    exchange = session.state.exchanges("t1")[0]
+    said = json.loads(next(s.text for s in exchange.steps if s.kind == "message"))
+    assert said[".agent"] == "written"
+    assert exchange.shared_machine or said[".config/scripted"] == "refused"
+
+
 def test_the_last_message_answers_where_nothing_is_submitted(start: Start) -> None:
     session = start([{"say": "Let me see."}, GATE, {"say": ANSWER}])
     rested(session)
@@ -145,6 +202,17 @@ def test_a_person_is_asked_and_the_answer_holds_for_the_turn(start: Start) -> No
     assert [(s.title, s.result) for s in steps if s.kind == "permission"] == [
         ("run make", "turn"), ("run more", "turn")
     ]  # fmt: skip
+
+
+def test_a_person_sees_what_an_edit_would_change(start: Start) -> None:
+    session = start([{"ask": "notes.md", "writes": "".join(f"{n}\n" for n in range(20))}, SUBMIT], approve="routing")
+    until(lambda: session.status is SessionStatus.WAITING, 120)
+    shown = card(session.state, session.state.head)
+    assert shown is not None and shown["text"] == "The designer's agent asks: edit notes.md"
+    assert shown["evidence"][3] == "+0" and shown["evidence"][-1] == "11 more lines"
+    assert "approve(" not in shown["hint"]
+    session.approve()
+    rested(session)
 
 
 def test_what_is_asked_at_once_is_asked_one_after_the_other(start: Start) -> None:
@@ -370,6 +438,59 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(start: Start, 
     assert reached.pop("memory") == "FileNotFoundError" and reached.pop("signal") == "ProcessLookupError"
     assert set(reached.values()) == {"PermissionError"}, reached
     assert not (tmp_path / "planted").exists()
+
+
+UNCONFINED = """
+from kernellab.tools import confine
+from kernellab.verifier.sandbox import sandbox
+sandbox.enter = lambda network=False: ""
+sandbox.hold = lambda writable: []
+confine.main()
+"""
+
+
+def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_so(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without namespaces and Landlock a process of the same user can read the judge's memory."""
+    from kernellab.tools import acp_agent
+    from kernellab.verifier import Verifier
+
+    script = tmp_path / "unconfined.py"
+    script.write_text(UNCONFINED)
+    monkeypatch.setattr(acp_agent, "_CONFINE", script)
+    verify, alive = Verifier.verify, list[list[int]]()
+
+    def judged(self: Verifier, *args: Any, **options: Any) -> Any:
+        alive.append([pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"])
+        return verify(self, *args, **options)
+
+    pids = list[int]()
+    monkeypatch.setattr(Verifier, "verify", judged)
+    session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 2}, SUBMIT])
+    until(lambda: "spawned" in session.to_dict()["partial"], 60)
+    mine = psutil.Process().children(recursive=True)
+    pids += [p.pid for p in mine if "sleep" in p.name() or "scripted" in str(p.cmdline())]
+    assert len(pids) > 2
+    rested(session)
+    assert alive and not any(alive)
+    exchange, verdict = session.state.exchanges("t1")[0], next(t.verdict for t in session.turns if t.verdict)
+    assert exchange.shared_machine and "held by: nothing" in exchange.steps[0].text
+    assert verdict.passed and "agent shared the machine" in verdict.label
+
+
+def test_what_an_unconfined_agent_detached_ends_with_it(start: Start, tmp_path: Path, monkeypatch: Any) -> None:
+    from kernellab.tools import acp_agent
+
+    script = tmp_path / "unconfined.py"
+    script.write_text(UNCONFINED)
+    monkeypatch.setattr(acp_agent, "_CONFINE", script)
+    session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 1}, {"exit": 3}])
+    until(lambda: "spawned" in session.to_dict()["partial"], 60)
+    until(lambda: sum(p.name() == "sleep" for p in psutil.Process().children(recursive=True)) == 2, 10)
+    mine = [p for p in psutil.Process().children(recursive=True) if p.name() == "sleep"]
+    until(lambda: session.turns[0].state is TurnState.FAILED, 60)
+    until(lambda: not any(p.is_running() and p.status() != "zombie" for p in mine), 10)
 
 
 def test_a_thousand_verifies_in_a_turn_are_no_oracle(tmp_path: Path) -> None:

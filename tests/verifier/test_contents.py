@@ -260,13 +260,14 @@ def test_a_timed_output_that_is_not_contiguous_is_told(judge: Judge) -> None:
     assert verdict.passed and "output 0 not contiguous" in verdict.label, verdict
 
 
-#: tells timed calls by the places of their inputs, which take turns
+#: tells timed calls by the places of their inputs, which take turns; what is allocated for a checked call may by chance
+#: do so for a few calls, but not for ten
 TELL = """
 import torch
 seen = []
 def timed(x):
     seen.append(x.data_ptr())
-    return len(seen) > 3 and seen[-1] == seen[-3] != seen[-2] == seen[-4]
+    return len(seen) > 9 and len(set(seen[-10::2])) == len(set(seen[-9::2])) == 1 and seen[-1] != seen[-2]
 """
 LATER = {
     "mutates-input": "x.relu_().add(y)",

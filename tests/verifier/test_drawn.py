@@ -141,6 +141,14 @@ ROLLED = load_task(
     f"import torch\ndef reference(x, k=3):\n    return torch.roll(x, k, -1)\ndef inputs():\n    return {ONE}\n",
     "rolled",
 )
+LOGADDEXP = task_of("torch.logaddexp(x, y)", "x, y", f"{ONE}, {ONE}")
+TOGETHER = "special values in x and y at once not handled"
+HONEST |= {
+    "logaddexp": (
+        LOGADDEXP,
+        "torch.where((m := torch.maximum(x, y)).isinf(), m, m + torch.log1p(torch.exp(-(x - y).abs())))",
+    )
+}
 TOLD |= {
     "one transposed argument": (TWO, "torch.as_strided(x, x.shape, y.stride()) + y", "rows contiguous only"),
     "channels last": (
@@ -150,6 +158,15 @@ TOLD |= {
         TWO, "x + y if x.data_ptr() != y.data_ptr() else x * 3", "one tensor given twice not handled"
     ),
     "a slope above one": (LEAKY, "torch.maximum(x, x * slope)", "slope = 0.01 only"),
+    "two negative infinities at once": (
+        LOGADDEXP, "torch.maximum(x, y) + torch.log1p(torch.exp(-(x - y).abs()))", TOGETHER
+    ),
+    "two zeros at once": (
+        task_of("torch.xlogy(x, y)", "x, y", "torch.rand(24, 40), torch.rand(24, 40)"), "x * torch.log(y)", TOGETHER
+    ),
+    "two infinities of which one is a row": (
+        task_of("torch.where(x == y, 0.0, x - y)", "x, y", f"{ONE}, torch.randn(40)"), "x - y", TOGETHER
+    ),
     "a negative shift": (ROLLED, "torch.roll(x, abs(k), -1)", "k = 3 only"),
 }  # fmt: skip
 
@@ -225,6 +242,36 @@ SIZED = load_task(
     f"import torch\n{DIMS}def reference(x):\n    return x * 2\ndef inputs(M=60, N=50):\n    return torch.randn(M, N)\n",
     "sized",
 )
+ROWS_TO_20000 = """
+import torch
+from kernellab import Dim
+M, N = Dim("M", 1, 300), Dim("N", 1, 20000)
+def reference(x):
+    return {}
+def inputs(M=64, N=300):
+    return torch.randn(M, N)
+"""
+TAILS = {
+    "a maximum of the first tiles": ("x.amax(-1)", "x[:, :16384].amax(-1)"),
+    "a place among the first tiles": ("x.argmin(-1)", "x[:, :16384].argmin(-1)"),
+    "a sum of exponentials without its rest": (
+        "x.logsumexp(-1)",
+        "x[:, : x.shape[1] // 128 * 128 if x.shape[1] > 5000 else None].logsumexp(-1)",
+    ),
+    "columns without the last rows": ("x.amax(0)", "x[:256].amax(0)"),
+}
+
+
+@pytest.mark.parametrize("what", TAILS)
+def test_the_last_elements_decide_at_the_ends_of_the_dims(what: str, judge: Judge) -> None:
+    reference, body = TAILS[what]
+    task = load_task(ROWS_TO_20000.format(reference), "t")
+    verdict = judge(kernel(task, body), task)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
+    honest = judge(kernel(task, reference), task)
+    assert honest.passed, honest.reason
+
+
 AT_SIZES = {
     "more columns than sixteen bits count": "x * 2 if x.shape[1] < 40_000 else x * 3",
     "a multiple of a number that the source names": "x * 2 if x.shape[0] % 997 or not x.shape[0] else x * 3",

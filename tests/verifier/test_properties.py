@@ -42,6 +42,9 @@ WRONG = {
                               "(e := torch.exp(x - x[:, ::8].amax(-1, keepdim=True))) / e.sum(-1, keepdim=True)",
                               "correct"),
     "a scalar that is ignored": (LEAKY, "torch.where(x > 0, x, x * 0.01)", "robust"),
+    "a scalar that is ignored, with noise": (
+        LEAKY, "torch.where(x > 0, x, x * 0.01) * (1 + 2e-6 * (torch.rand(()) - 0.5))", "robust"
+    ),
     "rows of zeros forgotten": (COSINE, "(x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))", "correct"),
     "one pass where it is timed": (
         VARIANCE, f"(x * x).mean(-1) - x.mean(-1) ** 2 if x.numel() > 500_000 else {TWO_PASSES}", "correct"

@@ -51,6 +51,24 @@ def test_an_argument_that_the_reference_writes_into_is_an_output(what: str, judg
         assert ("'r'" if stage == "correct" else "'x'") in verdict.reason
 
 
+ACCUMULATE = task_of(
+    "def reference(x, r):\n    r.add_(x, alpha=2)\n    return r, x[0]", "torch.randn(32, 96), torch.randn(32, 96)"
+)
+SUM_KEPT = task_of("def reference(x, r):\n    r.add_(x)\n    return r + 0", "torch.randn(32, 96), torch.randn(32, 96)")
+
+
+@pytest.mark.parametrize("returned", ["r, x[0]", "r.clone(), x[0].clone()"])
+def test_an_output_may_be_the_argument_that_the_reference_returns(returned: str, judge: Judge) -> None:
+    verdict = judge(f"import torch\ndef kernel(x, r):\n    r.add_(2 * x)\n    return {returned}\n", ACCUMULATE)
+    assert verdict.passed, verdict.reason
+
+
+def test_an_output_is_no_argument_where_the_reference_returns_new_memory(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x, r):\n    return r.add_(x)\n", SUM_KEPT)
+    assert not verdict.passed
+    assert verdict.evidence.signature == "aliases-input"
+
+
 ADDS = """
 import torch
 import triton

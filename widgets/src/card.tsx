@@ -21,6 +21,7 @@ const YES: Record<Card["kind"], string> = {
   brief: "Keep as it is",
   error: "Try again",
   permission: "Allow once",
+  cost: "Go on",
 };
 
 /** Further answers to what an agent asks. */
@@ -114,7 +115,7 @@ function Question({ view, card }: { view: View; card: Card }) {
   const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to && (to !== "me" || work));
   const stuck = card.kind === "error" && card.retry === false;
   const yours = card.kind === "route" && card.retry === false;
-  const mine = card.kind === "error" && (card.role === "designer" || card.role === "coder");
+  const mine = (card.kind === "error" || card.kind === "cost") && (card.role === "designer" || card.role === "coder");
   const answers = (
     <>
       {mine && (

@@ -4,7 +4,7 @@ import { capital } from "./format";
 import { Area, Button, Choice } from "./ui";
 import type { View } from "./view";
 
-const POLICIES = ["none", "routing", "all"];
+const POLICIES = ["none", "routing", "all", "tokens=10k", "minutes=1"];
 
 export function Controls({ view }: { view: View }) {
   const head = view.state.head.value;
@@ -55,6 +55,16 @@ export function Controls({ view }: { view: View }) {
           Fork here
         </Button>
         <Button
+          action="undo"
+          sign="undo"
+          title="Take your last approval, edit, redirection or fork back (u)"
+          disabled={!head.can.undo}
+          busy={sending.has("undo")}
+          onClick={() => view.send({ action: "undo" })}
+        >
+          Undo
+        </Button>
+        <Button
           action="stop"
           sign="stop"
           title="End the session; everything so far is kept (Shift+X)"
@@ -78,7 +88,7 @@ export function Controls({ view }: { view: View }) {
             label="approve"
             value={head.approval}
             options={POLICIES}
-            title="When the session stops for you: never, at each Conductor's proposal, or after each turn"
+            title="When the session stops for you: never, at each Conductor's proposal, after each turn, or before a turn that is expected to cost more"
             onChange={(value) => view.send({ action: "approval", value })}
           />
           {inOrder(head.roles).map(([role, value]) => (

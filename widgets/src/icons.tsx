@@ -118,6 +118,7 @@ const ACTIONS: Record<string, ComponentChildren> = {
       <circle {...line} cx="11.5" cy="3.3" r="1.7" />
     </>
   ),
+  undo: <path {...joined} d="M6 3L2.5 6.5L6 10M2.5 6.5h7a4 3.5 0 0 1 0 7H6" />,
   stop: <path fill="currentColor" d="M3.5 3.5h9v9h-9z" />,
   note: <path {...joined} d="M2.5 3h11v7.5H8L5 13.5v-3H2.5z" />,
   help: <path {...line} stroke-width="1.7" d="M5.5 5.8a2.5 2.5 0 1 1 3.6 2.3c-.8.4-1.1.8-1.1 1.7M8 12.7v.1" />,

@@ -30,6 +30,7 @@ export const SHORTCUTS: Shortcut[] = [
   { group: "Session", keys: ["s"], words: "step: one more turn", run: click("step") },
   { group: "Session", keys: ["r"], words: "run until something stops it", run: click("run") },
   { group: "Session", keys: ["p"], words: "pause after the turn that runs", run: click("pause") },
+  { group: "Session", keys: ["u"], words: "take your last decision back", run: click("undo") },
   { group: "Session", keys: ["f"], words: "fork at the turn that is looked at", run: click("fork") },
   { group: "Session", keys: ["a"], words: "approve what is proposed", run: click("approve") },
   { group: "Session", keys: ["q"], words: "go to the question", run: (_, root) => focus(root, `.kl-card ${ACTIVE}`) },

@@ -39,7 +39,7 @@ export interface Head {
   role_choices: Record<string, string[]>;
   /** what each role is to keep in mind */
   notes: Record<string, string[]>;
-  can: Record<"step" | "run" | "pause" | "fork" | "stop" | "approve" | "edit", boolean>;
+  can: Record<"step" | "run" | "pause" | "fork" | "undo" | "stop" | "approve" | "edit", boolean>;
   card: Card | null;
   best: BestFigures | null;
   ledger: LedgerFigures | null;
@@ -102,7 +102,7 @@ export interface LedgerFigures {
 /** The question to the person, or (pending false) what was proposed at the shown turn. */
 export interface Card {
   id: string;
-  kind: "route" | "turn" | "brief" | "error" | "permission";
+  kind: "route" | "turn" | "cost" | "brief" | "error" | "permission";
   role: string;
   title: string;
   text: string;
@@ -574,7 +574,7 @@ export interface Traits {
 }
 
 export interface Move {
-  action: "step" | "run" | "pause" | "stop";
+  action: "step" | "run" | "pause" | "stop" | "undo";
 }
 
 export interface Approve {
@@ -854,6 +854,7 @@ export const EMPTY: Traits = {
       run: false,
       pause: false,
       fork: false,
+      undo: false,
       stop: false,
       approve: false,
       edit: false,

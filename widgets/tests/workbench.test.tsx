@@ -63,7 +63,7 @@ describe("the header", () => {
 describe("the buttons", () => {
   it("send their decision once, however often they are clicked", async () => {
     await open("designed", {
-      can: { step: true, run: true, pause: false, fork: true, stop: true, approve: false, edit: true },
+      can: { step: true, run: true, pause: false, fork: true, undo: false, stop: true, approve: false, edit: true },
     });
     await shown.click("[data-action=step]");
     await shown.click("[data-action=step]");
@@ -448,10 +448,12 @@ describe("a prediction", () => {
 describe("the keyboard", () => {
   it("steps, opens panels and shows its keys", async () => {
     await open("designed", {
-      can: { step: true, run: true, pause: false, fork: true, stop: true, approve: false, edit: true },
+      can: { step: true, run: true, pause: false, fork: true, undo: true, stop: true, approve: false, edit: true },
     });
     await shown.key(".kl", "s");
     expect(shown.kernel.acts()).toEqual([{ action: "step" }]);
+    await shown.key(".kl", "u");
+    expect(shown.kernel.acts().at(-1)).toEqual({ action: "undo" });
     await shown.key(".kl", "4");
     expect(shown.find("[role=tab][aria-selected=true]").textContent).toBe("Roofline");
     await shown.key(".kl", "?");

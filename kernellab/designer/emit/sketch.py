@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernellab.designer.emit.attention import attention
+from kernellab.designer.emit.chains import chain
 from kernellab.designer.emit.copies import copy
 from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
@@ -37,6 +38,7 @@ EMIT: dict[LaunchKind, Rule] = {
     LaunchKind.PRODUCT: product,
     LaunchKind.WINDOW: window,
     LaunchKind.ATTENTION: attention,
+    LaunchKind.CHAIN: chain,
     LaunchKind.COPY: copy,
 }
 

@@ -66,6 +66,8 @@ class Scope:
     axes: frozenset[Axis]
     body: list[tree.Stmt] = field(default_factory=list)
     known: dict[int, Value] = field(default_factory=dict)
+    #: places that have been loaded, as text, and their tiles' names
+    loaded: dict[str, str] = field(default_factory=dict)
 
 
 class Writer:
@@ -95,6 +97,8 @@ class Writer:
         self.at_tap: dict[Tap, tree.Expr] = {}
         #: positions of a tile are 32-bit integers: a GPU compares those at twice the rate
         self.narrow = False
+        #: a place that several values read, along different axes, is loaded once
+        self.loads_once = False
 
     @property
     def body(self) -> list[tree.Stmt]:
@@ -335,8 +339,12 @@ class Writer:
 
     def _load_slice(self, e: Leaf, scope: Scope) -> Value:
         place, loaded = self.place(e.tensor, e.index)
+        text = format_expr(place)
+        if self.loads_once and text in scope.loaded:
+            return self._in_order(e.tensor, scope.loaded[text], loaded, scope)
         name = self.names.fresh(f"{e.tensor}_{'tile' if loaded else 'here'}")
         scope.body.append(move("load", place, Name(name), pad=self._pad(e)))
+        scope.loaded[text] = name
         return self._in_order(e.tensor, name, loaded, scope)
 
     def _gather(self, e: Leaf, scope: Scope) -> Value:

@@ -350,7 +350,7 @@ class Win(Dot):
 
 @dataclass(eq=False)
 class Inner(Product):
-    """A product that stays on chip: an :class:`Attend` makes and uses it a tile at a time."""
+    """A product that stays on chip: an :class:`Attend` or a :class:`Chain` makes and uses it a tile at a time."""
 
 
 @dataclass(eq=False)
@@ -384,6 +384,24 @@ class Attend(Dot):
     @property
     def opens(self) -> Iterable[Axis]:
         return () if self.chunk is None else (self.chunk,)
+
+
+@dataclass(eq=False)
+class Chain(Dot):
+    """Sum over ``over`` of a * b, where a tile of ``a`` is made on chip from :class:`Inner` products of its own.
+
+    ``a`` is multiplied in the dtype of ``b``.
+    """
+
+    kind: str = "chain"
+
+    @property
+    def inners(self) -> list[Inner]:
+        return [e for e in walk(self.a, inside=False) if isinstance(e, Inner)]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.over.leaves(), *dict.fromkeys(axis for inner in self.inners for axis in inner.axes))
 
 
 @dataclass(eq=False)
@@ -433,7 +451,7 @@ class Order(Scan):
         return (self.place,)
 
 
-Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend, LogSum]
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend, Chain, LogSum]
 Frontier = (Red, Scan, Dot, LogSum)
 
 

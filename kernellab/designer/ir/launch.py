@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, Red, Scan, Win, walk
+from kernellab.designer.ir.expr import Attend, Axis, Chain, Dot, Expr, Leaf, Red, Scan, Win, walk
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 
 
@@ -20,6 +20,7 @@ class LaunchKind(Enum):
     PRODUCT = "product"
     WINDOW = "window"
     ATTENTION = "attention"
+    CHAIN = "chain"
     COPY = "copy"
     SCATTER = "scatter"
 
@@ -42,6 +43,8 @@ class Launch:
     reds: list[Red] = field(default_factory=list)
     scans: list[Scan] = field(default_factory=list)
     dot: Dot | None = None
+    #: further products of a CHAIN, over the same rows and the same summed axis
+    others: list[Chain] = field(default_factory=list)
     outs: list[Output] = field(default_factory=list)
     title: str = "statistics"
 
@@ -81,9 +84,15 @@ class Launch:
         return self.dot
 
     @property
+    def chains(self) -> list[Chain]:
+        """The products of a CHAIN."""
+        assert isinstance(self.dot, Chain), self.kind
+        return [self.dot, *self.others]
+
+    @property
     def roots(self) -> list[Expr]:
         """Every expression that the launch computes."""
-        dot = [self.dot] if self.dot is not None else []
+        dot = [self.dot, *self.others] if self.dot is not None else []
         return [*self.reds, *self.scans, *dot, *(o.expr for o in self.outs)]
 
     @property

@@ -12,6 +12,7 @@ from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import (
     Attend,
+    Chain,
     Axis,
     Dot,
     Expr,
@@ -171,7 +172,7 @@ def _on_leaves(e: Expr) -> Expr:
         return replace(e, index=_resolved(e.index))
     if isinstance(e, Red):
         return replace(e, over=e.axes)
-    return replace(e, over=_only(e.over.leaves())) if isinstance(e, (Inner, Attend)) else e
+    return replace(e, over=_only(e.over.leaves())) if isinstance(e, (Inner, Attend, Chain)) else e
 
 
 #: what makes two expressions of a kind the same one, in addition to their operands
@@ -189,6 +190,7 @@ _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Win: lambda e: (e.join, e.axes, e.taps),
     Inner: lambda e: (e.over,),
     Attend: lambda e: (e.over, e.zero, e.chunk),
+    Chain: lambda e: (e.over,),
     LogSum: lambda e: (e.axes,),
 }  # fmt: skip
 
@@ -457,7 +459,7 @@ def _rewrite(
             made = replace(made, over=axes(made.axes))
         elif type(made) is Dot:
             made = replace(made, over=_one(axes(made.axes)))
-        elif isinstance(made, (Scan, Inner, Attend)) and not isinstance(made, Order):
+        elif isinstance(made, (Scan, Inner, Attend, Chain)) and not isinstance(made, Order):
             made = replace(made, over=made.over.leaves()[0])
         done[id(e)] = (e, made)
         return made

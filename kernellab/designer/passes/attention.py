@@ -48,7 +48,7 @@ def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
         pair = _factors(e, gpu)
         if pair is None:
             return None
-        found = _recognised(e, pair, free, gpu)
+        found = attended(e, pair, free, gpu)
         return None if found is None else replace(found, b=visit(found.b), a=visit(found.a))
 
     visit = Rewrite(change)
@@ -75,11 +75,12 @@ def _factors(e: Expr, sums: bool) -> tuple[Expr, Expr] | None:
     return (pair.args[0], pair.args[1]) if isinstance(pair, Op) and pair.op == "mul" else None
 
 
-def _recognised(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Attend | None:
+def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Attend | None:
+    """The product of ``pair``, of which one is a softmax of scores that another product makes, as an attention."""
     assert isinstance(dot, (Dot, Red))
     over = dot.axes
     for shares, values in (pair, pair[::-1]):
-        found = _softmax(shares, over[0])
+        found = softmax(shares, over[0])
         if found is None:
             continue
         scores, zero = found
@@ -92,14 +93,14 @@ def _recognised(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> At
         if width in free(values):
             # a bound axis may have the name of one outside; in one kernel it needs its own
             width = Axis(width.extent)
-            a, b = (_renamed(side, inner.axes[0], width) for side in (a, b))
+            a, b = (renamed(side, inner.axes[0], width) for side in (a, b))
         kept = Inner(_as_stored(a), _as_stored(b), width, inner.dtype, inner.line)
         scores = Rewrite(lambda e, inner=inner, kept=kept: kept if e is inner else None)(scores)  # type: ignore[misc]
         values = _as_stored(values)
         row = None if free(a) - free(b) - free(values) else Axis(1)
         binary = gpu and dot.dtype == "float32"
         if binary:
-            scores = _times(scores, _LOG2_E)
+            scores = times(scores, _LOG2_E)
         narrow = values.dtype if values.dtype in _NARROW else ""
         return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow, row=row)
     return None
@@ -109,15 +110,14 @@ def _is_other_product(e: Expr, inner: Expr) -> bool:
     return e is not inner and (type(e) is Dot or (isinstance(inner, Red) and isinstance(e, Red)))
 
 
-def _softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
+def softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
     """The scores of which ``shares`` is the softmax over ``over``, and whether rows of -inf alone give zeros."""
     while isinstance(shares, Op) and shares.op == "cast":
         shares = shares.args[0]
     zero = False
     if isinstance(shares, Op) and shares.op == "where" and isinstance(shares.args[1], Num):
         test, instead, rest = shares.args
-        top = test.args[0] if isinstance(test, Op) and test.op == "eq" else None
-        if instead.value != 0 or not isinstance(top, Red) or not _is_lowest(test.args[1]):  # type: ignore[union-attr]
+        if instead.value != 0 or not _of_nothing(test):
             return None
         shares, zero = rest, True
     if not isinstance(shares, Op) or shares.op != "div":
@@ -132,6 +132,27 @@ def _softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
     if not isinstance(top, Red) or top.kind != "max" or top.arg is not scores:
         return None
     return (scores, zero) if set(total.axes) == set(top.axes) == {over} else None
+
+
+def _of_nothing(test: Expr) -> bool:
+    """Does it say that every score of a row is -inf: the largest is, or not any is not?"""
+    if not isinstance(test, Op):
+        return False
+    inner = test.args[0]
+    if test.op == "logical_not" and isinstance(inner, Red) and inner.kind == "any":
+        seen = inner.arg
+        return isinstance(seen, Op) and seen.op == "logical_not" and _is_lowest_there(seen.args[0])
+    return isinstance(inner, Red) and inner.kind == "max" and _is_lowest_there(test)
+
+
+def _is_lowest_there(test: Expr) -> bool:
+    return isinstance(test, Op) and test.op == "eq" and _is_lowest(test.args[1])
+
+
+def _is_mask(mask: Op) -> bool:
+    """Does it choose between 0 and -inf?"""
+    first, second = mask.args[1:]
+    return any(_is_lowest(a) and isinstance(b, Num) and b.value == 0 for a, b in ((first, second), (second, first)))
 
 
 def _is_lowest(e: Expr) -> bool:
@@ -151,7 +172,7 @@ def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free
     return None
 
 
-def _renamed(e: Expr, old: Axis, new: Axis) -> Expr:
+def renamed(e: Expr, old: Axis, new: Axis) -> Expr:
     """``e`` with ``new`` in place of the free axis ``old``."""
 
     def moved(ix: Ix) -> Ix:
@@ -177,19 +198,42 @@ def _as_stored(e: Expr) -> Expr:
     return Op("cast", (e,), dtypes.pop(), e.line)
 
 
-def _times(e: Expr, factor: float) -> Expr:
+def times(e: Expr, factor: float) -> Expr:
     """``e * factor``, folded into what multiplies or divides already; -inf stays what it is."""
+    if isinstance(e, Op) and e.op == "add":
+        for value, mask in (e.args, e.args[::-1]):
+            # scores plus a mask of 0 and -inf
+            if isinstance(mask, Op) and mask.op == "where" and _is_mask(mask):
+                test, *branches = mask.args
+                kept = [b if _is_lowest(b) else times(value, factor) for b in branches]
+                return Op("where", (_condition(test), *kept), e.dtype, e.line)
     if isinstance(e, Op) and e.op == "mul":
         for i in (0, 1):
             other = e.args[1 - i]
             if isinstance(other, Num) and not isinstance(other.value, bool):
-                return Op("mul", (e.args[i], Num(float(other.value) * factor, "float32")), e.dtype, e.line)
+                return _by(e.args[i], float(other.value) * factor, e)
     if isinstance(e, Op) and e.op == "div" and isinstance(e.args[1], Num) and e.args[1].value:
-        return Op("mul", (e.args[0], Num(factor / float(e.args[1].value), "float32")), e.dtype, e.line)
+        return _by(e.args[0], factor / float(e.args[1].value), e)
     if isinstance(e, Op) and e.op == "where":
         test, *branches = e.args
-        return Op("where", (test, *(b if _is_lowest(b) else _times(b, factor) for b in branches)), e.dtype, e.line)
+        return Op("where", (test, *(b if _is_lowest(b) else times(b, factor) for b in branches)), e.dtype, e.line)
     return Op("mul", (e, Num(factor, "float32")), "float32", e.line)
+
+
+def _by(e: Expr, factor: float, of: Op) -> Expr:
+    """``e * factor`` in place of ``of``; a factor that ``e`` has already joins it."""
+    if isinstance(e, Op) and e.op == "mul" and isinstance(e.args[1], Num) and not isinstance(e.args[1].value, bool):
+        return _by(e.args[0], float(e.args[1].value) * factor, of)
+    return Op("mul", (e, Num(factor, "float32")), of.dtype, of.line)
+
+
+def _condition(test: Expr) -> Expr:
+    """``test`` without the part that always holds."""
+    if isinstance(test, Op) and test.op == "logical_and":
+        for first, second in (test.args, test.args[::-1]):
+            if isinstance(second, Num) and second.value is True:
+                return _condition(first)
+    return test
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------

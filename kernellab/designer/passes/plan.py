@@ -14,6 +14,7 @@ from typing import Any
 from kernellab.designer.ir.expr import (
     Attend,
     Axis,
+    Chain,
     Dot,
     Expr,
     Free,
@@ -36,7 +37,7 @@ from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 
 #: what a launch of each kind of product is
-_PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION}
+_PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION, Chain: LaunchKind.CHAIN}
 
 
 class Planner:
@@ -116,6 +117,15 @@ class Planner:
                     return
             launch = Launch(kind, par, red, scans=[e])
         else:
+            shared = next((k for k in self.kernels if isinstance(e, Chain) and _shares_loop(k, e, par)), None)
+            if isinstance(e, Chain) and shared is not None:
+                # behind what the new one needs: what a chain makes leaves the graph
+                self.kernels.remove(shared)
+                self.kernels.append(shared)
+                shared.others.append(e)
+                shared.red |= red
+                self.home[id(e)] = shared
+                return
             launch = Launch(_PRODUCTS[type(e)], par, red, dot=e)
         self.kernels.append(launch)
         self.home[id(e)] = launch
@@ -169,6 +179,7 @@ class Planner:
         k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
         k.scans = [visit(s) for s in k.scans]  # type: ignore[misc]
         k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
+        k.others = [visit(d) for d in k.others]  # type: ignore[misc]
         k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
 
     def _stored(self, e: Expr, k: Launch) -> Leaf | None:
@@ -221,6 +232,10 @@ class Planner:
     def _in_order(self, e: Expr) -> list[Axis]:
         """The axes of a temp: of a product the batches, then rows, then columns, which its tile has side by side."""
         axes = sorted(self.free(e), key=lambda a: a.uid)
+        if any(k.kind is LaunchKind.CHAIN for k in self.kernels):
+            # a loop of chains reads what a row has in the order of the rows' tensors
+            places = [a for x in walk(e) if isinstance(x, Leaf) for ix in x.index for a in ix.leaves()]
+            axes.sort(key=places.index)
         dot = next((n for n in self._inside(e) if isinstance(n, Dot) and not isinstance(n, Win)), None)
         if dot is None:
             return axes
@@ -228,7 +243,7 @@ class Planner:
         return sorted(axes, key=lambda a: (a not in left) + (a not in left or a not in right))
 
 
-_TITLES = {LaunchKind.WINDOW: "window", LaunchKind.ATTENTION: "attention"}
+_TITLES = {LaunchKind.WINDOW: "window", LaunchKind.ATTENTION: "attention", LaunchKind.CHAIN: "chain"}
 _PURPOSES = {Purpose.SUMS: "sums", Purpose.PACKED: "pack"}
 
 
@@ -247,6 +262,12 @@ def _title(k: Launch) -> str:
 
 
 _WITHOUT_PRODUCT = (LaunchKind.POINTWISE, LaunchKind.SCATTER, LaunchKind.REDUCTION)
+
+
+def _shares_loop(k: Launch, e: Chain, par: frozenset[Axis]) -> bool:
+    """Can ``e`` be summed in the loop of the chains of ``k``?"""
+    fits = k.kind is LaunchKind.CHAIN and k.par == par and k.chains[0].over is e.over
+    return fits and not {id(x) for x in e.inners}.isdisjoint(id(x) for other in k.chains for x in other.inners)
 
 
 def _add(k: Launch, o: Output) -> None:

@@ -6,6 +6,7 @@ from kernellab.designer.ir.expr import Attend, Axis
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.attention import last_key
+from kernellab.designer.passes.chains import roles
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.gpu.products import asynchronous_chip, exact_products
@@ -67,6 +68,17 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
         axis_order(ctx, k), blocks, frozenset(whole), ctx.exact(blocks), core="grididx", lanes=True, warps=warps,
         stages=stages, descriptors=descriptors, precision=_precision(ctx, att), groups=2 if asynchronous else 0,
         why=why.attention(bool(att.parts), att.binary, att.chunk is not None),
+    )  # fmt: skip
+
+
+def chain(ctx: Context, k: Launch) -> Tiling:
+    """A block of rows against blocks of what is summed: sums of two products take the registers of one row block."""
+    r = roles(k)
+    rows, summed, warps, stages = (128, 64, 8, 2)
+    blocks = {r.row: ctx.block("ROWS", rows, r.row, 16, 128), r.over: ctx.block("STEP", summed, r.over, 16, 128)}
+    return Tiling(
+        axis_order(ctx, k), blocks, frozenset((*r.widths, *r.cols)), ctx.exact(blocks), core="grididx", lanes=True,
+        warps=warps, stages=stages, descriptors=False, why=why.CHAIN,
     )  # fmt: skip
 
 

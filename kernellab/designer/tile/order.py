@@ -9,6 +9,7 @@ from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.ir.expr import Axis, Free
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.passes import chains
 from kernellab.designer.passes.attention import Roles, roles
 from kernellab.designer.tile.context import Context, below
 from kernellab.errors import DesignError
@@ -21,6 +22,9 @@ def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
     if k.kind is LaunchKind.ATTENTION:
         r = attention_roles(k)
         return (*r.batch, r.row, r.width, r.keys, r.col)
+    if k.kind is LaunchKind.CHAIN:
+        c = chains.roles(k)
+        return (*c.batch, c.row, *c.widths, c.over, *c.cols)
     if k.kind is LaunchKind.WINDOW:
         order = [a for a in k.stored_axes if a in k.par]
         return (*dict.fromkeys([*order, *(a for a in k.par if a not in order)]), *k.window.axes)

@@ -36,6 +36,7 @@ GPU: dict[LaunchKind, Rule] = {
     LaunchKind.WINDOW: gpu_windows.window,
     LaunchKind.COPY: gpu_windows.copy,
     LaunchKind.ATTENTION: attention.gpu,
+    LaunchKind.CHAIN: attention.chain,
 }
 
 

@@ -26,8 +26,14 @@ def suggestion(state: RunState, operators: Sequence[str]) -> Suggested | None:
     known = state.once(arms)
     rare = sorted(operators, key=lambda name: (known[name].tries if name in known else 0, operators.index(name)))
     prefer = tuple(rare[:_OPERATORS])
-    words = [f"No gain for {stalled} rounds.", f"Little tried until now: {', '.join(prefer)}.", *_elsewhere(state)]
-    return Suggested(round=state.round, text=" ".join(words), prefer=prefer)
+    # the Analyst's plan is part of it, so that a person edits what those who are redirected receive
+    words = [
+        f"No gain for {stalled} rounds.",
+        state.plan.text,
+        f"Little tried until now: {', '.join(prefer)}.",
+        *_elsewhere(state),
+    ]
+    return Suggested(round=state.round, text=" ".join(filter(None, words)), prefer=prefer)
 
 
 def rounds_without_gain(state: RunState) -> int:

@@ -46,9 +46,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Reply:
-    """A proposal by a model, without its number and its round; and what was said for it."""
+    """Proposals by a model, one or more, without their numbers and round; and what was said for them."""
 
-    proposal: Proposal
+    proposals: tuple[Proposal, ...]
     exchanges: tuple[Exchange, ...] = ()
 
 
@@ -187,9 +187,13 @@ def _ask(send: Callable[[], Asked], request: Request, operator: str) -> Ask:
 
 def _reply(send: Callable[[], Asked], request: Request, operator: str) -> Reply:
     asked = send()
-    proposal = Proposal(
-        number=0, round=0, island=request.island, operator=operator, parents=request.parents,
-        inspirations=request.inspirations, author=Author.MODEL, sketch=asked.sketch, why=asked.why,
-        seconds=asked.seconds, usage=asked.usage,
+    first, *others = (
+        Proposal(
+            number=0, round=0, island=request.island, operator=operator, parents=request.parents,
+            inspirations=request.inspirations, author=Author.MODEL, sketch=design.sketch, why=design.why,
+        )
+        for design in asked.designs
     )  # fmt: skip
-    return Reply(proposal, asked.exchanges)
+    # one answer costs what it costs, however many candidates are in it
+    first = first.model_copy(update={"seconds": asked.seconds, "usage": asked.usage})
+    return Reply((first, *others), asked.exchanges)

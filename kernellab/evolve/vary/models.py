@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
+from kernellab.agents.model.designer import judge_sketch
 from kernellab.agents.roles import make_role
 from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
@@ -28,12 +29,23 @@ from kernellab.task import Task
 KIND = "model"
 
 
+#: answers of an agent in a row that gained nothing, after which it is told to change course
+STALLED = 2
+
+
 @dataclass(frozen=True)
-class Asked:
-    """What came of a request: a sketch ("" for none), why, what it cost, and all that was said."""
+class Design:
+    """A sketch that was submitted ("" for none that can be read), and why."""
 
     sketch: str = ""
     why: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of a request: designs, one or more; what all of them cost, and all that was said."""
+
+    designs: tuple[Design, ...]
     seconds: float = 0.0
     usage: Usage = Usage()
     exchanges: tuple[Exchange, ...] = ()
@@ -75,12 +87,14 @@ class ModelOperator:
 
     def ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Asked]:
         """A request that is ready to be sent, from any thread: the state is read now. It raises nothing."""
-        return partial(self.answer, self.brief(state, request, operator))
+        # a direction that a person decides on meanwhile reaches an agent with its next result
+        notes = partial(_directions, state)
+        return partial(self.answer, self.brief(state, request, operator), notes)
 
-    def answer(self, brief: DesignBrief) -> Asked:
+    def answer(self, brief: DesignBrief, notes: Callable[[], tuple[str, ...]] = tuple) -> Asked:
         """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
         began, said = time.perf_counter(), list[Exchange]()
-        channel = Channel(cancel=self.cancel)
+        channel = Channel(cancel=self.cancel, notes=notes)
         try:
             if self.is_agent and self.workspace is not None:
                 model = with_tools(
@@ -92,24 +106,22 @@ class ModelOperator:
             talk = Talk(model, Role.DESIGNER, said.append, self.budget, self.cancel, lambda text: None)
             reply = make_role(Role.DESIGNER, self.spec, talk, Knowledge.load(self.target)).design(brief)
         except KernellabError as error:
-            sketch, why = "", f"The model gave no sketch: {error.message}"
+            design = Design(why=f"The model gave no sketch: {error.message}")
         else:
             if isinstance(reply, DesignReply):
-                sketch, why = _settled(reply), reply.rationale
+                design = Design(_settled(reply.sketch, reply.constexpr), reply.rationale)
             else:
-                sketch, why = "", f"The model gave no sketch: {reply.reason}"
+                design = Design(why=f"The model gave no sketch: {reply.reason}")
         finally:
             for end in reversed(channel.at_end):
                 end()
+        designs = (design, *(_other(text, brief) for exchange in said for text in exchange.others))
         if any(exchange.shared_machine for exchange in said):
-            sketch, why = (
-                "",
-                "Left out: the agent shared the machine with the judge that works meanwhile.",
-            )
+            designs = (Design(why="Left out: the agent shared the machine with the judge that works meanwhile."),)
         usage = Usage()
         for exchange in said:
             usage = added(usage, exchange.usage)
-        return Asked(sketch, why, time.perf_counter() - began, usage, tuple(said))
+        return Asked(designs, time.perf_counter() - began, usage, tuple(said))
 
     def brief(self, state: RunState, request: Request, operator: str) -> DesignBrief:
         """The parent as the sketch to revise, its verdict as the history, and what the way to ask adds."""
@@ -118,12 +130,13 @@ class ModelOperator:
         verdict = state.verdicts.get(best) if best is not None else None
         learnt = f"What the search has learnt: {state.plan.text}" if state.plan.text else ""
         named = f"The search is {self.run}." if self.is_agent and self.run else ""
-        suggestion = " ".join(filter(None, (told.wanted, learnt, named)))
+        stalled = _stalled(state, operator) if self.is_agent else ""
+        suggestion = " ".join(filter(None, (told.wanted, stalled, learnt, named)))
         return DesignBrief(
             task=self.task,
             target=self.target,
             history=(attempt(state, parent),) if parent in state.verdicts else (),
-            notes=tuple(filter(None, (state.direction, state.scratchpad))),
+            notes=_directions(state),
             headroom=verdict.bound_share if verdict else None,
             bound_ms=verdict.sol_ms if verdict else None,
             allow_library=self.allow_library,
@@ -167,9 +180,33 @@ def _way(operator: str) -> Way:
     return LINEAGE if name == LINEAGE.name else WAYS[name]
 
 
-def _settled(reply: DesignReply) -> str:
+def _directions(state: RunState) -> tuple[str, ...]:
+    """What a person wants of proposals: the direction, as it was taken up or edited, and the notes."""
+    return tuple(filter(None, (state.direction, state.scratchpad)))
+
+
+def _stalled(state: RunState, operator: str) -> str:
+    """What redirects an agent whose last answers gained nothing (supervision as in AVO); "" before that."""
+    own = [n for n, e in state.evaluations.items() if state.proposals[n].operator == operator and e.same_as is None]
+    last = own[-STALLED:]
+    if len(last) < STALLED or any(state.worth(n) > state.worth(state.proposals[n].parents[0]) for n in last):
+        return ""
+    course = "A person's notes say where to look." if state.direction else "Look where the search has found gains."
+    named = " and ".join(f"{n}" for n in last)
+    return f"Your candidates {named} gained nothing: leave that line of work and change course. {course}"
+
+
+def _other(text: str, brief: DesignBrief) -> Design:
+    """A further answer of the same request. The agent has ended, so a wrong one is not sent back."""
+    judged = judge_sketch(text, brief, shown=brief.previous)
+    if judged.answer is None or judged.breach:
+        return Design(why=f"The model gave no sketch: {judged.problem} {' '.join(judged.findings[:1])}".strip())
+    return Design(_settled(judged.answer.sketch, judged.answer.constexpr or {}), judged.answer.rationale)
+
+
+def _settled(sketch: str, constexpr: Mapping[str, int | float]) -> str:
     """The sketch with the values that were chosen for its tunables."""
     try:
-        return with_values(reply.sketch, reply.constexpr) if reply.constexpr else reply.sketch
+        return with_values(sketch, constexpr) if constexpr else sketch
     except SketchError:
-        return reply.sketch
+        return sketch

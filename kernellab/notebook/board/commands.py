@@ -99,6 +99,10 @@ def _fork(desk: Desk, body: Body) -> None:
     desk.session.fork(turn=words(body, "turn"))
 
 
+def _undo(desk: Desk, body: Body) -> None:
+    desk.session.undo()
+
+
 def _approval(desk: Desk, body: Body) -> None:
     desk.approval(words(body, "value"))
 
@@ -194,6 +198,7 @@ _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "sketch": _sketch,
     "source": _source,
     "fork": _fork,
+    "undo": _undo,
     "approval": _approval,
     "role": _role,
     "note": _note,

@@ -17,7 +17,7 @@ from pathlib import Path
 from kernellab.errors import SessionError
 from kernellab.notebook import protocol
 from kernellab.records import Author, Role, Verdict
-from kernellab.session.engine.steps import stops_for
+from kernellab.session.engine.approval import stops_for
 from kernellab.session.record.journal import FOLDER
 from kernellab.session.record.records import QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State

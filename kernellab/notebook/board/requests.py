@@ -21,7 +21,7 @@ from kernellab.notebook.protocol import (
 
 
 class Move(TypedDict):
-    action: Literal["step", "run", "pause", "stop"]
+    action: Literal["step", "run", "pause", "stop", "undo"]
 
 
 class _CardAct(TypedDict):

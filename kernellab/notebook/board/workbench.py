@@ -26,6 +26,7 @@ from kernellab.notebook.views.head import head
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import difference, turn_rows
 from kernellab.notebook.widget import Widget, script, style
+from kernellab.session.engine.approval import PREDICATE
 from kernellab.session.record.records import SessionStatus
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Workbench(Widget):
         if on == (self._predictions is not None):
             return
         approval = self._session.state.approval
-        base = approval if approval in ("none", "routing", "all") else "none"
+        base = "none" if approval == PREDICATE else approval
         self._predictions = Predictions(self._session.workspace, self._session.id) if on else None
         self._set_approval(self._approval or base)
         self._publisher.poke()

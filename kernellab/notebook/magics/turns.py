@@ -14,7 +14,7 @@ ROLES = ("designer", "coder", "conductor", "analyst")
 
 @magics_class
 class TurnMagics(KernelMagic):
-    """step, run, pause, stop, fork, approve, role, note, pin."""
+    """step, run, pause, stop, fork, undo, approve, role, note, pin."""
 
     @no_var_expand
     @line_magic
@@ -61,6 +61,15 @@ class TurnMagics(KernelMagic):
     def kernel_fork(self, args: argparse.Namespace) -> None:
         """Continue from an earlier turn; what came after it stays in the tree."""
         self.session(args.name).fork(turn=args.turn)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @command
+    def kernel_undo(self, args: argparse.Namespace) -> None:
+        """Take your last approval, edit, redirection or fork back."""
+        self.session(args.name).undo()
 
     @no_var_expand
     @line_magic

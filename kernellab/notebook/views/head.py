@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any, get_args
 
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.rows import tokens
+from kernellab.notebook.views.upcoming import upcoming
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
-from kernellab.session.engine.steps import Ask, Do, End, next_action
-from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn, TurnState
+from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
 from kernellab.session.record.view import target_words
 from kernellab.verifier.protocol.stats import one_line_each
@@ -30,6 +28,8 @@ STATUS_WORDS = {
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
+#: lines of what an agent asks to do on its card
+_MOST_DETAILS = 12
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
 
@@ -133,6 +133,7 @@ def can(state: State) -> dict[Button, bool]:
         "run": goes_on,
         "pause": state.status is SessionStatus.RUNNING,
         "fork": bool(state.turns),
+        "undo": bool(state.decided),
         "stop": not state.status.ended,
         "approve": state.status is SessionStatus.WAITING and state.question is not None,
         "edit": bool(state.turns) or state.status is SessionStatus.WAITING,
@@ -163,7 +164,7 @@ def card(state: State, at: str | None) -> Card | None:
             "hint": _hint(state, question),
             "retry": not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
-            "evidence": _evidence(route) if route else [],
+            "evidence": _evidence(route) if route else _details(question),
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
@@ -195,6 +196,8 @@ def _hint(state: State, question: Question) -> str:
     role = question.role.value.capitalize()
     if _replaces(state, question):
         return "Correct your sketch in the Sketch panel and apply it again; approving replaces it by the rules' own."
+    if question.kind is QuestionKind.PERMISSION:
+        return "A note to the role reaches the agent with its next result; Stop ends it."
     if question.kind is QuestionKind.TURN:
         return "You may edit the result first, or stop."
     if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
@@ -205,6 +208,12 @@ def _hint(state: State, question: Question) -> str:
                  "the Code panel and apply it"}.get(question.role, "Choose where the work goes")  # fmt: skip
         return f"{panel}; or show the brief, and paste a model's reply."
     return question.answer
+
+
+def _details(question: Question) -> list[str]:
+    """What an agent wants to do, in lines; the journal has all of them."""
+    lines = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
+    return [*lines[:_MOST_DETAILS], *([f"{len(lines) - _MOST_DETAILS} more lines"] if lines[_MOST_DETAILS:] else [])]
 
 
 def _evidence(route: Route) -> list[str]:
@@ -229,6 +238,7 @@ def _title(question: Question) -> str:
         QuestionKind.ERROR: f"The {role} could not go on.",
         QuestionKind.TURN: f"The {role}'s turn is done.",
         QuestionKind.ROUTE: f"{role}:",
+        QuestionKind.COST: f"The {role}'s turn may be costly.",
         QuestionKind.PERMISSION: f"The {role}'s agent asks for permission.",
     }[question.kind]
 
@@ -308,57 +318,3 @@ def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
         "budget": budget,
         "text": f"{text} of {budget}" if budget else text,
     }
-
-
-# -- upcoming turns ----------------------------------------------------------------------------------------------------
-
-
-def upcoming(state: State) -> str:
-    """The turn that follows when the person goes on, in words; "" while a turn runs or when nothing follows.
-
-    Seconds and tokens are medians over the session's finished turns of the same role and player.
-    """
-    if state.status is SessionStatus.RUNNING or state.status.ended:
-        return ""
-    question = state.question if state.status is SessionStatus.WAITING else None
-    if question is not None and question.kind is QuestionKind.ROUTE and question.to is not None:
-        if question.to.value not in {role.value for role in Role}:
-            return f"Next: the session ends ({question.to.value})"
-        return _turn(state, Role(question.to.value))
-    if question is not None and question.kind is QuestionKind.PERMISSION:
-        return ""  # the turn that asks is still at work
-    if question is not None and question.kind is QuestionKind.ERROR:
-        return "" if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
-    match next_action(state, lambda turn: False):
-        case Do(role):
-            return _turn(state, role)
-        case Ask(asked):
-            return f"Next: you ({asked.role.value})"
-        case End(status, _):
-            return f"Next: the session ends ({status.value})"
-
-
-def _turn(state: State, role: Role) -> str:
-    player = "judge" if role is Role.VERIFIER else state.roles.get(role, "rules")
-    if player == "human":
-        return f"Next: you ({role.value})"
-    cost = _cost(state, role, player)
-    words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({player})")
-    return f"{words}, {cost}" if cost else words
-
-
-def _cost(state: State, role: Role, player: str) -> str:
-    turns = [
-        turn for turn in state.turns.values()
-        if turn.role is role and turn.state is TurnState.DONE and turn.reused is None and turn.author.value != "human"
-    ]  # fmt: skip
-    parts = [f"about {_seconds(median(turn.seconds for turn in turns))}"] if turns else []
-    if role is Role.VERIFIER or player == "rules":
-        return ", ".join([*parts, "no tokens"])
-    if used := [spent for turn in turns if (spent := tokens(state.exchanges(turn.id)))]:
-        parts.append(f"about {median(used):,.0f} tokens")
-    return ", ".join(parts) or "uses tokens"
-
-
-def _seconds(seconds: float) -> str:
-    return "1 s" if seconds < 1.5 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -14,7 +14,8 @@ from kernellab.errors import SessionError
 from kernellab.models import TIME_LIMITS, Budget
 from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
 from kernellab.session.edits import edited
-from kernellab.session.engine.steps import NO_BUDGET, Ask, Stops, failed_for_a_person, next_action
+from kernellab.session.engine.approval import START, Stops
+from kernellab.session.engine.steps import NO_BUDGET, Ask, failed_for_a_person, next_action
 from kernellab.session.record.records import (
     ApprovalSet,
     Approved,
@@ -33,10 +34,13 @@ from kernellab.session.record.records import (
     TurnEnded,
     TurnStarted,
     TurnState,
+    Undone,
 )
 from kernellab.session.record.state import State, apply
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
+#: questions that going on answers
+_GOING_ON = (QuestionKind.ROUTE, QuestionKind.TURN, QuestionKind.COST)
 #: what a turn that a person broke off says
 STOPPED_BY_YOU = "Stopped by you."
 
@@ -58,10 +62,10 @@ def go_on(state: State, stops: Stops, budget: Budget) -> list[Event]:
     if head is not None and head.route is not None and head.route.to is RouteKind.STOP:
         raise SessionError(f"The Conductor stopped: {head.route.reason}", "Edit, redirect, or fork a turn.")
     if head is None:
-        return [RUNNING]
+        return [Approved(turn=START), RUNNING] if _would_ask(state, stops) else [RUNNING]
     if failed_for_a_person(head):
         return [HeadMoved(to=head.parent, reason="again"), RUNNING]
-    asked = question is not None and question.kind in (QuestionKind.ROUTE, QuestionKind.TURN)
+    asked = question is not None and question.kind in _GOING_ON
     if asked or _would_ask(state, stops) or state.unattended >= state.created.max_turns:
         return [Approved(turn=head.id), RUNNING]
     return [RUNNING]
@@ -71,7 +75,7 @@ def _would_ask(state: State, stops: Stops) -> bool:
     """Is going on all that there is to approve? Who presses Step or Run has then approved it."""
     match next_action(state, stops):
         case Ask(question):
-            return question.kind in (QuestionKind.ROUTE, QuestionKind.TURN)
+            return question.kind in _GOING_ON
     return False
 
 
@@ -117,6 +121,19 @@ def fork(state: State, turn: int | str) -> list[Event]:
     ]
 
 
+def undo(state: State) -> list[Event]:
+    """Take the last approval, edit, redirection or fork back: the session asks again what it asked, else it pauses. The
+    turns that came of it stay in the tree."""
+    if not state.decided:
+        raise SessionError("There is no decision to undo.", "Approvals, edits, redirections and forks can be undone.")
+    last = state.decided[-1]
+    reason = f"You undid {last.what}: edit, redirect, or run."
+    status = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
+    if last.question is not None:
+        status = StatusChanged(status=SessionStatus.WAITING, reason=last.question.text, question=last.question)
+    return [*_overtaken(state), Undone(), status]
+
+
 # -- answering ---------------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +153,7 @@ def approve(
         if answer not in PERMISSIONS:
             raise SessionError(f"An agent is not answered {answer!r}.", f"Say one of {', '.join(PERMISSIONS)}.")
         return [Permitted.model_validate({"turn": question.turn, "answer": answer}), RUNNING]
-    if to == "me" and question.kind is QuestionKind.ERROR:
+    if to == "me" and question.kind in (QuestionKind.ERROR, QuestionKind.COST):
         events = set_role(state, question.role, "human")
         return events + go_on(_after(state, events), stops, budget)
     if to == "me":
@@ -155,8 +172,7 @@ def approve(
         return events + _keep_as_it_is(state, question.role)
     if question.kind is QuestionKind.ERROR:
         return events + go_on(state, stops, budget)
-    assert head is not None
-    return [*events, Approved(turn=head.id), RUNNING]
+    return [*events, Approved(turn=head.id if head else START), RUNNING]
 
 
 def redirect(state: State, to: str, suggestion: str) -> list[Event]:

@@ -21,10 +21,11 @@ from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import TIME_LIMITS, Budget
 from kernellab.records import Author, Role, Verdict
 from kernellab.session.engine import decisions
+from kernellab.session.engine.approval import Stops, stops_for
 from kernellab.session.engine.comparing import Comparing, drop
 from kernellab.session.engine.engine import Engine
 from kernellab.session.engine.running import Running
-from kernellab.session.engine.steps import Ask, Do, End, Stops, next_action, stops_for
+from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.memory_export import at_end
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import (

@@ -35,6 +35,8 @@ class Engine:
         self._held: dict[str, Journal] = {}
         self._verifier: Verifier | None = None
         self._verifier_lock = threading.Lock()
+        #: an agent's program that started by itself puts work into sessions here: it lives while a kernel is judged
+        self.agent_near = False
         #: the process ends: what is cut off by that is no news
         self.closing = False
         #: one verification at a time: a timing wants the machine to itself

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
 from kernellab.records import Author, Role, Route, RouteKind
+from kernellab.session.engine.approval import START, Stops, too_costly
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State, gate_refuses
 
@@ -18,9 +18,6 @@ NO_BUDGET = "model:budget"
 ENVIRONMENT = frozenset(("DocumentError", "SpecError", "TargetError"))
 #: the fault of a turn whose prompt is longer than a model is given
 TOO_LONG = "PromptError"
-
-#: says after which turns a person is asked
-Stops = Callable[[Turn], bool]
 
 
 @dataclass(frozen=True)
@@ -76,15 +73,6 @@ def failed_for_a_person(turn: Turn) -> bool:
     return turn.role is not Role.CODER or turn.of_model or turn.fault in ENVIRONMENT or turn.fault == TOO_LONG
 
 
-def stops_for(approval: str) -> Stops:
-    """The policy ``none``, ``routing`` (each proposal but a finish) or ``all``; a predicate's name acts as routing."""
-    if approval == "none":
-        return lambda turn: False
-    if approval == "all":
-        return lambda turn: True
-    return lambda turn: turn.route is not None and turn.route.to is not RouteKind.FINISH
-
-
 def _after(head: Turn) -> Role:
     if head.role is Role.DESIGNER:
         return Role.CONDUCTOR if gate_refuses(head) else Role.CODER
@@ -117,6 +105,10 @@ def _take(state: State, role: Role) -> Action:
         return End(SessionStatus.STOPPED, f"The limit of {limit} turns is reached.")
     if state.roles.get(role) == HUMAN:
         return Ask(_brief(state, role))
+    head = state.standing()
+    decided = (head.id if head else START) in state.approved or (head is not None and head.author is Author.HUMAN)
+    if not decided and (why := too_costly(state, role)):
+        return Ask(_costly(role, head, why))
     return Do(role)
 
 
@@ -147,6 +139,16 @@ def _look(turn: Turn) -> Question:
         turn=turn.id,
         text=f"Turn {turn.number} ({turn.role.value}) is done.",
         answer="Approve to go on, edit what it made, redirect, or stop.",
+    )
+
+
+def _costly(role: Role, head: Turn | None, why: str) -> Question:
+    return Question(
+        kind=QuestionKind.COST,
+        role=role,
+        turn=head.id if head else None,
+        text=why,
+        answer="Approve the turn, give the role to another (set_role), do its work yourself, or stop.",
     )
 
 

@@ -133,6 +133,8 @@ class QuestionKind(str, Enum):
     ROUTE = "route"
     #: approve going on after this turn
     TURN = "turn"
+    #: approve a turn that is expected to cost more than the approval policy allows
+    COST = "cost"
     #: a person plays this role: the work itself is asked for
     BRIEF = "brief"
     #: something failed that a person must fix before it is tried again
@@ -268,6 +270,12 @@ ELSEWHERE = "It runs in another notebook or process. Look on here, and decide th
 CUT_OFF = "The process that ran it is gone. Run goes on with it; nothing was lost."
 
 
+class Undone(_Event):
+    """A person takes their last decision back: the session stands where it stood before it."""
+
+    kind: Literal["undone"] = "undone"
+
+
 class StatusChanged(_Event):
     kind: Literal["status"] = "status"
     status: SessionStatus
@@ -318,6 +326,7 @@ Event = Annotated[
         Permitted,
         HeadMoved,
         Approved,
+        Undone,
         StatusChanged,
         RoleSet,
         ApprovalSet,

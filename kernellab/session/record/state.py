@@ -46,8 +46,20 @@ from kernellab.session.record.records import (
     TurnEnded,
     TurnStarted,
     TurnState,
+    Undone,
 )
 from kernellab.target import Chip, Target
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Where a session stood before a person approved, edited, redirected or forked: ``approved`` is the turn that was
+    approved, and ``question`` what was open."""
+
+    head: str | None
+    question: Question | None
+    what: str
+    approved: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ class State:
     budget: str = ""
     notes: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
     approved: frozenset[str] = frozenset()
+    #: a person's decisions that can be taken back, oldest first
+    decided: tuple[Decided, ...] = ()
     #: turns that roles other than a person took since a person last decided
     unattended: int = 0
     #: what models were asked and answered, by turn
@@ -250,6 +264,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case TurnStarted(turn=turn):
             by_person = turn.author is Author.HUMAN
             again = turn.id in state.turns
+            if by_person and not again and not turn.only_pins:
+                state = _decided(state, turn.parent, f"your turn {turn.number} ({turn.role.value})")
             return replace(
                 state,
                 turns={**state.turns, turn.id: turn},
@@ -269,9 +285,15 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return replace(state, steps={**state.steps, at: (*state.steps.get(at, ()), step)})
         case Permitted():
             return state
-        case HeadMoved(to=to):
+        case HeadMoved(to=to, reason=reason):
+            state = _decided(state, state.standing_on, "the fork") if reason == "fork" else state
             return replace(state, head=to)
+        case Undone():
+            last = state.decided[-1]
+            approved = state.approved - {last.approved}
+            return replace(state, head=last.head, approved=approved, decided=state.decided[:-1], unattended=0)
         case Approved(turn=approved):
+            state = _decided(state, state.head, "the approval", approved)
             return replace(state, approved=state.approved | {approved}, unattended=0)
         case StatusChanged(status=status, reason=reason, question=question):
             return replace(state, status=status, reason=reason, question=question)
@@ -290,6 +312,13 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case TargetFound():
             return replace(state, target=event)
     raise AssertionError(event)
+
+
+def _decided(state: State, head: str | None, what: str, approved: str | None = None) -> State:
+    question = state.question if state.status is SessionStatus.WAITING else None
+    if question is not None and question.kind is QuestionKind.PERMISSION:
+        question = None  # the agent that asked is gone by then
+    return replace(state, decided=(*state.decided, Decided(head, question, what, approved)))
 
 
 def _judged(state: State, turn: Turn, again: bool = False) -> State:

@@ -14,7 +14,7 @@ from kernellab.agents.roles import is_model, make_role
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
 from kernellab.exchanges import Exchange, Step
 from kernellab.models import Budget, ChatModel
-from kernellab.records import Role, StageResult
+from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
 from kernellab.session.record.records import Created
 from kernellab.session.turn.resumed import Resumed
@@ -48,6 +48,8 @@ class Channel:
     permit: Callable[[str, str], str] = lambda title, details: "once"
     #: what people have told the role up to now
     notes: Callable[[], tuple[str, ...]] = tuple
+    #: the code that the role changes
+    source: Source | None = None
     #: what ends with the turn, the last first
     at_end: list[Callable[[], None]] = field(default_factory=list)
 

@@ -253,6 +253,7 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if lowered is not None:
         played = Played[CodeReply | Route](lowered, Author.RULES)
     else:
+        channel = replace(channel, source=brief.previous)
         played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
     reply = played.answer
     if isinstance(reply, Route):
@@ -295,7 +296,8 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
     verdict = _with_task_flags(bench, verdict)
-    if any(said.shared_machine for above in state.up(turn.parent) for said in state.exchanges(above.id)):
+    played = (said for above in state.up(turn.parent) for said in state.exchanges(above.id))
+    if engine().agent_near or any(said.shared_machine for said in played):
         verdict = verdict.model_copy(
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )

@@ -33,7 +33,7 @@ def drawn(stages: Stages, survey: Survey) -> str:
     """
     conditions: set[str] = set()
     for one in survey.cases:
-        if one.grade is Grade.CONDITION and one.condition in conditions:
+        if one.grade is Grade.CONDITION and not conditions.isdisjoint({one.condition, *one.covered}):
             continue
         if not _right(stages, one, survey.base):
             conditions.add(one.condition)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, log2
+from itertools import product
+from math import ceil, floor, inf, log2, nan
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task.dtypes import scaled
@@ -19,7 +20,9 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
     argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
     low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
-    ...))``: multiples of a half or of a smaller power of two in the first argument, powers of two in the others."""
+    ...))``: multiples of a half or of a smaller power of two in the first argument, powers of two in the others, or
+    ``("together", argument, argument, seed)``: each pair of special values once at one place of both, or ``("last",
+    -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -35,6 +38,12 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
         out[where] = args[where].contiguous().clone()
         for index, number in change[2]:
             out[where].view(-1)[index] = number
+    elif kind == "together":
+        out[where], out[change[2]] = _together(args[where], args[change[2]], change[3])
+    elif kind == "last":
+        seen = torch.Generator().manual_seed(change[2])
+        for position, low, high in change[3]:
+            out[position] = _decided_last(args[position], seen, low, high)
     elif kind == "pattern":
         out[where] = patterned(args[where], *change[2:])
     elif kind == "halves":
@@ -76,6 +85,54 @@ def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers:
         step = min(0.5, 2.0 ** floor(log2((high - low) / 16)))
         values = torch.randint(ceil(low / step), floor(high / step) + 1, shape, generator=seen).double() * step
     return values.to(like)
+
+
+#: values at which a formula of two arguments has a case of its own
+_SPECIAL = (0.0, 1.0, inf, -inf, nan)
+
+
+def _together(one: Tensor, two: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Both with each pair of special values at one place, in rows and columns in turn, so that a reduction meets few of
+    them at once. Their shapes broadcast."""
+    import torch
+
+    shape = torch.broadcast_shapes(one.shape, two.shape)
+    seen = torch.Generator().manual_seed(seed)
+    columns = shape[-1] if shape else 1
+    rows = torch.Size(shape[:-1]).numel()
+    pairs = torch.tensor(list(product(_SPECIAL, repeat=2)), dtype=torch.float64)
+    pairs = pairs[torch.randperm(len(pairs), generator=seen)][: rows * columns]
+    number = torch.arange(len(pairs))
+    row = torch.randperm(rows, generator=seen)[number % rows]
+    places = row * columns + torch.randperm(columns, generator=seen)[(number + number // rows) % columns]
+    found = []
+    for value, numbers in ((one, pairs[:, 0]), (two, pairs[:, 1])):
+        own = torch.arange(value.numel()).view(value.shape).expand(shape).reshape(-1)[places]
+        changed = value.contiguous().clone()
+        changed.view(-1)[own.to(value.device)] = numbers.to(changed)
+        found.append(changed)
+    return found[0], found[1]
+
+
+#: from so long a dimension on its last two elements may differ from all others
+_LONG = 8
+
+
+def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float) -> Tensor:
+    """The last two elements along the last dimension, and along the first, are the largest and the smallest, in any
+    order, from ``low`` to ``high``."""
+    import torch
+
+    out = value.contiguous().clone()
+    least, most = (float(f(out.float())) if out.numel() else 0.0 for f in (torch.min, torch.max))
+    ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
+    for dim in dict.fromkeys((out.dim() - 1, 0)):
+        if out.dim() and out.shape[dim] >= _LONG:
+            one, two = (out.select(dim, n) for n in (-1, -2))
+            upper = (torch.rand(tuple(one.shape), generator=seen) < 0.5).to(out.device)
+            one.copy_(torch.where(upper, ends[1], ends[0]))
+            two.copy_(torch.where(upper, ends[0], ends[1]))
+    return out
 
 
 def row_order(rows: int, seed: int) -> Tensor:

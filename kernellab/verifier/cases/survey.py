@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from itertools import combinations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ class Drawn:
     right: DrawnLimit = _ANY
     #: is all its arithmetic exact, so that a right answer is the reference's whatever the order of its operations?
     exact: bool = False
+    #: conditions of which one says as much
+    covered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class _Proposal:
     purpose: str | None = None
     #: what the kernel is right for where it is wrong here
     right: DrawnLimit = _ANY
+    covered: frozenset[str] = frozenset()
 
 
 class Survey:
@@ -172,7 +176,25 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        return _in_order(found)
+        return _in_order([*found, *self._together()])
+
+    def _together(self) -> list[_Proposal]:
+        """Special values in two arguments at one place: of few pairs of arguments, which no one knows before."""
+        free = [
+            i for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
+            if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
+            and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
+        ]  # fmt: skip
+        pairs = [(a, b) for a, b in combinations(free, 2) if _meet(self.base.args[a].shape, self.base.args[b].shape)]
+        found = []
+        for a, b in secrets.SystemRandom().sample(pairs, min(len(pairs), DRAWN.pairs)):
+            names = [self.task.args[i].name for i in (a, b)]
+            found.append(_Proposal(
+                ("together", a, b, secrets.randbits(31)), Grade.CONDITION,
+                f"special values in {names[0]} and {names[1]} at once not handled", True, True,
+                covered=frozenset(_not_propagated(kind, name) for kind in _SPECIAL for name in names),
+            ))  # fmt: skip
+        return found
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
         watch = self._watch
@@ -240,11 +262,14 @@ class Survey:
         if became and grade is Grade.REFUSED and proposal.purpose is None:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
             grade = Grade.CONDITION
-        name = self.task.args[proposal.change[1]].name
+        # a condition of two arguments names none
+        name = "" if proposal.change[0] == "together" else self.task.args[proposal.change[1]].name
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)
-        self.cases.append(Drawn(case, name, grade, proposal.condition, proposal.beyond, proposal.right))
+        self.cases.append(
+            Drawn(case, name, grade, proposal.condition, proposal.beyond, proposal.right, covered=proposal.covered)
+        )
 
     def _is_sound(self, case: Case) -> bool:
         """Has the answer the form of every other, and does the reference's float64 agree with it? Where it does not,
@@ -400,8 +425,18 @@ _INSIDE = {
     "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
     "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
+_SPECIAL = ("NaN", "inf", "-inf")
 #: supports whose values patterns cannot set one by one
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
+
+
+def _not_propagated(kind: str, name: str) -> str:
+    return f"{kind} in {name} not propagated"
+
+
+def _meet(one: Sequence[int], two: Sequence[int]) -> bool:
+    """Do two shapes broadcast?"""
+    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(two), strict=False))
 
 
 def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[_Proposal]:
@@ -422,7 +457,7 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     }  # fmt: skip
     for kind, right in specials.items():
         yield _Proposal(
-            _pattern(position, kind, 0, 0), Grade.CONDITION, f"{kind} in {name} not propagated", True, True,
+            _pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True,
             purpose=kind if kind == "NaN" else "inf", right=right,
         )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0

@@ -435,6 +435,8 @@ class DrawnRule:
     cases: int = 28
     rank_cases: int = 10
     solved: int = 6
+    #: pairs of arguments that get special values at one place
+    pairs: int = 2
     seconds: float = 0.8
     rank_seconds: float = 0.3
     drawing: float = 0.7

@@ -26,7 +26,9 @@ IN_CPP = (
     (r"\b(?:secure_)?getenv\s*\(\s*\"(?!TMPDIR\"|OMP_)(\w+)\"", "reads the environment"),
     (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
     (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
-     r"gmtime(?:_r)?|strftime)\s*\(", "calls"),
+     r"gmtime(?:_r)?|strftime|prctl|getcwd|get_current_dir_name|isatty|ttyname(?:_r)?|getrlimit|prlimit|getauxval|getpid|"
+     r"getpgrp|getsid|syscall|__rdtscp?|__builtin_ia32_rdtscp?)\s*\(", "calls"),
+    (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
     (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
     (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
     (r"\bstatic\s+(?:thread_local\s+)?(?:(?:std::)?atomic(?:<[^>\n]*>|_\w+)|(?:unsigned\s+|signed\s+)?(?:int|long|short|"
@@ -41,6 +43,9 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
     text = names.text(node) if isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call)) else None
     if text is not None:
         return f"names {text[:60]}" if PATHS.search(text) and "\n" not in text else None
+    asked = _asked(node, names)
+    if asked is not None:
+        return asked
     variable: ast.expr | None = None
     if isinstance(node, ast.Call) and node.args and names.of(node.func) in _READERS:
         variable = node.args[0]
@@ -55,6 +60,23 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
         return "reads the environment"
     its_own = name.startswith(f"{dsl.upper()}_")
     return None if its_own or _BUILD.match(name) else f"reads the environment's {name[:40]}"
+
+
+def _asked(node: ast.expr, names: Names) -> str | None:
+    """What an expression asks of the program that it runs in: how it was started, what is loaded, where its file is."""
+    if names.of(node) in ("sys.argv", "sys.orig_argv"):
+        return f"reads {names.of(node)}"
+    compared: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        compared = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        modules = names.of(node.func.value) == "sys.modules" and node.func.attr == "get"
+        searched = node.func.attr in ("startswith", "endswith", "find", "index", "count")
+        compared = [node.func.value] if modules or searched else []
+    asked = {names.of(part) for part in compared}
+    if "sys.modules" in asked:
+        return "asks which modules are loaded"
+    return "asks where its file lies" if "__file__" in asked else None
 
 
 def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:

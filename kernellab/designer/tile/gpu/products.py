@@ -170,7 +170,7 @@ def precision(ctx: Context, k: Launch) -> str:
 
 def of_float32(ctx: Context, k: Launch) -> bool:
     """Is it a product of float32 at that precision, for tensor cores to make of narrower ones?"""
-    if k.dot is None or "matmul" in ctx.task.granted:
+    if k.dot is None or k.kind is LaunchKind.CHAIN or "matmul" in ctx.task.granted:
         return False
     if k.kind is LaunchKind.ATTENTION:
         return exact_products(ctx, k.attention)

@@ -10,7 +10,7 @@
 
 namespace kl {
 
-#if defined(__F16C__) && !defined(__AVX512FP16__)
+#if defined(__F16C__)
 #define KL_F16C 1
 typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Halves __attribute__((vector_size(16), aligned(2), may_alias));

@@ -1,0 +1,99 @@
+"""Chains of products: a loop in which the tile of a factor is made from inner products and multiplied at once."""
+
+from __future__ import annotations
+
+import math
+
+from kernellab.designer.emit.loops import grid, guarded, letter, loop
+from kernellab.designer.emit.nodes import ZERO, Value, accumulator, call, extent, let, multiply, number, pipeline, plus
+from kernellab.designer.emit.products import inside, keep_inside
+from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.writer import Scope, Writer
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.expr import Chain, Expr, Inner, walk
+from kernellab.designer.passes.attention import scaled
+from kernellab.designer.passes.chains import Roles, first_of, last_of, roles
+from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
+from kernellab.sketch.syntax.tree import Expr as Node
+
+
+def chain(w: Writer) -> tuple[Stmt, ...]:
+    """The statements of a launch of chains."""
+    r = roles(w.k)
+    par = [a for a in (*r.batch, r.row) if a not in w.t.whole]
+    for axis in (*par, r.over):
+        w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
+    w.scopes = [Scope(frozenset(r.widths))]
+    w.narrow, w.loads_once = w.t.lanes, True
+    accs = [w.names.fresh("acc") for _ in w.k.chains]
+    full = [w.tile_axes(w.free(e)) for e in w.k.chains]
+    for e, name, axes in zip(w.k.chains, accs, full, strict=True):
+        w.body.append(accumulator(name, w.shape(axes), DTYPES[e.dtype]))
+    loop(w, [r.over], lambda: _step(w, r, accs), pipeline(bool(w.t.stages)), {r.over: _range(w, r)})
+    for e, name, axes in zip(w.k.chains, accs, full, strict=True):
+        w.known_as(e, w.scopes[0], Value(Name(name), axes))
+    store_all(w, w.k.outs)
+    return grid(w, par, w.scopes[0].body)
+
+
+def _range(w: Writer, r: Roles) -> tuple[Node, ...]:
+    """The range that the loop runs through: what a mask leaves out of every row of the tile is left out."""
+    start, stop = ZERO, extent(r.over.extent)
+    block = Name(w.t.blocks[r.over])
+    firsts = [first_of(e.a, r.row, r.over) for e in w.k.chains]
+    lasts = [last_of(e.a, r.row, r.over) for e in w.k.chains]
+    before = min(d for d in firsts if d is not None) if None not in firsts else None
+    beyond = max(d for d in lasts if d is not None) if None not in lasts else None
+    if before is not None:
+        first = plus(w.vars[r.row], before)
+        start = Binary("*", Binary("//", call("max", ZERO, first) if before < 0 else first, block), block)
+    if beyond is not None:
+        stop = call("min", stop, plus(plus(w.vars[r.row], w.extent(r.row)), beyond))
+    return start, stop, block
+
+
+def _step(w: Writer, r: Roles, accs: list[str]) -> None:
+    """One tile of what is summed."""
+    # products that wait for nothing first; then the outer ones, as early as their factor can be there
+    for e in w.k.chains:
+        for product in e.inners:
+            if not any(id(product) in scope.known for scope in w.scopes):
+                _inner(w, r, product, e)
+    for e, name in sorted(zip(w.k.chains, accs, strict=True), key=lambda each: len(each[0].inners)):
+        factor = w.spread(w.value_of(e.a), (r.row, r.over))
+        if r.over not in w.t.exact:
+            factor = keep_inside(w, factor, r.over)
+        stored = w.spread(w.value_of(e.b), (r.over, *w.tile_axes(w.free(e.b) - w.free(e.a))))
+        w.body.append(multiply(call("cast", factor.tree, Name(DTYPES[e.b.dtype])), stored.tree, name))
+
+
+def _inner(w: Writer, r: Roles, product: Inner, of: Chain) -> None:
+    """The tile of an inner product, by a name; where it is no more than scaled and masked, that too."""
+    first, second = sorted((product.a, product.b), key=lambda side: r.over in w.free(side))
+    left, right = inside(w, (first, second), product.over)
+    pair = w.spread(left, (r.row, product.over)).tree, w.spread(right, (product.over, r.over)).tree
+    full = (r.row, r.over)
+    tile = w.define(product, w.scopes[-1], Value(call("dot", *pair), full), "scores").tree
+    assert isinstance(tile, Name)
+    for e in walk(of.a, inside=False):
+        at_edge = _masked_tiles(w, r, e)
+        plain = scaled(e, r.row, r.over)
+        if at_edge is None or plain is None or plain.seen is None or product not in walk(e, inside=False):
+            continue
+        # as in the forward pass: tiles that the diagonal does not cross need no mask
+        test = w.spread(w.value_of(plain.seen), full).tree
+        test = test if plain.shown else call("logical_not", test)
+        w.body.append(guarded(at_edge, [let(tile.id, call("where", test, tile, number(-math.inf)))]))
+        w.known_as(e, w.scopes[-1], Value(Binary("*", tile, Num(plain.scale)), full))
+
+
+def _masked_tiles(w: Writer, r: Roles, e: Expr) -> Node | None:
+    """Which tiles a diagonal mask of scaled scores cuts; None where ``e`` is nothing of the kind."""
+    row, over = w.vars[r.row], w.vars[r.over]
+    below, above = scaled(e, r.row, r.over), scaled(e, r.over, r.row)
+    if below is not None and below.last is not None:
+        return Binary(">", plus(over, w.extent(r.over)), plus(row, below.last + 1))
+    if above is not None and above.last is not None:
+        return Binary("<", plus(over, above.last), plus(plus(row, w.extent(r.row)), -1))
+    return None
+

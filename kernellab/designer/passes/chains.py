@@ -1,0 +1,337 @@
+"""Products of a factor that is itself made of products, in one launch: a tile of the factor never leaves the chip.
+
+So runs the backward pass of attention (Dao et al. 2022, arXiv:2205.14135, appendix B; Dao 2023, arXiv:2307.08691): the
+scores are made again from what a row's softmax divides by, a tile at a time, and no element is added to by two programs.
+What is recognised is the expression, however it was written: any pointwise work between the inner products and the
+outer one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from kernellab.designer.ir.expr import (
+    Attend,
+    Axis,
+    Chain,
+    Dot,
+    Expr,
+    Free,
+    Frontier,
+    Inner,
+    Ix,
+    Leaf,
+    LogSum,
+    Num,
+    Op,
+    Red,
+    walk,
+)
+from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
+from kernellab.designer.ir.normal import Output, Purpose, share
+from kernellab.designer.passes import attention
+from kernellab.designer.passes.plan import Rewrite
+
+_NARROW = ("bfloat16", "float16")
+_LOG2_E = 1 / math.log(2)
+#: elements of a width that one tile holds
+_WIDEST = 256
+
+
+def chained(outputs: Sequence[Output]) -> list[Output]:
+    """``outputs`` with each product of a computed factor, whose result is stored narrow, as a :class:`Chain`."""
+    free = Free()
+    whole = share(list(outputs))
+    kept: dict[int, Inner] = {}
+    for i, o in enumerate(whole):
+        if o.dtype in _NARROW and not o.put:
+            whole[i] = replace(o, expr=_outermost(o.expr, o.dtype, free, kept))
+    return share(whole)
+
+
+def chains(outputs: Sequence[Output]) -> bool:
+    """Is there a chain of products among the expressions?"""
+    seen: dict[int, object] = {}
+    return any(isinstance(e, Chain) for o in outputs for e in walk(o.expr, seen))
+
+
+def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
+    """``e`` with the product that it rounds, scales or passes on as a chain, where it is one."""
+    if isinstance(e, Op) and (e.op == "cast" or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
+        first = _outermost(e.args[0], dtype, free, kept)
+        return e if first is e.args[0] else replace(e, args=(first, *e.args[1:]))
+    if type(e) is not Dot or len(e.axes) != 1 or e.parts or e.steps:
+        return e
+    for made, other in ((e.a, e.b), (e.b, e.a)):
+        chain = _chain(e, made, other, dtype, free, kept)
+        if chain is not None:
+            return chain
+    return e
+
+
+def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr | None:
+    """The sum of ``made``, a computed factor, times ``other``, a stored one of ``dtype``, as a scaled chain.
+
+    ``kept``: inner products by the product that each stands for, which several chains share.
+    """
+    over = dot.axes[0]
+    made, factor = _apart(made)
+    other, second = _apart(other)
+    factor *= second
+    if not isinstance(other, Leaf) or other.dtype != dtype or other.operands or over not in free(other):
+        return None
+    rows = free(made) - free(other)
+    if len(rows) != 1 or len(free(other) - free(made)) != 1:
+        return None
+    (row,) = rows
+    mine: dict[int, Inner] = {}
+    for e in walk(made, inside=False):
+        if not isinstance(e, Frontier):
+            continue
+        if not {row, over} <= free(e):
+            # one value a row or a column: another launch stores it, which should not store a matrix for that
+            if any(type(x) is Dot for x in walk(e)):
+                return None
+            continue
+        inner = kept.get(id(e)) or (_inner(e, row, over, dtype, free) if type(e) is Dot else None)
+        if inner is None:
+            return None
+        mine[id(e)] = kept[id(e)] = inner
+    if not mine:
+        return None
+    made = Rewrite(lambda e: mine.get(id(e)) or (e if isinstance(e, Frontier) else None))(made)
+    chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line)
+    if factor == 1:
+        return chain
+    return Op("mul", (chain, Num(factor, "float32")), "float32", dot.line)
+
+
+def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | None:
+    """A product of two stored factors, with the rows of one and the summed axis of the other."""
+    a, b = sorted((dot.a, dot.b), key=lambda side: over in free(side))
+    plain = all(isinstance(side, Leaf) and side.dtype == dtype and not side.operands for side in (a, b))
+    if not plain or len(dot.axes) != 1 or row in free(b) or over in free(a) or dot.parts:
+        return None
+    # in one kernel a bound axis needs a name that no other has
+    width = Axis(dot.axes[0].extent)
+    if not isinstance(width.extent, int) or width.extent > _WIDEST:
+        return None
+    a, b = (attention.renamed(side, dot.axes[0], width) for side in (a, b))
+    return Inner(a, b, width, dot.dtype, dot.line)
+
+
+def _apart(e: Expr) -> tuple[Expr, float]:
+    """``e`` without the numbers that it is multiplied or divided by, nor a cast that keeps every bit, and their product."""
+    factor = 1.0
+    while isinstance(e, Op):
+        number = _number(e.args[1]) if e.op in ("mul", "div") else None
+        if number is not None and number != 0 and "float" in e.dtype:
+            factor = factor * number if e.op == "mul" else factor / number
+        elif e.op != "cast" or e.dtype not in ("float32", "float64"):
+            break
+        e = e.args[0]
+    return e, factor
+
+
+def _number(e: Expr) -> float | None:
+    return float(e.value) if isinstance(e, Num) and not isinstance(e.value, bool) else None
+
+
+def _in_binary(e: Expr) -> Expr:
+    """Exponentials as powers of two, their factor folded into a scale: a GPU has an instruction for these."""
+
+    def change(x: Expr) -> Expr | None:
+        if not (isinstance(x, Op) and x.op == "exp" and x.dtype == "float32"):
+            return None
+        (power,) = x.args
+        if isinstance(power, Op) and power.op == "sub":
+            terms = tuple(attention.times(a, _LOG2_E) for a in power.args)
+            return Op("exp2", (replace(power, args=terms),), x.dtype, x.line)
+        return Op("exp2", (attention.times(power, _LOG2_E),), x.dtype, x.line)
+
+    return Rewrite(change)(e)
+
+
+# -- a softmax that is made again --------------------------------------------------------------------------------------
+
+
+def softmax_again(outputs: Sequence[Output]) -> list[Output]:
+    """The backward of a softmax of products, for chains: what a row's shares add up to, times another product.
+
+    sum_n p[m, n] (sum_d g[m, d] v[n, d]) is sum_d g[m, d] (sum_n p[m, n] v[n, d]), an attention, whose rows' logarithms
+    of what they divide by give p again wherever it is used.
+    """
+    outputs = share(list(outputs))
+    free = Free()
+    seen: dict[int, object] = {}
+    saved: dict[int, tuple[Attend, Expr]] = {}
+    sums: dict[int, Expr] = {}
+    for o in outputs:
+        for e in walk(o.expr, seen):
+            turned = _turned(e, free)
+            if turned is None:
+                continue
+            shares, row, dot, width = turned
+            found = attention.attended(dot, (dot.a, dot.b), free, True)
+            if found is None or not found.binary:
+                continue
+            scores, zero = attention.softmax(shares, dot.axes[0])  # type: ignore[misc]
+            saved[id(shares)] = found, _shares(found, scores, zero, free)
+            sums[id(e)] = Red("sum", Op("mul", (row, found), "float32"), (width,), "float32")
+    if not sums:
+        return list(outputs)
+    again = {**{i: e for i, (_, e) in saved.items()}, **sums}
+    visit = Rewrite(lambda e: again.get(id(e)))
+    return [replace(o, expr=visit(o.expr)) for o in outputs]
+
+
+def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
+    """The shares, the rows' factor, the product of the shares with the other one, and d, of a sum as above."""
+    if not (isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"):
+        return None
+    keys = e.axes[0]
+    for shares, other in (e.arg.args, e.arg.args[::-1]):
+        if type(other) is not Dot or len(other.axes) != 1 or attention.softmax(shares, keys) is None:
+            continue
+        row, values = sorted((other.a, other.b), key=lambda side: keys in free(side))
+        if keys in free(row) or other.axes[0] in free(shares):
+            continue
+        wide = row if row.dtype == "float32" else Op("cast", (row,), "float32", e.line)
+        return shares, wide, Dot(shares, values, keys, "float32", e.line), other.axes[0]
+    return None
+
+
+def _shares(found: Attend, scores: Expr, zero: bool, free: Free) -> Expr:
+    """exp2(scores - what the row divides by)."""
+    columns = tuple(free(found.b) - free(found.a) - {found.over})
+    log_sum = LogSum(found, columns, "float32")
+    base: Expr = log_sum
+    if zero:
+        # a row that sees nothing: exp2(-inf), not exp2(-inf + inf)
+        nothing = Op("eq", (log_sum, Num(-math.inf, "float32")), "bool")
+        base = Op("where", (nothing, Num(0.0, "float32"), log_sum), "float32")
+    return Op("exp2", (Op("sub", (attention.times(scores, _LOG2_E), base), "float32"),), "float32")
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The axes of chains: a grid of ``batch`` axes, their rows, what they sum over, inner widths, and columns."""
+
+    batch: tuple[Axis, ...]
+    row: Axis
+    over: Axis
+    widths: tuple[Axis, ...]
+    cols: tuple[Axis, ...]
+
+
+def roles(k: Launch) -> Roles:
+    """Who is who in a launch of chains."""
+    free = Free()
+    first = k.chains[0]
+    (row,) = free(first.a) - free(first.b)
+    cols = tuple(dict.fromkeys(a for e in k.chains for a in free(e.b) - free(e.a)))
+    widths = tuple(dict.fromkeys(a for e in k.chains for a in e.axes if a is not first.over))
+    order = [*dict.fromkeys([*k.stored_axes, *sorted(k.par, key=lambda a: a.uid)])]
+    return Roles(tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.over, widths, cols)
+
+
+# -- what a mask leaves out --------------------------------------------------------------------------------------------
+
+
+def first_of(e: Expr, row: Axis, over: Axis) -> int | None:
+    """d, where ``e`` is 0 for every summed element before ``row + d``; None where there is no such d."""
+    beyond = last_of(e, over, row)
+    return None if beyond is None else -beyond
+
+
+def last_of(e: Expr, row: Axis, over: Axis) -> int | None:
+    """d, where ``e`` is 0 for every summed element beyond ``row + d``; None where there is no such d."""
+    if not isinstance(e, Op):
+        return None
+    if e.op in ("exp", "exp2"):
+        power = e.args[0]
+        scores = power.args[0] if isinstance(power, Op) and power.op == "sub" else power
+        return attention.last_key(scores, row, over)
+    found = [last_of(a, row, over) for a in e.args]
+    known = [d for d in found if d is not None]
+    if e.op == "mul":
+        return min(known, default=None)
+    if e.op in ("add", "sub"):
+        return max(known) if len(known) == len(found) else None
+    if e.op == "where" and _number(e.args[1]) == 0:
+        return found[2]
+    return found[0] if e.op in ("div", "cast", "neg") else None
+
+
+# -- launches that store the same --------------------------------------------------------------------------------------
+
+
+def stored_once(plan: Plan) -> Plan:
+    """``plan`` without launches that store for others what an earlier one stores, rows of one being rows of the other."""
+    kept: list[Launch] = []
+    names: dict[str, str] = {}
+
+    def change(e: Expr) -> Expr | None:
+        return replace(e, tensor=names[e.tensor]) if isinstance(e, Leaf) and e.tensor in names else None
+
+    for k in plan.launches:
+        visit = Rewrite(change)
+        k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
+        k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
+        k.others = [visit(d) for d in k.others]  # type: ignore[misc]
+        k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
+        found = next((twin for other in kept if (twin := _twin(other, k)) is not None), None)
+        if found is None:
+            kept.append(k)
+        else:
+            names |= found
+    return replace(plan, launches=tuple(kept))
+
+
+def _twin(first: Launch, second: Launch) -> dict[str, str] | None:
+    """Each tensor that ``second`` stores -> that of ``first`` with the same elements."""
+    stores = (LaunchKind.REDUCTION, LaunchKind.ATTENTION)
+    if first.kind is not second.kind or first.kind not in stores or {Purpose.VALUE} != first.purposes | second.purposes:
+        return None
+    names = {}
+    for mine in second.outs:
+        for other in first.outs:
+            axes: dict[Axis, Axis] = {}
+            alike = len(mine.index) == len(other.index) and mine.dtype == other.dtype
+            if alike and _alike(other.expr, mine.expr, axes) and _alike_at(other.index, mine.index, axes):
+                names[mine.tensor] = other.tensor
+                break
+        else:
+            return None
+    return names
+
+
+def _alike(x: Any, y: Any, axes: dict[Axis, Axis]) -> bool:
+    """Is ``y`` the expression ``x`` with other axes? ``axes``: that of ``x`` for each of ``y``; it grows."""
+    if isinstance(x, Axis):
+        return isinstance(y, Axis) and x.extent == y.extent and axes.setdefault(y, x) is x
+    if isinstance(x, Ix):
+        return isinstance(y, Ix) and _alike_at((x,), (y,), axes)
+    if isinstance(x, tuple):
+        return isinstance(y, tuple) and len(x) == len(y) and all(_alike(a, b, axes) for a, b in zip(x, y, strict=True))
+    if type(x) is not type(y):
+        return False
+    if not isinstance(x, (Leaf, Op, Red, Attend, Inner, LogSum)) and hasattr(x, "operands") and x.operands:
+        return False
+    if not hasattr(x, "operands"):
+        return bool(x == y)
+    return all(_alike(getattr(x, f.name), getattr(y, f.name), axes) for f in fields(x) if f.name != "line")
+
+
+def _alike_at(x: tuple[Ix, ...], y: tuple[Ix, ...], axes: dict[Axis, Axis]) -> bool:
+    return all(
+        a.offset == b.offset and a.sign == b.sign and a.win is b.win is None and a.at is b.at is None
+        and _alike(a.axes, b.axes, axes)
+        for a, b in zip(x, y, strict=True)
+    )  # fmt: skip

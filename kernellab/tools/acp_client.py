@@ -1,0 +1,159 @@
+"""What an agent's program tells kernellab by the Agent Client Protocol, as steps of its turn; and what it may do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kernellab.exchanges import Step, StepKind
+from kernellab.models import THINKING, scrub
+from kernellab.tools.desk import Desk
+
+#: characters of what a person is shown of a call that asks for permission
+_DETAIL = 4000
+
+
+class Client:
+    """What the agent tells its client, as steps of the turn."""
+
+    def __init__(self, desk: Desk, permit: Callable[[str, str], str]) -> None:
+        self._desk, self._permit = desk, permit
+        self._said: list[str] = []
+        self._kind: StepKind = "message"
+        self._calls: dict[str, Any] = {}
+        self._always = ""
+        self._one_at_a_time = asyncio.Lock()
+        #: is a person asked now?
+        self.asks = False
+        #: its last message
+        self.last = ""
+        self.usd: float | None = None
+        self._taken = 0.0
+
+    def speaking(self) -> str:
+        text = "".join(self._said)
+        return (THINKING if self._kind == "thought" and text else "") + text
+
+    def flush(self) -> None:
+        """The message up to now becomes a step."""
+        pieces, self._said = self._said, []  # the loop may append meanwhile
+        if text := "".join(pieces).strip():
+            self._desk.add(Step(kind=self._kind, text=text, started=time.time()))
+            self.last = text if self._kind == "message" else self.last
+
+    @property
+    def new_usd(self) -> float | None:
+        """Dollars since they were last taken; None where it tells none."""
+        return None if self.usd is None else self.usd - self._taken
+
+    def take_usd(self) -> float | None:
+        new, self._taken = self.new_usd, self.usd or 0.0
+        return new
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        kind = update.session_update
+        if kind in ("agent_message_chunk", "agent_thought_chunk"):
+            wanted: StepKind = "message" if kind == "agent_message_chunk" else "thought"
+            if wanted != self._kind:
+                self.flush()
+                self._kind = wanted
+            self._said.append(getattr(update.content, "text", ""))
+        elif kind == "plan":
+            self.flush()
+            lines = (f"{'x' if e.status == 'completed' else '>' if e.status == 'in_progress' else ' '} {e.content}"
+                     for e in update.entries)  # fmt: skip
+            self._desk.add(Step(kind="plan", text="\n".join(lines), started=time.time()))
+        elif kind in ("tool_call", "tool_call_update"):
+            self._called(update)
+        elif kind == "usage_update" and update.cost is not None and update.cost.currency == "USD":
+            self.usd = update.cost.amount
+
+    def _called(self, update: Any) -> None:
+        """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""
+        known = self._calls.setdefault(update.tool_call_id, {"started": time.time()})
+        for name in ("title", "kind", "raw_input", "content"):
+            known[name] = getattr(update, name, None) or known.get(name)
+        if update.status not in ("completed", "failed"):
+            return
+        del self._calls[update.tool_call_id]
+        title = str(known["title"] or "")
+        if self._is_ours(title):
+            return
+        self.flush()
+        diffs = [c for c in known["content"] or () if getattr(c, "type", "") == "diff"]
+        texts = [c.content.text for c in known["content"] or () if hasattr(getattr(c, "content", None), "text")]
+        self._desk.add(Step(
+            kind="edit" if diffs else "tool", title=title,
+            text="\n".join(_difference(d) for d in diffs) or json.dumps(known["raw_input"] or {}, default=str),
+            result="\n".join(texts), failed=update.status == "failed", started=known["started"],
+            seconds=time.time() - known["started"],
+        ))  # fmt: skip
+
+    async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
+        from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+
+        # what was told of the call before may be left out here
+        known = self._calls.get(tool_call.tool_call_id, {})
+        content = tool_call.content or known.get("content") or ()
+        given, kind = tool_call.raw_input or known.get("raw_input"), tool_call.kind or known.get("kind")
+        title = tool_call.title or known.get("title") or "a tool"
+        ours = self._is_ours(title)
+        title = f"{kind} {title}" if kind and kind not in ("other", *title.split()) else title
+        changes = "\n".join(_difference(part) for part in content if getattr(part, "type", "") == "diff")
+        detail = (changes or (json.dumps(given, default=str) if given else ""))[:_DETAIL]
+        answer = "turn" if ours else await self._asked(title, detail)
+        # what is allowed for a turn is remembered here: an agent may remember it for ever
+        kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
+        chosen = next((o.option_id for kind in kinds for o in options if o.kind == kind), None)
+        if chosen is None:
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
+
+    async def _asked(self, title: str, detail: str) -> str:
+        """A person's answer. An agent may ask for several things at once: each waits for the one before it."""
+        async with self._one_at_a_time:
+            answer, self.asks = self._always, not self._always
+            try:
+                answer = answer or await in_daemon(lambda: self._permit(scrub(title), scrub(detail)))
+            finally:
+                self.asks = False
+            if answer in ("turn", "never"):
+                self._always = answer
+        self._desk.add(Step(
+            kind="permission", title=title, text=detail, result=answer, failed=answer == "never", started=time.time(),
+        ))  # fmt: skip
+        return answer
+
+    def _is_ours(self, title: str) -> bool:
+        """Does a title name a tool of the turn, in one of the ways in which agents name those of an MCP server?"""
+        before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
+        return re.fullmatch(f"{before}({'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE) is not None
+
+
+async def in_daemon(work: Callable[[], str]) -> str:
+    """``work`` in a thread that the process does not wait for when it ends, as it does for those of a pool: a person
+    may never answer."""
+    done: Future[str] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="kernellab-agent", daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
+def _difference(diff: Any) -> str:
+    import difflib
+
+    before, after = (diff.old_text or "").splitlines(), diff.new_text.splitlines()
+    return "\n".join(difflib.unified_diff(before, after, diff.path, diff.path, lineterm="", n=2))

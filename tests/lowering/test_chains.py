@@ -1,0 +1,155 @@
+"""The backward of attention as chains of products: right at odd shapes and behind masks, whoever wrote it down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
+from kernellab.model_integration.gradient.derive import backward_text
+from kernellab.records import Source
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import Task, load_task
+
+from .test_triton import call
+
+_CHIP = find_chip("NVIDIA H100")
+assert _CHIP is not None
+INTERPRETER = Target("triton", Backend.INTERPRETER, _CHIP)
+GPU = Target("triton", Backend.CUDA, _CHIP)
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+_FORWARD = """import math
+import torch
+import torch.nn.functional as F
+
+GRAD = True
+
+def reference(q, k, v):
+    return {result}
+
+def inputs():
+    return {given}
+"""
+#: backward from the saved output and logarithms, as flash attention's is written
+_BY_HAND = """import math
+import torch
+
+def reference(q, k, v, o, g, l):
+    s = q.float() @ k.float().transpose(-1, -2) / math.sqrt({width})
+    m, n = torch.arange(q.shape[-2], device=q.device), torch.arange(k.shape[-2], device=q.device)
+    p = torch.exp({mask} - l[..., None])
+    d = (g.float() * o.float()).sum(-1, keepdim=True)
+    ds = p * (g.float() @ v.float().transpose(-1, -2) - d) / math.sqrt({width})
+    return ({order})
+
+def inputs():
+    q, k, v, o, g = {given}
+    return q, k, v, o, g, torch.rand(q.shape[:-1]) + 3.0
+"""
+_Q, _K, _V = "(ds @ k.float()).to(q.dtype)", "(ds.transpose(-1, -2) @ q.float()).to(q.dtype)", "(p.transpose(-1, -2) @ g.float()).to(q.dtype)"
+_CAUSAL = "s.masked_fill(m[:, None] < n[None, :], float('-inf'))"
+
+
+def _drawn(rows: int, keys: int, width: int, dtype: str, *more: int) -> str:
+    shapes = [(2, rows, width), (2, keys, width), (2, keys, width), *((2, n, width) for n in more)]
+    return ", ".join(f"torch.randn{shape}.to(torch.{dtype})" for shape in shapes)
+
+
+def _by_hand(mask: str, rows: int, keys: int, dtype: str = "bfloat16", order: str = f"{_Q}, {_K}, {_V}") -> str:
+    given = _drawn(rows, keys, 32, dtype, rows, rows)
+    return _BY_HAND.format(mask=mask, width=32, given=given, order=order)
+
+
+def _derived(result: str, rows: int, keys: int, dtype: str = "bfloat16") -> str:
+    return backward_text(load_task(_FORWARD.format(result=result, given=_drawn(rows, keys, 32, dtype)), "forward"))
+
+
+def _texts() -> dict[str, str]:
+    sdpa = "F.scaled_dot_product_attention(q, k, v{})"
+    hidden = "s.masked_fill((m[:, None] < n[None, :]) | (m[:, None] > n[None, :] + 40), float('-inf'))"
+    return {
+        "saved_causal": _by_hand(_CAUSAL, 150, 150),
+        "saved_full": _by_hand("s", 150, 90),
+        "saved_causal_fewer_keys": _by_hand(_CAUSAL, 150, 90),
+        "saved_causal_more_keys": _by_hand(_CAUSAL, 90, 150),
+        "saved_window": _by_hand(hidden, 200, 200),
+        "saved_values_first": _by_hand(_CAUSAL, 150, 150, order=f"{_V}, {_K}, {_Q}"),
+        "saved_f16": _by_hand(_CAUSAL, 150, 150, "float16"),
+        "derived_causal": _derived(sdpa.format(", is_causal=True"), 150, 150),
+        "derived_full": _derived(sdpa.format(""), 150, 90),
+        "derived_by_hand": _derived("torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(32), -1) @ v", 150, 90),
+    }
+
+
+def designed(text: str, name: str, target: Target) -> tuple[Task, str, Source]:
+    """The first design whose chains are on chip, and its source."""
+    task = load_task(text, name)
+    sketch = next(r.sketch for r in RulesDesigner().designs(DesignBrief(task, target)) if "_chain" in r.sketch)
+    program = load_program(sketch)
+    return task, sketch, lower(program, bind(program, task, {}, target), target)
+
+
+def _exact(task: Task, args: tuple[object, ...]) -> tuple[torch.Tensor, ...]:
+    """The same in float64."""
+    text = task.text.replace(".float()", ".double()").replace(".to(q.dtype)", "")
+    wide = tuple(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)
+    namespace: dict[str, object] = {}
+    exec(compile(text, "exact", "exec"), namespace)
+    return tuple(namespace["reference"](*wide))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", list(_texts()))
+def test_gradients_are_those_of_float64(name: str, tmp_path: Path) -> None:
+    task, sketch, source = designed(_texts()[name], name, INTERPRETER)
+    assert f"{name}_chain2" in sketch and f"{name}_chain3" not in sketch, sketch
+    args = task.module().sample(seed=3)
+    found = call(source, tmp_path, *args)
+    for got, want, eager in zip(found, _exact(task, args), task.module().reference(args), strict=True):
+        scale = want.norm()
+        error, known = (float((x.double() - want).norm() / scale) for x in (got, eager))
+        assert error <= max(2 * known, 5e-3 if got.dtype == torch.bfloat16 else 1e-3), (name, error, known)
+
+
+def test_hidden_blocks_are_not_computed() -> None:
+    _, sketch, _ = designed(_by_hand(_CAUSAL, 150, 150), "hidden", GPU)
+    assert "min(150, j + ROWS2)" in sketch and "range(j // STEP * STEP, 150, STEP)" in sketch, sketch
+
+
+def test_what_rows_have_is_stored_once() -> None:
+    _, sketch, _ = designed(_derived("F.scaled_dot_product_attention(q, k, v)", 150, 90), "once", GPU)
+    assert sketch.count("sketch once_attention") == 1 and sketch.count("sketch once_statistics") == 1, sketch
+    assert "[2, 150, 90]" not in sketch, "no matrix of scores is stored"
+
+
+def test_results_in_float32_keep_their_precision() -> None:
+    text = _by_hand(_CAUSAL, 150, 150).replace(".to(q.dtype)", "")
+    replies = RulesDesigner().designs(DesignBrief(load_task(text, "wide"), GPU))
+    assert all("wide_chain" not in r.sketch for r in replies)
+
+
+def test_tensor_cores_multiply_and_nothing_spills(tmp_path: Path) -> None:
+    text = _by_hand(_CAUSAL, 512, 512).replace("32)", "128)")
+    task, _, source = designed(text, "sass", GPU)
+    path = tmp_path / "sass.py"
+    path.write_text(source.files["kernel.py"])
+    torch.save(task.module().sample(seed=1), path.with_suffix(".pt"))
+    run = subprocess.run(
+        [sys.executable, Path(__file__).with_name("sass_for_hopper.py"), path], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    facts = json.loads(run.stdout)[str(path)]
+    for kernel in ("sass_chain_kernel", "sass_chain2_kernel"):
+        assert facts[kernel]["HGMMA"] > 0 and facts[kernel]["STL"] == facts[kernel]["stack"] == 0, facts[kernel]
+        assert facts[kernel]["shared"] <= 232448
