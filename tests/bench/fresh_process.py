@@ -2,8 +2,8 @@
 
 ``python fresh_process.py REQUEST.json`` prints one JSON line. KernelBench's own ``eval_kernel_against_ref`` does the
 work where its checkout is named and there is a CUDA device, which its clock needs. Else the same is done here in that
-manner: import torch, build, compare five times on new inputs with allclose, time a hundred calls. Nothing is isolated, and only
-this file and the candidate are loaded.
+manner: import torch, build, compare five times on new inputs with allclose, time a hundred calls. Nothing is
+isolated, and only this file and the candidate are loaded.
 """
 
 from __future__ import annotations

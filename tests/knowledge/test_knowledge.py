@@ -11,7 +11,7 @@ import pytest
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.knowledge import Knowledge
-from kernellab.knowledge.cut import cut, shorten
+from kernellab.knowledge.loader import cut, shorten
 from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import parse_page
 from kernellab.knowledge.rank import scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from kernellab.notebook.board.publisher import Publisher
+from kernellab.notebook.widget import Publisher
 from tests.waiting import until
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
-from kernellab.lens.cpp.build import flags_of, main_cpp
-from kernellab.lens.cpp.levels import levels_of
+from kernellab.lens.cpp.build import flags_of, is_clang, main_cpp
 from kernellab.lens.look import look
 from kernellab.lens.records import Lens
 from kernellab.notebook.protocol import Artefact, NamedFigure
@@ -65,3 +65,12 @@ def _figures(lens: Lens) -> list[NamedFigure]:
         }
         for fact in lens.facts
     ]  # fmt: skip
+
+
+# -- levels ------------------------------------------------------------------------------------------------------------
+
+
+def levels_of() -> tuple[str, ...]:
+    """The text before the assembly, which depends on the compiler, and the assembly; none without a compiler."""
+    found = compiler()
+    return () if found is None else ("llir" if is_clang(found) else "gimple", "asm")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
-from kernellab.sketch.check.limits import check_limits
 from kernellab.sketch.check.memory import check_memory
-from kernellab.sketch.check.partial import beside_unread, beside_wrong
 from kernellab.sketch.check.values import check_values
-from kernellab.sketch.program.program import Program
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.alive import declared_tiles, most_alive
+from kernellab.sketch.program.ints import IntExpr, product
+from kernellab.sketch.program.program import If, Loop, Program, Statement, Tile
 from kernellab.sketch.resolve import Readings, resolve
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.messages import diagnostic
 from kernellab.sketch.syntax.parse import parse_with_faults, too_deep
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.sketch.syntax.printer import format
+from kernellab.sketch.syntax.tree import Span
+from kernellab.sketch.syntax.words import DECLARATION
 from kernellab.target import Chip
 
 _LOCK = threading.RLock()
@@ -135,3 +140,138 @@ def _against(found: CheckResult, chip: Chip | None, constexpr: dict[str, int | f
         *check_limits(program, values, chip),
     ]
     return _result((*found.diagnostics, *more), program)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def check_limits(program: Program, constexpr: Mapping[str, int | float], chip: Chip | None) -> list[Diagnostic]:
+    """Broken constraints, and kernels whose tiles do not fit on ``chip``."""
+    env: dict[str, int | float] = dict(constexpr)
+    if chip is not None:
+        env |= chip_facts(chip)
+    found = [d for c in program.requires if (d := _broken(c, env, program)) is not None]
+    if chip is not None and chip.on_chip_bytes:
+        found += [d for k in program.kernels if (d := _footprint(k.body, k.span, constexpr, chip)) is not None]
+    return found
+
+
+def chip_facts(chip: Chip) -> dict[str, int]:
+    """The facts of ``chip`` that a constraint may name."""
+    return {
+        "cores": chip.cores,
+        "simd_bits": chip.simd_bits,
+        "l1_bytes": chip.l1_bytes,
+        "l2_bytes": chip.l2_bytes,
+        "l3_bytes": chip.l3_bytes,
+        "shared_bytes": chip.shared_bytes,
+        "on_chip_bytes": chip.on_chip_bytes,
+    }
+
+
+def _broken(condition: IntExpr, env: Mapping[str, int | float], program: Program) -> Diagnostic | None:
+    names = sorted(condition.names())
+    if any(n not in env for n in names):
+        return None
+    try:
+        if condition.evaluate(env):  # type: ignore[arg-type]
+            return None
+    except ZeroDivisionError:
+        pass
+    spans = [c.span for c in program.constexprs if c.name in names]
+    span = spans[0] if spans else program.kernels[0].span
+    values = ", ".join(f"{n} is {env[n]}" for n in names)
+    return diagnostic("require", span.line, span.col, what=f"'{_bare(condition)}'", values=values)
+
+
+def _bare(condition: IntExpr) -> str:
+    text = str(condition)
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _footprint(
+    body: tuple[Statement, ...], span: Span, constexpr: Mapping[str, int | float], chip: Chip
+) -> Diagnostic | None:
+    env = {n: int(v) for n, v in constexpr.items()}
+    total, tiles = most_alive(body, lambda tile: _bytes(tile, env))
+    if total <= chip.on_chip_bytes:
+        return None
+    largest = max(tiles, key=lambda t: _bytes(t, env), default=None)
+    names = sorted({n for t in tiles for d in t.shape for n in d.names()}) or ["the tiles"]
+    place = span if largest is None else _declared_at(body, largest) or span
+    return diagnostic(
+        "footprint", place.line, place.col, bytes=f"{total:,}", chip=chip.name, limit=f"{chip.on_chip_bytes:,}",
+        names=", ".join(names),
+    )  # fmt: skip
+
+
+def _bytes(tile: Tile, env: Mapping[str, int]) -> int:
+    """Bytes of ``tile``; 0 when its extent depends on a symbol, whose size is not known here."""
+    try:
+        return affine.simplify(product(tile.shape)).evaluate(env) * tile.dtype.bytes
+    except KeyError:
+        return 0
+
+
+def _declared_at(body: tuple[Statement, ...], tile: Tile) -> Span | None:
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            found = _declared_at(stmt.body, tile)
+        elif isinstance(stmt, If):
+            found = _declared_at(stmt.then, tile) or _declared_at(stmt.orelse, tile)
+        else:
+            found = stmt.span if tile in declared_tiles(stmt) else None
+        if found is not None:
+            return found
+    return None
+
+
+# -- partial -----------------------------------------------------------------------------------------------------------
+
+
+#: rules about one statement, which hold whatever stands in lines that could not be read
+_OF_A_LINE = frozenset((
+    "unknown-name", "unknown-operation", "unknown-dtype", "unknown-hint", "unknown-role", "declared-twice",
+    "constexpr-value", "arguments", "shape-mismatch", "rank", "axis", "dtype", "gemm-assign", "tensor-as-value",
+    "tile-logic", "tile-index", "not-index", "not-index-condition",
+))  # fmt: skip
+#: rules about everything that a sketch does: a statement that is missing may be what they ask for
+_OF_THE_WHOLE = frozenset(("not-covered", "unused-output"))
+
+_WRITES = (
+    re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)"),
+    re.compile(r"->\s*([A-Za-z_]\w*)"),
+    re.compile(r"^\s*for\s+([A-Za-z_]\w*)"),
+)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def beside_unread(text: str, unread: Sequence[Diagnostic], found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Those of ``found`` that hold whatever the lines of ``unread`` should have said."""
+    lines = text.split("\n")
+    bad = {d.line for d in unread}
+    missing = {name for number in bad for name in _written(_line(lines, number))}
+    return [
+        d
+        for d in found
+        if d.rule in _OF_A_LINE and d.line not in bad and not missing & set(_WORD.findall(_line(lines, d.line)))
+    ]
+
+
+def beside_wrong(program: Program) -> list[Diagnostic]:
+    """What is wrong with the statements of ``program`` that could be resolved, others being left out."""
+    values = {c.name: c.value for c in program.constexprs if c.value is not None}
+    found = [*check_memory(program, values), *check_values(program, values)]
+    return [d for d in found if d.rule not in _OF_THE_WHOLE]
+
+
+def _line(lines: list[str], number: int) -> str:
+    return lines[number - 1] if 1 <= number <= len(lines) else ""
+
+
+def _written(line: str) -> set[str]:
+    """The names that a line declares or writes, by its text alone."""
+    declared = DECLARATION.match(line)
+    if declared and declared[1] != "require":
+        return set(_WORD.findall(declared[2]))
+    return {name for pattern in _WRITES for group in pattern.findall(line) for name in _WORD.findall(group)}
