@@ -58,11 +58,9 @@ def inputs():
     q, k, v, o, g = {given}
     return q, k, v, o, g, torch.rand(q.shape[:-1]) + 3.0
 """
-_Q, _K, _V = (
-    "(ds @ k.float()).to(q.dtype)",
-    "(ds.transpose(-1, -2) @ q.float()).to(q.dtype)",
-    "(p.transpose(-1, -2) @ g.float()).to(q.dtype)",
-)
+_Q = "(ds @ k.float()).to(q.dtype)"
+_K = "(ds.transpose(-1, -2) @ q.float()).to(q.dtype)"
+_V = "(p.transpose(-1, -2) @ g.float()).to(q.dtype)"
 _CAUSAL = "s.masked_fill(m[:, None] < n[None, :], float('-inf'))"
 
 

@@ -12,8 +12,8 @@ from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import (
     Attend,
-    Chain,
     Axis,
+    Chain,
     Dot,
     Expr,
     Free,

@@ -1,7 +1,7 @@
 """Products of a factor that is itself made of products, in one launch: a tile of the factor never leaves the chip.
 
 So runs the backward pass of attention (Dao et al. 2022, arXiv:2205.14135, appendix B; Dao 2023, arXiv:2307.08691): the
-scores are made again from what a row's softmax divides by, a tile at a time, and no element is added to by two programs.
+scores are made again from what a row's softmax divides by, a tile at a time; no two programs add to one element.
 What is recognised is the expression, however it was written: any pointwise work between the inner products and the
 outer one.
 """
@@ -124,7 +124,7 @@ def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | N
 
 
 def _apart(e: Expr) -> tuple[Expr, float]:
-    """``e`` without the numbers that it is multiplied or divided by, nor a cast that keeps every bit, and their product."""
+    """``e`` without factors that are numbers and casts that keep every bit, and the product of those numbers."""
     factor = 1.0
     while isinstance(e, Op):
         number = _number(e.args[1]) if e.op in ("mul", "div") else None
@@ -190,7 +190,9 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
 
 def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
     """The shares, the rows' factor, the product of the shares with the other one, and d, of a sum as above."""
-    if not (isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"):
+    if not (
+        isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"
+    ):
         return None
     keys = e.axes[0]
     for shares, other in (e.arg.args, e.arg.args[::-1]):
@@ -238,7 +240,9 @@ def roles(k: Launch) -> Roles:
     cols = tuple(dict.fromkeys(a for e in k.chains for a in free(e.b) - free(e.a)))
     widths = tuple(dict.fromkeys(a for e in k.chains for a in e.axes if a is not first.over))
     order = [*dict.fromkeys([*k.stored_axes, *sorted(k.par, key=lambda a: a.uid)])]
-    return Roles(tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.over, widths, cols)
+    return Roles(
+        tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.over, widths, cols
+    )
 
 
 # -- what a mask leaves out --------------------------------------------------------------------------------------------
@@ -273,7 +277,7 @@ def last_of(e: Expr, row: Axis, over: Axis) -> int | None:
 
 
 def stored_once(plan: Plan) -> Plan:
-    """``plan`` without launches that store for others what an earlier one stores, rows of one being rows of the other."""
+    """``plan`` without launches that store what an earlier one does, under other axes."""
     kept: list[Launch] = []
     names: dict[str, str] = {}
 
