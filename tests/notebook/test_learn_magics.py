@@ -146,6 +146,11 @@ def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell)
 
     refused = attack("def kernel(x, out):\n    out[:] = x\n")
     assert "attack-the-judge: refused" in refused and "Hint 1 of 2" in refused and "shape()" in refused
+    honest = (
+        "import numpy as np\ndef kernel(x, out):\n    w = np.exp(x - x.max(1, keepdims=True))\n"
+        "    out[:] = w / w.sum(1, keepdims=True)\n"
+    )
+    assert "no hole was needed" in (shown := attack(honest)) and "Hint" not in shown
     assert "through 1 hole (clean)" in attack("def kernel(x, out):\n    pass\n")
     assert "(right)" in attack("def kernel(x, out):\n    out[:] = float('nan')\n")
     assert shell.run_line_magic("kernel_grade", "attack-the-judge") == 2

@@ -49,7 +49,8 @@ def broken(source: str) -> tuple[Shown, str, int]:
         head = "accepted, through more than two holes at once" if attempt.ruling.accepted else "refused"
         said = f"The judge: {attempt.ruling.why}."
     left = [name for name in attack.holes() if name not in progress.read().holes(exercise.id) | _through]
-    keys = attempt.holes or tuple(f"hole-{name}" for name in left[:1])
+    # an honest kernel is no failed attack: it takes no step of a hint
+    keys = ("honest",) if attempt.honest else attempt.holes or tuple(f"hole-{name}" for name in left[:1])
     card = _card(exercise, source, bool(attempt.holes), keys, head, said)
     return card, exercise.id, min(exercise.points, len(_through))
 
