@@ -294,6 +294,22 @@ class Coverage(Record):
         return ", ".join([f"{edges}{self.cases} drawn inputs", *rest])
 
 
+class HotSpot(Record):
+    """A place of the candidate's machine code: the function's mangled name and bytes from its beginning; ``count``
+    samples were there."""
+
+    function: str
+    offset: int
+    count: int
+
+
+class HotSpots(Record):
+    """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first."""
+
+    samples: int
+    spots: tuple[HotSpot, ...] = ()
+
+
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -313,6 +329,8 @@ class Verdict(Record):
     #: the least time of the task on this chip that another verdict of the session tells of, where it refutes the bound
     least_ms: float | None = Field(default=None, exclude=True)
     own_share: float | None = None
+    #: where the timed calls' program counters were; None where the system shows none
+    hot: HotSpots | None = None
     build_seconds: float | None = None
     precision: str = ""
     #: the sealed replay, where one was asked for and could be done

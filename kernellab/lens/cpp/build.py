@@ -43,6 +43,8 @@ class Compiled:
     kind: str
     remarks: tuple[str, ...]
     stack: dict[str, int]
+    #: bytes from the beginning of its section, by line of the assembly
+    offsets: dict[int, int]
 
 
 def main_cpp(source: Source) -> str | None:
@@ -106,9 +108,11 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
         if not is_gcc:
             _run([found, "-S", "-emit-llvm", "-g1", *common, "-o", str(middle)], folder)
         assembly = out.read_text(encoding="utf-8")
+        places, offsets = places_of(assembly, folder)
         return Compiled(
             assembly=assembly,
-            places=places_of(assembly, folder),
+            places=places,
+            offsets=offsets,
             middle=middle.read_text(encoding="utf-8") if middle.exists() else "",
             kind="gimple" if is_gcc else "llir",
             remarks=tuple(remarks.read_text(encoding="utf-8").splitlines()) if remarks.exists() else (),

@@ -17,13 +17,20 @@ _BITS = {"x": 128, "y": 256, "z": 512}
 _REGISTER = re.compile(r"\b([xyz])mm\d+")
 _NEON = re.compile(r"\bv\d+\.\d+[bhsd]")
 #: arithmetic on packed and on single floating-point numbers (x86)
-_ARITHMETIC = re.compile(
+ARITHMETIC = re.compile(
     r"^v?(?:f[n]?m(?:add|sub)\w*|add|sub|mul|div|sqrt|max|min|rsqrt14|rcp14|rsqrt|rcp)(?P<kind>[ps][sdh])\b"
 )
-_STACK = re.compile(r"\[(?:rsp|rbp|sp)\b|\[x29\b|\d+\[(?:rsp|rbp)\b")
+STACK = re.compile(r"\[(?:rsp|rbp|sp)\b|\[x29\b|\d+\[(?:rsp|rbp)\b")
 _STORE = re.compile(r"^v?mov\w*\s+(?:\w+ PTR )?-?\d*\[")
 _REMARK = re.compile(r"([^/:]+):(\d+):\d+: optimized: +loop vectorized using (\d+) byte vectors")
 _NO_MCA = "llvm-mca is not installed, so the loop's cycles are not known: apt-get install llvm, or brew install llvm."
+
+
+def vector_bits(instruction: str) -> int:
+    """The width in bits of an x86 instruction's arithmetic on packed numbers; 0 of another."""
+    match = ARITHMETIC.match(instruction)
+    widths = [_BITS[kind] for kind in _REGISTER.findall(instruction)]
+    return max(widths, default=0) if match and match["kind"][0] == "p" else 0
 
 
 def facts(made: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact], list[str]]:
@@ -58,7 +65,7 @@ def _width(rows: Sequence[Row], loops: Sequence[Loop]) -> list[Fact]:
     inside = [text for loop in first.values() for text in loop.instructions] or [row.text.strip() for row in rows]
     kinds = Counter[str]()
     for text in inside:
-        if (match := _ARITHMETIC.match(text)) is None:
+        if (match := ARITHMETIC.match(text)) is None:
             if _NEON.search(text) and text.startswith("f"):
                 kinds["128 bits"] += 1
             continue
@@ -109,7 +116,7 @@ def _frame(made: Compiled, rows: Sequence[Row]) -> list[Fact]:
 
 def _loop(hot: Loop, main: str) -> list[Fact]:
     body = hot.instructions
-    stack = [text for text in body if _STACK.search(text)]
+    stack = [text for text in body if STACK.search(text)]
     stores = sum(bool(_STORE.match(text)) for text in stack)
     calls = sorted({text.split()[-1].removesuffix("@PLT") for text in body if text.startswith(("call", "bl "))})
     divisions = sum(bool(re.match(r"v?(?:div|sqrt)[ps][sd]|f(?:div|sqrt)", text)) for text in body)

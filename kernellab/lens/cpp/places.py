@@ -23,12 +23,12 @@ _SECTION = re.compile(r"^\s*\.(?:section\s+([^,\s]+)|(text)\b)")
 _CHAIN = re.compile(r"^(?:.*\bat )?(.+):(\d+|\?)(?:\s+\(discriminator \d+\))?\s*$")
 
 
-def places_of(assembly: str, folder: Path) -> dict[int, tuple[Place, ...]]:
-    """Places by line of the assembly, the innermost first; the marks alone where binutils are missing."""
+def places_of(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
+    """By line of the assembly: places, the innermost first (the marks alone where binutils are missing), and the offset
+    in its section."""
     found: dict[int, tuple[Place, ...]] = {number: (at,) for number, at in _marked(assembly)}
-    for number, chain in _chains(assembly, folder).items():
-        found[number] = chain
-    return found
+    chains, offsets = _chains(assembly, folder)
+    return {**found, **chains}, offsets
 
 
 def _marked(assembly: str) -> Iterator[tuple[int, Place]]:
@@ -45,17 +45,17 @@ def _marked(assembly: str) -> Iterator[tuple[int, Place]]:
             yield number, now
 
 
-def _chains(assembly: str, folder: Path) -> dict[int, tuple[Place, ...]]:
+def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
     assembler, lister = shutil.which("as"), shutil.which("addr2line")
     if assembler is None or lister is None:
-        return {}
+        return {}, {}
     given, out = folder / "listed.s", folder / "listed.o"
     given.write_text(assembly, encoding="utf-8")
     done = subprocess.run(
         [assembler, "-aln", str(given), "-o", str(out)], capture_output=True, text=True, timeout=_SECONDS, check=False
     )
     if done.returncode != 0:
-        return {}
+        return {}, {}
     sections = dict(_sections(assembly))
     offsets = defaultdict[str, dict[int, str]](dict)
     for line in done.stdout.splitlines():
@@ -75,7 +75,7 @@ def _chains(assembly: str, folder: Path) -> dict[int, tuple[Place, ...]]:
             )
             if chain:
                 found[number] = chain
-    return found
+    return found, {number: int(at, 16) for lines in offsets.values() for number, at in lines.items()}
 
 
 def _sections(assembly: str) -> Iterator[tuple[int, str]]:

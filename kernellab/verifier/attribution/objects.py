@@ -184,11 +184,16 @@ def _computing() -> tuple[str, ...]:
 
 def symbol_at(path: str, place: int) -> str:
     """The mangled name of the function at a place of a file; "" where its table names none."""
+    return function_at(path, place)[0]
+
+
+def function_at(path: str, place: int) -> tuple[str, int]:
+    """The mangled name of the function at a place of a file, and bytes from its beginning; "" where none is named."""
     try:
         table = _symbols(path)
     except (OSError, ValueError, struct.error):
-        return ""
-    return table.at(place) if table is not None else ""
+        return "", 0
+    return table.at(place) if table is not None else ("", 0)
 
 
 class _Symbols:
@@ -222,15 +227,16 @@ class _Symbols:
         order = np.argsort(rows["at"], kind="stable")
         self.starts, self.name_at = rows["at"][order], rows["name"][order]
 
-    def at(self, place: int) -> str:
+    def at(self, place: int) -> tuple[str, int]:
         for offset, address, size in self.segments:
             if offset <= place < offset + size:
                 index = int(np.searchsorted(self.starts, place - offset + address, side="right")) - 1
                 if index < 0:
-                    return ""
+                    return "", 0
                 start = self.names + int(self.name_at[index])
-                return bytes(self.data[start : self.data.find(b"\0", start)]).decode(errors="replace")
-        return ""
+                name = bytes(self.data[start : self.data.find(b"\0", start)]).decode(errors="replace")
+                return name, place - offset + address - int(self.starts[index])
+        return "", 0
 
 
 @lru_cache(maxsize=16)

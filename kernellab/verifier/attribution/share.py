@@ -7,15 +7,18 @@ import random
 import statistics
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from kernellab.records import HotSpot, HotSpots
 from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, executable
 from kernellab.verifier.attribution.objects import (
     SYSTEM_CODE,
     Kind,
     copied_from,
+    function_at,
     is_of,
     kind_of,
     library_of,
@@ -188,6 +191,25 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
         own, runtime, _ordered(libraries), len(sampler.looks), seconds, effective=effective,
         strangers=_ordered(strangers), strange_looks=strange_looks,
     )  # fmt: skip
+
+
+def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
+    """Where looks at program counters were in files of the candidate's build; None where there are no looks.
+
+    A function's name is the candidate's word: it says where to look in its source, and nothing else.
+    """
+    samples = [s for one in looked for look in one.looks for s in look]
+    if not samples:
+        return None
+    scratch = f"{looked[0].worker.scratch}/"
+    mine = [s for s in samples if s.path.startswith(scratch) and is_of_file(s)]
+    places = Counter(function_at(s.path, s.place) for s in mine)
+    spots = [
+        HotSpot(function=name, offset=offset, count=count)
+        for (name, offset), count in places.most_common(HONEST.hot_spots)
+        if name and len(name) <= HONEST.hot_name
+    ]
+    return HotSpots(samples=len(samples), spots=tuple(spots))
 
 
 def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:

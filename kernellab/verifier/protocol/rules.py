@@ -322,6 +322,9 @@ class HonestRule:
     #: and seconds of a call in which the runtime that a DSL names may find, hand over and launch kernels (Taichi 1.7.4:
     #: 0.13 ms for two launches); a runtime that takes longer computes
     launch_seconds: float = 300e-6
+    #: places of own code that a verdict keeps, and characters of a function's name
+    hot_spots: int = 64
+    hot_name: int = 400
     #: seconds the judge waits before it reads outputs again for late writes
     late_wait: float = 0.02
     #: own kernels that are left out one by one, and seconds for the worker to find where they are bound

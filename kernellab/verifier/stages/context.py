@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import Condition
 from kernellab.dsls import get_adapter
 from kernellab.dsls.base import Adapter
-from kernellab.records import Comparison, Coverage, Evidence, Replay, Source, Timing
+from kernellab.records import Comparison, Coverage, Evidence, HotSpots, Replay, Source, Timing
 from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -41,6 +41,7 @@ class Findings:
     conditions: list[Condition] = field(default_factory=list)
     build_seconds: float | None = None
     own_share: float | None = None
+    hot: HotSpots | None = None
     precision: str = ""
     time: Timing | None = None
     comparisons: list[Comparison] = field(default_factory=list)

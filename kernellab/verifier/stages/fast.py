@@ -16,7 +16,7 @@ from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.attribution.counters import Unseen
 from kernellab.verifier.attribution.profile import Profile
-from kernellab.verifier.attribution.share import Looked, found_in, most
+from kernellab.verifier.attribution.share import Looked, found_in, hot_spots, most
 from kernellab.verifier.audit.bound import Bound
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -91,6 +91,7 @@ def fast(stages: Stages) -> str:
     eager = [s for r in results if "eager" in _names(r) for s in _side(r, "eager").seconds]
     _bound(stages, time.median_ms, min(eager, default=math.inf))
     findings.time, findings.comparisons = time, comparisons
+    findings.hot = hot_spots([p.of_all() for p in stages.profiles])
     clock, claimed = first.clocks
     findings.add(*first.conditions)
     cores = max(r.cores for r in results)

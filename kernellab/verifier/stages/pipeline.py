@@ -249,6 +249,7 @@ class Verification:
             comparisons=found.comparisons,
             sol_ms=found.sol_ms,
             own_share=found.own_share,
+            hot=found.hot,
             build_seconds=found.build_seconds,
             precision=found.precision,
             replay=found.replay,

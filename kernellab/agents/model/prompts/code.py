@@ -11,7 +11,7 @@ from kernellab.agents.briefs import CodeBrief
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, limit_lines, numbered, time_lines
+from kernellab.agents.model.prompts.facts import bound_lines, hot_text, limit_lines, numbered, time_lines
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import by_hand, diff_of, lowered_code
@@ -130,7 +130,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
         ),
         Part(
             "bound", "task shapes x chip facts",
-            render("coder", "bound", lines=(*bound_lines(brief), *time_lines(brief))), rank=3,
+            render("coder", "bound", lines=(*bound_lines(brief), *time_lines(brief), *hot_text(brief))), rank=3,
         ),
     ]  # fmt: skip
     verdict = judged(brief)

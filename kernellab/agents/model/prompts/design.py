@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, numbered
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, hot_text, limit_lines, numbered
 from kernellab.agents.model.prompts.history import best_of, history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts
@@ -57,6 +57,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
     bound = "\n".join(bound_lines(brief))
     if brief.headroom is not None:
         bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
+    bound = "\n".join([bound, *hot_text(brief)])
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
     if "examples" not in options.ablation | brief.ablation:
         found = library.patterns(brief.task)

@@ -1,0 +1,94 @@
+"""Where a C++ kernel's time goes: the Verifier's program counters at lines of the source and its sketch.
+
+The judge keeps a function's name and an offset in it. The same text with the same flags is compiled to assembly, whose
+offsets are the same; line information does not change them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from kernellab.errors import SessionError
+from kernellab.lens.cpp.build import Compiled, compiled, flags_of, main_cpp
+from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
+from kernellab.records import HotSpots, Source
+
+_FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
+
+
+@dataclass(frozen=True)
+class HotLine:
+    """A line of a source with its share of all samples; ``bits`` is the widest vector of its arithmetic (0: none, or
+    single numbers), ``stack`` the share of its samples at instructions that use the stack; ``sketch`` its sketch line,
+    0 where there is none."""
+
+    file: str
+    line: int
+    text: str
+    share: float
+    sketch: int = 0
+    bits: int = 0
+    arithmetic: bool = False
+    stack: float = 0.0
+
+
+def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
+    """The lines of ``source`` that program counters were at, the most first; none where they cannot be mapped (no C++,
+    no binutils, a compiler that refuses). Blocking: a compiler's seconds, once for a source."""
+    main = main_cpp(source) if hot is not None and hot.spots else None
+    if main is None or hot is None:
+        return ()
+    try:
+        made = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
+    except SessionError:
+        return ()
+    lines = made.assembly.splitlines()
+    functions = _functions(made, lines)
+    ran = defaultdict[int, Counter[int]](Counter)
+    for spot in hot.spots:
+        offsets, rows = functions.get(spot.function, ([], []))
+        at = bisect_right(offsets, spot.offset) - 1
+        # an offset far behind the last instruction is of another text than this
+        if at < 0 or spot.offset - offsets[-1] > 16:
+            continue
+        place = next((line for file, line in made.places.get(rows[at], ()) if file == main), 0)
+        if place:
+            ran[place][rows[at]] += spot.count
+    text = source.files[main].splitlines()
+    found = [
+        _line(main, number, text[number - 1].strip(), rows, lines, hot.samples, source)
+        for number, rows in ran.items()
+        if number <= len(text)
+    ]
+    return tuple(sorted(found, key=lambda line: (-line.share, line.line)))
+
+
+def _line(
+    file: str, number: int, text: str, rows: Counter[int], lines: list[str], samples: int, source: Source
+) -> HotLine:
+    count = sum(rows.values())
+    instructions = {row: lines[row - 1].strip() for row in rows}
+    computing = [said for said in instructions.values() if ARITHMETIC.match(said)]
+    return HotLine(
+        file, number, text, count / samples, source.line_map.get(file, {}).get(number, 0),
+        max(map(vector_bits, computing), default=0), bool(computing),
+        sum(rows[row] for row, said in instructions.items() if STACK.search(said)) / count,
+    )  # fmt: skip
+
+
+def _functions(made: Compiled, lines: list[str]) -> dict[str, tuple[list[int], list[int]]]:
+    """By function: bytes from its beginning of each instruction, and its line of the assembly."""
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    name, start = "", 0
+    for number, line in enumerate(lines, 1):
+        if label := _FUNCTION.match(line):
+            name, start = label[1], -1
+        elif name and number in made.offsets:
+            start = made.offsets[number] if start < 0 else start
+            offsets, rows = found.setdefault(name, ([], []))
+            offsets.append(made.offsets[number] - start)
+            rows.append(number)
+    return found
