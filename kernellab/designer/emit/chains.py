@@ -96,4 +96,3 @@ def _masked_tiles(w: Writer, r: Roles, e: Expr) -> Node | None:
     if above is not None and above.last is not None:
         return Binary("<", plus(over, above.last), plus(plus(row, w.extent(r.row)), -1))
     return None
-

@@ -190,7 +190,9 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
 
 def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
     """The shares, the rows' factor, the product of the shares with the other one, and d, of a sum as above."""
-    if not (isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"):
+    if not (
+        isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"
+    ):
         return None
     keys = e.axes[0]
     for shares, other in (e.arg.args, e.arg.args[::-1]):
@@ -238,7 +240,9 @@ def roles(k: Launch) -> Roles:
     cols = tuple(dict.fromkeys(a for e in k.chains for a in free(e.b) - free(e.a)))
     widths = tuple(dict.fromkeys(a for e in k.chains for a in e.axes if a is not first.over))
     order = [*dict.fromkeys([*k.stored_axes, *sorted(k.par, key=lambda a: a.uid)])]
-    return Roles(tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.over, widths, cols)
+    return Roles(
+        tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.over, widths, cols
+    )
 
 
 # -- what a mask leaves out --------------------------------------------------------------------------------------------

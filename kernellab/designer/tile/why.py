@@ -73,6 +73,7 @@ def window(copied: bool, product: bool, stay: bool, phases: bool, rounded: bool)
     form = _OVER_COPY if copied else _IN_PLACE if product else _JOINED
     return (form, *([_ROUNDED] if rounded else []), *([_STAY] if stay else []), *([_PHASES] if phases else []))
 
+
 CHAIN = (
     "Tiles of the scores are made again from what each row's softmax divides by, and multiplied at once.",
     "No two programs add to one element.",
