@@ -147,8 +147,9 @@ def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
 
 def _told(context: Context) -> Callable[[StageResult], None]:
     def tell(part: StageResult) -> None:
-        state = "" if part.state is StageState.RUNNING else f" {part.state.value}"
-        context.progress(f"{part.name.value}{state} {part.note}".strip())
+        # what a stage says when it ends names the sizes that the judge drew
+        words = part.note if part.state is StageState.RUNNING else part.state.value
+        context.progress(f"{part.name.value} {words}".strip())
 
     return tell
 
