@@ -126,7 +126,7 @@ def test_gradients_are_those_of_float64(name: str, tmp_path: Path) -> None:
 
 def test_hidden_blocks_are_not_computed() -> None:
     _, sketch, _ = designed(_by_hand(_CAUSAL, 150, 150), "hidden", GPU)
-    assert "min(150, j + ROWS2)" in sketch and "range(j // STEP * STEP, 150, STEP)" in sketch, sketch
+    assert "min(150, j + ROWS)" in sketch and "range(j // STEP * STEP, 150, STEP)" in sketch, sketch
 
 
 def test_what_rows_have_is_stored_once() -> None:
