@@ -66,7 +66,8 @@ class Row:
 
     @property
     def text(self) -> str:
-        figures = (self.tried, self.by_name, self.refused, self.told, self.harmless, self.passed)
+        tried = f"{self.tried} of {self.tried + self.unseen}" if self.unseen else self.tried
+        figures = (tried, self.by_name, self.refused, self.told, self.harmless, self.passed)
         return f"| {self.part} | {' | '.join(map(str, figures))} | {self.when}, {self.where} |"
 
 
