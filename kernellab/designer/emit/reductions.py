@@ -29,7 +29,7 @@ def passes(w: Writer) -> tuple[Stmt, ...]:
 
 
 def copy(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that stores what windows want side by side: read along the source's rows, stored along the copy's."""
+    """The statements of a launch that stores what windows want side by side, read along the source's rows."""
     letters = dict.fromkeys(w.k.red, "k") | {w.k.stored_axes[-1]: "c"}
     par, red = begin(w, letters)
     taps = (ix.win for e in w.k.loads for ix in e.index if ix.win is not None)
