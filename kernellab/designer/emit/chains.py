@@ -38,7 +38,8 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
 
 def _range(w: Writer, r: Roles) -> tuple[Node, ...]:
     """The range that the loop runs through: what a mask leaves out of every row of the tile is left out."""
-    start, stop = ZERO, extent(r.over.extent)
+    start: Node = ZERO
+    stop: Node = extent(r.over.extent)
     block = Name(w.t.blocks[r.over])
     firsts = [first_of(e.a, r.row, r.over) for e in w.k.chains]
     lasts = [last_of(e.a, r.row, r.over) for e in w.k.chains]

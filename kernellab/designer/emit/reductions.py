@@ -28,6 +28,16 @@ def passes(w: Writer) -> tuple[Stmt, ...]:
     return grid(w, par, w.scopes[0].body)
 
 
+def copy(w: Writer) -> tuple[Stmt, ...]:
+    """The statements of a launch that stores what windows want side by side, read along the source's rows."""
+    letters = dict.fromkeys(w.k.red, "k") | {w.k.stored_axes[-1]: "c"}
+    par, red = begin(w, letters)
+    taps = (ix.win for e in w.k.loads for ix in e.index if ix.win is not None)
+    w.at_tap = {tap: w.vars[tap.k] for tap in taps if tap.k is not None}
+    write_passes(w, [a for a in red if a not in w.t.whole])
+    return grid(w, par, w.scopes[0].body)
+
+
 def write_passes(w: Writer, loops: list[Axis]) -> None:
     """Each pass runs ``loops``; what varies along the reduced axes is stored in one more."""
     together = pairs(w) if loops else {}

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from kernellab.designer.emit.attention import attention
 from kernellab.designer.emit.chains import chain
-from kernellab.designer.emit.copies import copy
 from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
-from kernellab.designer.emit.reductions import passes
+from kernellab.designer.emit.reductions import copy, passes
 from kernellab.designer.emit.scans import scan, sort
 from kernellab.designer.emit.windows import window
 from kernellab.designer.emit.writer import Writer
