@@ -201,7 +201,8 @@ class AgentModel:
         seconds = time.monotonic() - began
         tokens = run.new_tokens(getattr(done, "usage", None))
         calls = sum(step.kind == "tool" for step in steps)
-        usage = Usage(**tokens, usd=self._client.take_usd(), seconds=seconds, tool_calls=calls)
+        spent = {"usd": self._client.take_usd(), "seconds": seconds, "tool_calls": calls}
+        usage = Usage().model_copy(update={**tokens, **spent})
         thoughts = "\n".join(step.text for step in steps if step.kind == "thought")
         return ChatReply(
             text=scrub((self._desk.answers or [self._client.last])[-1]), reasoning=scrub(thoughts), finish=finish,

@@ -115,8 +115,8 @@ def softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
     while isinstance(shares, Op) and shares.op == "cast":
         shares = shares.args[0]
     zero = False
-    if isinstance(shares, Op) and shares.op == "where" and isinstance(shares.args[1], Num):
-        test, instead, rest = shares.args
+    if isinstance(shares, Op) and shares.op == "where" and isinstance(instead := shares.args[1], Num):
+        test, _, rest = shares.args
         if instead.value != 0 or not _of_nothing(test):
             return None
         shares, zero = rest, True
