@@ -45,6 +45,7 @@ PATTERNS = {
         "dsls.machine",
         "lens.cpp.build",
         "lens.cpp.facts",
+        "lens.cpp.hot",
         "lens.cpp.loops",
         "lens.cpp.look",
         "lens.cpp.mca",
