@@ -24,7 +24,7 @@ from kernellab.notebook.views.headers import library
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
 from kernellab.notebook.views.texts import partial, texts
-from kernellab.notebook.views.verdict import both, headline, stage_rows, verdict_text, verdict_view
+from kernellab.notebook.views.verdict import both, headline, machine, stage_rows, verdict_text, verdict_view
 from kernellab.records import (
     Author,
     Candidate,
@@ -487,3 +487,10 @@ def test_a_person_is_named_as_the_next_player_and_nothing_follows_a_running_turn
     assert drawn(state(DESIGN, mine))["next"] == "Next: you (coder)"
     assert drawn(state(DESIGN, [StatusChanged(status=SessionStatus.RUNNING)]))["next"] == ""
     assert drawn(state(DESIGN, CODE, PASS, [StatusChanged(status=SessionStatus.FINISHED)]))["next"] == ""
+
+
+def test_a_chip_that_nothing_ran_on_is_no_machine_of_a_verdict() -> None:
+    ran = FAST.model_copy(update={"environment": Environment(chip="NVIDIA A100", backend="cuda")})
+    traced = FAST.model_copy(update={"environment": Environment(chip="NVIDIA A100", backend="interpreter")})
+    assert machine(ran) == "NVIDIA A100"
+    assert machine(traced) == "Triton's interpreter, for NVIDIA A100"

@@ -15,6 +15,7 @@ from kernellab.notebook.protocol import (
     VerdictView,
 )
 from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict
+from kernellab.target import Backend
 from kernellab.verifier.protocol.remedies import remedy
 from kernellab.verifier.protocol.stats import one_line_each
 
@@ -172,6 +173,8 @@ def environment(verdict: Verdict) -> list[NamedText]:
 
 def machine(verdict: Verdict) -> str:
     env = verdict.environment
+    if env.backend == Backend.INTERPRETER.value:
+        return f"Triton's interpreter, for {env.chip}"
     return f"{env.chip}, {env.threads} threads" if env.chip and env.threads else env.chip
 
 
