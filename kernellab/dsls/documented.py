@@ -69,6 +69,8 @@ class DocumentedAdapter(Adapter):
                 if reached is not None:
                     name, line = reached
                     what = f"{name} is an operator of {self.spec.title}'s own library."
+                    if name not in rules.library:
+                        what = f"{name} may reach an operator of {self.spec.title}'s own library: name what is used."
                     return [Finding("library", what, file, line, fatal=True)]
                 decorated = list(_decorated(tree, rules.decorators))
                 kernels |= {node.name: (file, node.lineno) for node in decorated}
@@ -109,9 +111,18 @@ class DocumentedAdapter(Adapter):
 
 
 def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
-    """The first of ``library``'s names that code reaches: as an attribute, imported, or as text, and its line."""
-    for node in ast.walk(tree):
+    """The first of ``library``'s names that code reaches, and its line: as an attribute, imported, or as text; or the
+    way by which any name may be reached."""
+    for node in ast.walk(tree) if library else ():
         names: list[str] = []
+        if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+            return "__dict__", node.lineno
+        if isinstance(node, ast.Call) and _last_name(node.func) in ("getattr", "attrgetter", "methodcaller"):
+            named = node.args[1:2] if _last_name(node.func) == "getattr" else node.args
+            if not all(isinstance(part, ast.Constant) for part in named):
+                return f"{_last_name(node.func)} by a made name", node.lineno
+        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+            return f"from {node.module} import *", node.lineno
         if isinstance(node, ast.Attribute):
             names = [node.attr]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -285,11 +285,12 @@ class Session:
             self._bench.put(which, spec)
         self._decide(lambda state: decisions.set_role(state, which, word))
 
-    def set_approval(self, approval: str | Stops) -> None:
+    def set_approval(self, approval: str | Stops, stops: Stops | None = None) -> None:
         """Where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``), or a
-        predicate on the turn that has just ended."""
-        word, stops = approval_of(approval)
-        self._request(lambda: self._driver.set_approval(word, stops))
+        predicate on the turn that has just ended. ``stops`` says after which turns instead of the policy's words; its
+        limits hold."""
+        word, given = approval_of(approval)
+        self._request(lambda: self._driver.set_approval(word, stops or given))
 
     def set_budget(self, budget: str) -> None:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from kernellab.content import content, module_command
 from kernellab.errors import CourseError
+from kernellab.verifier.sandbox import sandbox
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,7 +30,6 @@ else:
 
 #: seconds for all runs of one cell
 _DEADLINE = 120.0
-_ANSWER = "answer.json"
 
 
 class Run(BaseModel):
@@ -147,22 +147,27 @@ def _but(source: str, names: Sequence[str], left: set[str]) -> Run:
 
 def _run(runs: Sequence[Run]) -> list[Ruling]:
     request = Request(judge=judge_text(), closed=_file("closed.py"), runs=tuple(runs))
-    with tempfile.TemporaryDirectory(prefix="kernellab-attack-") as folder:
+    folder = tempfile.mkdtemp(prefix="kernellab-attack-")
+    try:
         place = Path(folder)
+        place.chmod(0o711)  # another user works in it
         (place / "work").mkdir()
         (place / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
         command = module_command("kernellab.teach.attack_run", folder)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=False)
-            rulings = json.loads((place / "work" / _ANSWER).read_text(encoding="utf-8"))
-        except subprocess.TimeoutExpired:
-            raise CourseError("The judge gave no answer in time.", "Does a loop of yours not end?") from None
-        except (OSError, ValueError):
-            said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=False)
+        rulings = [Ruling.model_validate(ruling) for ruling in json.loads(done.stdout or "[]")]
+        if done.returncode or len(rulings) != len(runs):
+            said = done.stderr.strip().splitlines()[-1:] or ["the attempt ended it"]
             raise CourseError(
                 f"The judge could not be run: {said[0]}.", "`kernellab doctor` says what is missing here."
-            ) from None
-    return [Ruling.model_validate(ruling) for ruling in rulings]
+            )
+        return rulings
+    except subprocess.TimeoutExpired:
+        raise CourseError("The judge gave no answer in time.", "Does a loop of yours not end?") from None
+    except (OSError, ValueError) as error:
+        raise CourseError(f"The judge gave no ruling: {error}.", "Run it again.") from None
+    finally:
+        sandbox.remove(folder)  # an attempt may leave depths and modes that a plain removal cannot take away
 
 
 def _file(name: str) -> str:

@@ -1,5 +1,6 @@
 """``-m kernellab.teach.attack_run FOLDER``: confines itself, runs the toy judge as FOLDER/request.json asks, each run
-in a process that ends with it, and writes FOLDER/work/answer.json. What runs here is the learner's."""
+in a process that ends with it, and prints the rulings as JSON. What runs here is the learner's: it holds neither this
+output nor a file that is read."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy  # noqa: F401 - the judge's, loaded before files are out of reach
 
-from kernellab.teach.attack import _ANSWER, Request, Ruling, Run
+from kernellab.teach.attack import Request, Ruling, Run
 from kernellab.verifier.sandbox import sandbox
 
 #: seconds that one run may take, and bytes of its ruling
@@ -34,13 +35,15 @@ def main() -> None:
     if not sandbox.contains(", ".join(held)):
         sys.exit("this machine has no sandbox for what an attempt does")
     os.chdir(scratch)
+    sandbox.dumpable(False)  # no run opens this process's output through /proc
     rulings = [ruled(request, run) for run in request.runs]
-    (scratch / _ANSWER).write_text(json.dumps([r.model_dump() for r in rulings]), encoding="utf-8")
+    print(json.dumps([r.model_dump() for r in rulings]), flush=True)
 
 
 def _go_on_in_a_child() -> None:
     child = os.fork()
     if child:
+        sandbox.dumpable(False)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     sandbox.die_with_parent()
 
@@ -52,6 +55,10 @@ def ruled(request: Request, run: Run) -> Ruling:
     if child == 0:
         os.setsid()
         os.close(reading)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nowhere, standard)
+        sandbox.dumpable(True)
         signal.alarm(_SECONDS)
         resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
         try:

@@ -119,18 +119,19 @@ def _attack_mark(
 ) -> Mark:
     """A point for each hole that the attempts went through, or that the repairs close."""
     holes: set[str] = set()
-    try:
-        for text in dict.fromkeys(texts):
-            key = (exercise.attack, text)
+    failure = ""
+    for text in dict.fromkeys(texts):
+        key = (exercise.attack, text)
+        try:
             if key not in judged:
                 closes = exercise.attack == "close"
                 judged[key] = set(attack.repaired(text).closed if closes else attack.attempted(text).holes)
-            holes |= judged[key]
-    except CourseError as error:
-        return Mark(notebook, exercise.id, float(len(holes)), exercise.points, error.message)
-    return Mark(
-        notebook, exercise.id, float(len(holes)), exercise.points, f"holes: {', '.join(sorted(holes)) or 'none'}"
-    )
+        except CourseError as error:
+            failure = failure or error.message
+            continue
+        holes |= judged[key]
+    reason = "; ".join(filter(None, (f"holes: {', '.join(sorted(holes)) or 'none'}", failure)))
+    return Mark(notebook, exercise.id, float(len(holes)), exercise.points, reason)
 
 
 def as_csv(marks: Sequence[Mark]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
+from kernellab.records import Author
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
@@ -97,10 +98,17 @@ def _state(session: Session) -> SessionResult:
         TurnLine(number=t.number, role=t.role.value, author=t.author.value, line=line[:300])
         for t, line in zip(session.turns, turn_texts(state.created, session.turns), strict=True)
     ]
-    # a proposal's text may quote a failure; its line says where the work goes
-    asked = "" if question is None or question.kind is QuestionKind.ROUTE else question.text
+    asked, reason = (question.text if question else ""), session.reason
+    head = state.standing()
+    # what the Conductor says may quote a failure; its line says where the work goes
+    if question is not None and question.kind is QuestionKind.ROUTE:
+        asked = reason = ""
+    elif question is not None and question.kind is QuestionKind.BRIEF and question.suggestion:
+        asked = reason = f"The work of the {question.role.value} is asked for."
+    elif head is not None and head.route is not None and head.author is not Author.HUMAN and question is None:
+        reason = ""
     return SessionResult(
-        summary=f"{session.name}: {session.status.value}. {session.reason}".strip(),
+        summary=f"{session.name}: {session.status.value}. {reason}".strip(),
         next="turn_detail shows a turn's sketch, source or verdict.",
         name=session.name,
         status=session.status.value,
@@ -160,7 +168,9 @@ def turn_detail(context: Context, request: TurnRequest) -> TurnResult:
         if name not in source.files:
             raise ToolError(f"The source has no file {name!r}.", f"Its files: {', '.join(source.files)}.")
         return TurnResult(summary=head, text=page_of(source.files[name], request.page), files=list(source.files))
-    text = {"sketch": turn.sketch, "rationale": turn.rationale or turn.error}.get(request.what)
+    # a Conductor's reason quotes the failure that it is about
+    rationale = "" if turn.route is not None and turn.author is not Author.HUMAN else turn.rationale or turn.error
+    text = {"sketch": turn.sketch, "rationale": rationale}.get(request.what)
     if not text:
         raise ToolError(f"Turn {turn.number} has no {request.what}.", "session_state lists what each turn did.")
     return TurnResult(summary=head, text=page_of(text, request.page))

@@ -10,6 +10,7 @@ import pytest
 from session_parts import Begin
 
 from kernellab.errors import SessionError
+from kernellab.records import Role
 from kernellab.session import Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.engine import engine
 
@@ -133,3 +134,14 @@ def test_an_edit_and_a_fork_are_undone_one_after_the_other(begin: Begin) -> None
     assert session.state.head == head
     opened = open_session(session.id, session.workspace, resume=False)
     assert opened.state.head == head, "the journal holds it"
+
+
+def test_a_fork_while_a_turn_works_is_undone_to_what_that_turn_stood_on(begin: Begin) -> None:
+    story = begin(options=FULL)
+    while not any(t.role is Role.VERIFIER for t in story.turns):
+        time.sleep(0.05)
+    head = story.state.head_turn
+    assert head is not None and head.state is TurnState.RUNNING
+    story.fork(1)
+    story.undo()
+    assert story.state.head == head.parent

@@ -259,7 +259,7 @@ def told(tokens: int, usd: float | None = None) -> Exchange:
 def by_model(tokens: int, approval: str, usd: float | None = None) -> Story:
     """A session whose model Coder used ``tokens`` in its first turn and is to take its second."""
     roles = {Role.DESIGNER: "rules", Role.CODER: "model", Role.CONDUCTOR: "rules"}
-    story = Story(roles=roles, approval=approval).sketch().code(seconds=90.0)
+    story = Story(roles=roles, approval=approval).sketch().code(seconds=90.0, author=Author.MODEL)
     story.events.append(Exchanged(turn="t2", exchange=told(tokens, usd)))
     return story.judged().routed(RouteKind.CODER)
 
@@ -279,7 +279,7 @@ def test_a_turn_that_is_expected_to_cost_more_than_allowed_is_asked_for(approval
         return
     assert isinstance(action, Ask)
     assert (action.question.kind, action.question.role) == (QuestionKind.COST, Role.CODER)
-    assert "is expected to take" in action.question.text
+    assert "A turn of the coder (model) takes about" in action.question.text
     story.events.append(Approved(turn="t4"))
     assert next_action(story.state, stops_for(approval)) == Do(Role.CODER)
 

@@ -94,3 +94,19 @@ def test_a_loop_without_an_end_is_refused_and_text_that_cannot_be_read_is_said(m
         attempted("while True:\n    pass\n")
     with pytest.raises(CourseError, match="Line 1"):
         repaired("def right(:\n")
+
+
+_FORGED = (
+    '[{"accepted": true, "why": ""}, {"accepted": false, "why": ""}' + ', {"accepted": true, "why": ""}' * 10 + "]"
+)
+
+
+@pytest.mark.parametrize("prepare", [f"open('answer.json', 'w').write({_FORGED!r})", "os.mkfifo('answer.json')", ""])
+def test_an_attempt_that_ends_what_runs_it_gets_no_ruling(prepare: str) -> None:
+    with pytest.raises(CourseError):
+        attempted(f"import os\n{prepare}\nos.kill(os.getppid(), 9)\n{NOTHING}")
+
+
+def test_what_an_attempt_prints_is_no_ruling() -> None:
+    attempt = attempted(f"import os\nos.write(1, {_FORGED.encode()!r})\nprint({_FORGED!r}, flush=True)\n{NOTHING}")
+    assert len(attempt.holes) < len(holes())

@@ -14,11 +14,11 @@ from kernellab.conditions import DrawnInPart, DrawnLimit, of
 from kernellab.errors import TaskError
 from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
-from kernellab.task.sample.inputs import Family
+from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
-from kernellab.verifier.cases.changes import changed
+from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.ranges import is_safe, runs
@@ -488,3 +488,26 @@ def test_integers_are_asked_of_the_reference_before_a_device_runs_it() -> None:
     args = (torch.randn(64, 5), torch.full((7, 3), 64))
     takes = runs(TABLE, args, 1)
     assert takes(torch.full((7, 3), 63)) and not takes(torch.full((7, 3), 64))
+
+
+@pytest.mark.parametrize(
+    ("reference", "drawn"),
+    [
+        ("torch.linalg.cholesky(x @ x.T + len(x) * torch.eye(len(x)))", "torch.randn(N, N)"),
+        ("torch.arange(1000.0)[(x * 1000).long()]", "torch.rand(N)"),
+    ],
+)
+def test_last_elements_that_a_reference_does_not_take_are_left_as_they_are(reference: str, drawn: str) -> None:
+    dim = 'from kernellab import Dim\nN = Dim("N", 1, 400)\n'
+    text = f"import torch\n{dim}def reference(x):\n    return {reference}\ndef inputs(N=64):\n    return ({drawn},)\n"
+    task = load_task(text, "t")
+    for family in families(task):
+        found = cases.decided_last(cases.case(task, {"N": 40}, family))
+        assert all(bool(o.isfinite().all()) for o in found.native), family
+
+
+def test_special_values_of_two_arguments_take_no_memory_of_the_broadcast_shape() -> None:
+    one, two = torch.randn(400_000, 1), torch.randn(400_000)
+    first, second = _together(one, two, 3)
+    changed = (first != one).sum() + (second != two).sum()
+    assert 0 < int(changed) <= 50

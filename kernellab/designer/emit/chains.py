@@ -81,11 +81,24 @@ def _inner(w: Writer, r: Roles, product: Inner, of: Chain) -> None:
         plain = scaled(e, r.row, r.over)
         if at_edge is None or plain is None or plain.seen is None or product not in walk(e, inside=False):
             continue
+        if not _alone(w, product, e):
+            continue  # the tile takes the mask in place
         # as in the forward pass: tiles that the diagonal does not cross need no mask
         test = w.spread(w.value_of(plain.seen), full).tree
         test = test if plain.shown else call("logical_not", test)
         w.body.append(guarded(at_edge, [let(tile.id, call("where", test, tile, number(-math.inf)))]))
         w.known_as(e, w.scopes[-1], Value(Binary("*", tile, Num(plain.scale)), full))
+
+
+def _alone(w: Writer, product: Inner, e: Expr) -> bool:
+    """Does nothing but ``e`` use the product?"""
+    inside = {id(x) for x in walk(e, inside=False)}
+    users = (x for c in w.k.chains for x in walk(c.a, inside=False) if id(x) not in inside)
+    return not any(
+        o is not e and id(o) in inside and any(p is product for p in walk(o, inside=False))
+        for x in users
+        for o in x.operands
+    )
 
 
 def _masked_tiles(w: Writer, r: Roles, e: Expr) -> Node | None:

@@ -78,15 +78,19 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
     ``kept``: inner products by the product that each stands for, which several chains share.
     """
     over = dot.axes[0]
-    made, factor = _apart(made)
+    # float16 has no room for what a scale makes small
+    made, factor = _apart(made) if dtype != "float16" else (made, 1.0)
     other, second = _apart(other)
     factor *= second
     if not isinstance(other, Leaf) or other.dtype != dtype or other.operands or over not in free(other):
         return None
-    rows = free(made) - free(other)
-    if len(rows) != 1 or len(free(other) - free(made)) != 1:
+    rows, columns = free(made) - free(other), free(other) - free(made)
+    if len(rows) != 1 or len(columns) != 1:
         return None
-    (row,) = rows
+    (row,), (column,) = rows, columns
+    # a program holds all columns of its rows
+    if not isinstance(column.extent, int) or column.extent > _WIDEST:
+        return None
     mine: dict[int, Inner] = {}
     for e in walk(made, inside=False):
         if not isinstance(e, Frontier):

@@ -235,7 +235,7 @@ class Planner:
         if any(k.kind is LaunchKind.CHAIN for k in self.kernels):
             # a loop of chains reads what a row has in the order of the rows' tensors
             places = [a for x in walk(e) if isinstance(x, Leaf) for ix in x.index for a in ix.leaves()]
-            axes.sort(key=places.index)
+            axes.sort(key=lambda a: places.index(a) if a in places else len(places))
         dot = next((n for n in self._inside(e) if isinstance(n, Dot) and not isinstance(n, Win)), None)
         if dot is None:
             return axes

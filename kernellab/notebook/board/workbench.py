@@ -183,5 +183,5 @@ class Workbench(Widget):
             self._session.set_approval(approval)
             self._approval = None
             return
-        self._session.set_approval(teaching_stops(approval))
+        self._session.set_approval(approval, teaching_stops(approval))
         self._approval = approval

@@ -45,6 +45,9 @@ class LearnMagics(KernelMagic):
 
         found = course()
         exercise = found.exercise(args.id)
+        if exercise.attack:
+            closes = " --close" if exercise.attack == "close" else ""
+            raise UsageError(f"The exercise {args.id} is answered with %%kernel_attack{closes}.")
         if cell is None:
             return exercise_card(exercise, found.task_text(args.id) or "", progress.read())
         level = Trust.T2 if args.whole else Trust.T1

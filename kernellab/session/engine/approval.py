@@ -79,8 +79,8 @@ def stops_for(approval: str) -> Stops:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a turn is expected to take: medians over the session's turns of the same role and player; None where there
-    is none yet. Rules and the judge use no tokens."""
+    """What a turn is expected to take: medians over the session's turns of the same role, by rules or by others; None
+    where there is none yet. Rules, recordings and the judge use no tokens."""
 
     player: str
     seconds: float | None = None
@@ -98,9 +98,10 @@ def expected(state: State, role: Role) -> Expected:
         turn for turn in state.turns.values()
         if turn.role is role and turn.state is TurnState.DONE and turn.reused is None
         and turn.author is not Author.HUMAN and not turn.only_pins
+        and (role is Role.VERIFIER or (turn.author is Author.RULES) == (player == "rules"))
     ]  # fmt: skip
     seconds = median(turn.seconds for turn in turns) if turns else None
-    if player in ("judge", "rules"):
+    if player in ("judge", "rules") or (player.startswith("replay:") and ">" not in player):
         return Expected(player, seconds, 0, 0)
     spent = [usages for turn in turns if (usages := [e.usage for e in state.exchanges(turn.id)])]
     asked = [sum(u.input_tokens + u.output_tokens for u in usages) for usages in spent]
@@ -115,16 +116,16 @@ def too_costly(state: State, role: Role) -> str:
     """
     most = approval_of(state).most
     cost = expected(state, role)
-    name = f"The {role.value} ({cost.player})"
-    for limit, value, unit in (
-        (most.tokens, cost.tokens, "tokens"),
-        (most.usd, cost.usd, "dollars"),
-        (most.minutes, None if cost.seconds is None else cost.seconds / 60, "minutes"),
+    name = f"the {role.value} ({cost.player})"
+    for limit, value, unit, form in (
+        (most.tokens, cost.tokens, "tokens", ",.0f"),
+        (most.usd, cost.usd, "dollars", ".2g"),
+        (most.minutes, None if cost.seconds is None else cost.seconds / 60, "minutes", ".2g"),
     ):
         if limit is None:
             continue
         if value is None and unit != "minutes":
-            return f"{name} has taken no turn yet: what it costs in {unit} is not known."
+            return f"What {name} costs in {unit} is not known: it has taken no turn yet, or does not tell."
         if value is not None and value > limit:
-            return f"{name} is expected to take {value:,.3g} {unit}; above {limit:,g} you are asked."
+            return f"A turn of {name} takes about {value:{form}} {unit}; above {limit:{form}} you are asked."
     return ""

@@ -115,8 +115,8 @@ def fork(state: State, turn: int | str) -> list[Event]:
         raise SessionError(f"Turn {to.number} is not done yet.", "Fork from a finished turn.")
     reason = f"Forked from turn {to.number}: edit, redirect, or run."
     return [
+        HeadMoved(to=to.id, reason="fork"),  # before the running turn ends: undo goes to what that turn stands on
         *_overtaken(state),
-        HeadMoved(to=to.id, reason="fork"),
         StatusChanged(status=SessionStatus.PAUSED, reason=reason),
     ]
 
@@ -271,7 +271,9 @@ def new_turn(state: State, role: Role, author: Author, /, **fields: Any) -> Turn
 def set_role(state: State, role: Role, spec: str) -> list[Event]:
     """Who plays ``role``; a person who was asked to play it is asked no more when it is given away."""
     question = state.question
-    given_away = question is not None and question.kind is QuestionKind.BRIEF and question.role is role
+    given_away = (
+        question is not None and question.kind in (QuestionKind.BRIEF, QuestionKind.COST) and question.role is role
+    )
     return [RoleSet(role=role, spec=spec), *([RUNNING] if given_away and spec != "human" else [])]
 
 

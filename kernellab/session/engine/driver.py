@@ -45,6 +45,7 @@ from kernellab.session.record.records import (
     TurnEnded,
     TurnStarted,
     TurnState,
+    Undone,
 )
 from kernellab.session.record.state import State, apply, fold
 from kernellab.session.turn.context import Bench, Channel
@@ -466,6 +467,8 @@ class Driver:
                 self.running.permit(self.state.head, "once")
             case HeadMoved(reason="again"):
                 self.bench.forget_replays()
+            case Undone():
+                self._pace, self.failure = Pace.ON, None
             case BudgetSet(budget=budget):
                 self.bench.budget.limits = Budget.parse(budget).limits
 

@@ -266,6 +266,10 @@ def apply(session: str, state: State | None, event: Event) -> State:
             again = turn.id in state.turns
             if by_person and not again and not turn.only_pins:
                 state = _decided(state, turn.parent, f"your turn {turn.number} ({turn.role.value})")
+            if turn.only_pins and not again and state.decided and state.decided[-1].head == turn.parent:
+                # pins stay when the decision is undone
+                last = replace(state.decided[-1], head=turn.id)
+                state = replace(state, decided=(*state.decided[:-1], last))
             return replace(
                 state,
                 turns={**state.turns, turn.id: turn},

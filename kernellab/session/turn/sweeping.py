@@ -76,6 +76,11 @@ def sweep(bench: Bench, source: Source, name: str, told: Callable[[SweepPoint], 
         raise SessionError(
             f"The task has no Dim {name!r}.", f"Choose one of {known}." if known else "Declare its sizes as Dims."
         )
+    if task.module().listed:
+        raise SessionError(
+            "The task lists its inputs case by case: it has none of other sizes.",
+            "Write inputs(...) with a keyword for each Dim.",
+        )
     points, left_out = [], []
     for size in _sizes(dim, task.module().default_sizes()[name]):
         if _bytes(task, name, size) > _MOST_BYTES:

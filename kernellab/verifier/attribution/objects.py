@@ -191,8 +191,8 @@ def function_at(path: str, place: int) -> tuple[str, int]:
     """The mangled name of the function at a place of a file, and bytes from its beginning; "" where none is named."""
     try:
         table = _symbols(path)
-    except (OSError, ValueError, struct.error):
-        return "", 0
+    except (OSError, ValueError, IndexError, OverflowError, struct.error):
+        return "", 0  # a candidate's file may hold anything
     return table.at(place) if table is not None else ("", 0)
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from kernellab.errors import KernellabError
 from kernellab.task import ArgKind, Task, small_sizes
+from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import OPEN, Support
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
@@ -359,18 +361,30 @@ def _glance(found: Case) -> Case:
 
 
 def decided_last(found: Case) -> Case:
-    """A case in which the last elements decide: past a bound a kernel often leaves these out."""
+    """A case in which the last elements decide: past a bound a kernel often leaves these out. ``found`` itself where
+    the reference takes no such values: it raises, or is not finite."""
     import torch
 
+    if found.family is Family.OWN:
+        return found  # no other family is legal: the reference may take the values of its own inputs alone
     open_ = []
     for i, legal in enumerate(forms_of(found.task, found.sizes, found.device).legal):
-        dtype = found.task.args[i].dtype
-        if legal is None or dtype.startswith("float8") or legal.is_sorted or legal.support not in (*OPEN, Support.UNIT):
+        spec = found.task.args[i]
+        if spec.kind is not ArgKind.TENSOR or legal is None or spec.dtype.startswith("float8") or legal.is_sorted:
+            continue
+        if legal.support not in (*OPEN, Support.UNIT):
             continue
         # finite, so that a reproduction can write them down
-        most = torch.finfo(getattr(torch, dtype)).max / 64
+        most = torch.finfo(getattr(torch, spec.dtype)).max / 64
         open_.append((i, max(legal.low, -most), min(legal.high, most)))
-    return replace(found, change=("last", -1, secrets.randbits(31), tuple(open_))) if open_ else found
+    if not open_:
+        return found
+    other = replace(found, change=("last", -1, secrets.randbits(31), tuple(open_)))
+    try:  # on the host: an index past an end would make a device useless to this process
+        outputs = replace(other, device="cpu", statics=None).native
+    except (KernellabError, RuntimeError):
+        return found
+    return other if all(map(finite, outputs)) else found
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:

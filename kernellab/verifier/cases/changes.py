@@ -103,11 +103,15 @@ def _together(one: Tensor, two: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     pairs = torch.tensor(list(product(_SPECIAL, repeat=2)), dtype=torch.float64)
     pairs = pairs[torch.randperm(len(pairs), generator=seen)][: rows * columns]
     number = torch.arange(len(pairs))
-    row = torch.randperm(rows, generator=seen)[number % rows]
-    places = row * columns + torch.randperm(columns, generator=seen)[(number + number // rows) % columns]
+    first, begin = (int(torch.randint(n, (1,), generator=seen)) for n in (rows, columns))
+    places = (first + number) % rows * columns + (begin + number + number // rows) % columns
     found = []
     for value, numbers in ((one, pairs[:, 0]), (two, pairs[:, 1])):
-        own = torch.arange(value.numel()).view(value.shape).expand(shape).reshape(-1)[places]
+        # the places of the broadcast shape, which may be far larger than both, among the tensor's own elements
+        own, left, step = torch.zeros_like(places), places, 1
+        for i, extent in enumerate(reversed(shape)):
+            mine = value.shape[-1 - i] if i < value.dim() else 1
+            own, left, step = own + (left % extent if mine > 1 else 0) * step, left // extent, step * mine
         changed = value.contiguous().clone()
         changed.view(-1)[own.to(value.device)] = numbers.to(changed)
         found.append(changed)
@@ -124,14 +128,15 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
     import torch
 
     out = value.contiguous().clone()
-    least, most = (float(f(out.float())) if out.numel() else 0.0 for f in (torch.min, torch.max))
+    least, most = (float(f(out.double())) if out.numel() else 0.0 for f in (torch.min, torch.max))
     ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
     for dim in dict.fromkeys((out.dim() - 1, 0)):
         if out.dim() and out.shape[dim] >= _LONG:
             one, two = (out.select(dim, n) for n in (-1, -2))
             upper = (torch.rand(tuple(one.shape), generator=seen) < 0.5).to(out.device)
-            one.copy_(torch.where(upper, ends[1], ends[0]))
-            two.copy_(torch.where(upper, ends[0], ends[1]))
+            low_, high_ = (torch.tensor(end, dtype=torch.float64, device=out.device) for end in ends)
+            one.copy_(torch.where(upper, high_, low_))
+            two.copy_(torch.where(upper, low_, high_))
     return out
 
 
