@@ -146,7 +146,7 @@ class DslSpec(_Part):
         if not self.backends and not self.ready.refuse:
             raise ValueError("backends is empty, and ready.refuse does not say why")
         if self.worker.runtime and not self.static.library:
-            raise ValueError("worker.runtime needs static.library: the names of its own operators, which are refused")
+            raise ValueError("worker.runtime needs static.library: the names of its operators, which are refused")
         return self
 
     @property

@@ -14,12 +14,11 @@ from typing import Annotated, Any, Union
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from kernellab.fidelity import FIDELITIES, PRECISION
+from kernellab.options.approval import APPROVALS, Approval
 from kernellab.options.entry import CALL, EVERYWHERE, REQUEST, Option, Surface
 
 #: parts of the method that ``without`` leaves out, so that their worth can be measured
 ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates")
-#: when a session stops and asks
-APPROVALS = ("none", "routing", "all")
 #: the trust levels, and words for them
 LEVELS = ("T0", "T1", "T2", "T3", "T4")
 LEVEL_WORDS = {"quick": "T1", "normal": "T2", "sealed": "T3", "thorough": "T4"}
@@ -93,7 +92,12 @@ class DesignCall(DesignOptions):
         description='who does what: "rules", "model", "human", or "designer=model:NAME,coder=replay:FILE"; '
         '"model:A>rules" falls back',
     )
-    approve: Annotated[Any, Option(on=EVERYWHERE & ~Surface.COMMAND, metavar="WHEN", default="none")] = Field(
+    approve: Annotated[
+        Any,
+        Option(
+            on=EVERYWHERE & ~Surface.COMMAND, metavar="WHEN", examples=APPROVALS, reads=Approval.parse, default="none"
+        ),
+    ] = Field(
         default=None,
         description="where a session stops and asks: none, routing (each proposal), all (each turn); or after a role's "
         "turns and before a turn expected to cost more than a limit: coder,tokens=10k,usd=0.1,minutes=1",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
@@ -54,6 +54,9 @@ class Option:
     metavar: str = ""
     #: the only values, where the type does not list them
     choices: tuple[str, ...] = ()
+    #: some of the values, where there are others; ``reads`` says what is wrong with a text: it raises a KernellabError
+    examples: tuple[str, ...] = ()
+    reads: Callable[[str], object] | None = None
     #: the default in words, where the value does not say it; in a magic, where that differs
     default: str = ""
     magic_default: str = ""

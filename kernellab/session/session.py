@@ -14,12 +14,13 @@ from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.exchanges import Exchange
 from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.options.approval import Approval
 from kernellab.records import Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
 from kernellab.session.edits import edited
 from kernellab.session.engine import decisions
-from kernellab.session.engine.approval import PREDICATE, Approval, Stops
+from kernellab.session.engine.approval import PREDICATE, Stops
 from kernellab.session.engine.comparing import Told
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine, engine

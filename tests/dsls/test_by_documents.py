@@ -142,13 +142,14 @@ def test_a_wrong_kernel_in_it_is_refused(
     assert not verdict.passed and verdict.stage.value == "correct", verdict.reason
 
 
-def test_a_runtimes_own_operators_are_refused_in_whatever_way_they_are_reached() -> None:
-    spec = read_spec(OWN / "taichi/documents/spec.toml")
+def test_a_runtimes_own_operators_are_refused_in_whatever_way_they_are_reached(tmp_path: Path) -> None:
+    spec = read_spec(shutil.copytree(OWN / "taichi/documents", tmp_path / "taichi") / "spec.toml")
     text = (OWN / "taichi/answers/gated_silu.code.md").read_text().split("```python\n")[1].partition("```")[0]
     ways = (
         "ti.svd(x)", "ti.linalg.SparseMatrixBuilder(3)", "from taichi.linalg import SparseSolver",
         "from taichi import algorithms", "getattr(ti, 'sym_eig')(x)", "__import__('taichi.algorithms')",
-        "import taichi._lib.core as c",
+        "import taichi._lib.core as c", "from taichi import *", "getattr(ti, 'sv' + 'd')(x)",
+        "ti.__dict__['sv' + 'd'](x)",
     )  # fmt: skip
 
     def found(source: str) -> set[str]:

@@ -99,7 +99,7 @@ def test_other_lines_are_left_to_other_completers(shell: InteractiveShell) -> No
 
 
 def test_a_wrong_argument_shows_the_usage_line(shell: InteractiveShell) -> None:
-    with pytest.raises(UsageError, match=r"invalid choice: 'never'[\s\S]*%kernel_design \[--dsl"):
+    with pytest.raises(UsageError, match=r"approval policy 'never'[\s\S]*%kernel_design \[--dsl"):
         shell.run_cell_magic("kernel_design", "x --approve never", "pass")
     with pytest.raises(UsageError, match="cannot name a variable"):
         shell.run_cell_magic("kernel_design", "rms-norm", "pass")

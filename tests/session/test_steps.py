@@ -9,6 +9,7 @@ import pytest
 from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.errors import CaptureError, DesignError, SessionError
 from kernellab.exchanges import Exchange, Finish, Usage
+from kernellab.options.approval import Approval
 from kernellab.records import (
     Author,
     Candidate,
@@ -25,7 +26,7 @@ from kernellab.records import (
     Trust,
     Verdict,
 )  # fmt: skip
-from kernellab.session.engine.approval import START, Approval, stops_for
+from kernellab.session.engine.approval import START, stops_for
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.record.records import (
     Approved,

@@ -449,6 +449,13 @@ confine.main()
 """
 
 
+def running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != "zombie"
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_so(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,7 +469,7 @@ def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_
     verify, alive = Verifier.verify, list[list[int]]()
 
     def judged(self: Verifier, *args: Any, **options: Any) -> Any:
-        alive.append([pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"])
+        alive.append([pid for pid in pids if running(pid)])
         return verify(self, *args, **options)
 
     pids = list[int]()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kernellab.agents.briefs import CodeBrief, DesignBrief
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.records import Author, Source, Trust
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.static.check import check
 
-from .kit import Judge
+from .kit import TARGET, Judge
 
 #: not the number of threads and torch's modes, which some checked calls change on purpose;
 #: not the priority (and the timer slack that comes with it), which timed calls and those that are checked as they are
@@ -152,3 +157,14 @@ def test_honest_cpp_reads_nothing_of_its_surroundings() -> None:
     text = f"void relu(const float* x, float* y, long n) {{ {code} }}\n"
     flags = check(Source(dsl="cpp", files={"kernel.cpp": text, "kernel.py": ""}, origin=Author.HUMAN)).flags
     assert not any("surroundings" in flag for flag in flags), flags
+
+
+@pytest.mark.parametrize("dsl", ["cpp", "cuda_c", "triton"])
+def test_what_the_rules_write_has_no_flag(dsl: str) -> None:
+    text = "import torch\ndef reference(x):\n    return x.softmax(-1)\ndef inputs():\n    return torch.randn(64, 96)\n"
+    task = load_task(text)
+    gpu = Target(dsl, Backend.CUDA, Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536))
+    target = TARGET if dsl == "cpp" else gpu
+    sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+    source = RulesCoder().code(CodeBrief(task, target, sketch)).source
+    assert check(source).flags == []

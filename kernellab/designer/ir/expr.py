@@ -388,7 +388,7 @@ class Attend(Dot):
 
 @dataclass(eq=False)
 class Chain(Dot):
-    """Sum over ``over`` of a * b, where a tile of ``a`` is made on chip from :class:`Inner` products of its own.
+    """Sum over ``over`` of a * b, where a tile of ``a`` is made on chip from :class:`Inner` products.
 
     ``a`` is multiplied in the dtype of ``b``.
     """

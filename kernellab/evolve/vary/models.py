@@ -29,7 +29,7 @@ from kernellab.task import Task
 KIND = "model"
 
 
-#: answers of an agent in a row that gained nothing, after which it is told to change course
+#: answers of an agent in a row that gained nothing, after which it has to change course
 STALLED = 2
 
 

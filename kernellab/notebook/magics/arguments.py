@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from IPython.core.magic_arguments import argument
 from pydantic import BaseModel
 
+from kernellab.errors import KernellabError
 from kernellab.options import Entry, Request, Surface, build, entries, given
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -70,9 +71,24 @@ def _how(entry: Entry) -> Mapping[str, Any]:
         how["metavar"] = entry.option.metavar or _NUMBERS[entry.kind]
     if entry.kind in _NUMBERS and not entry.pairs:
         how["type"] = _number(entry)
+    if entry.option.reads is not None:
+        how["type"] = _read(entry.option.reads)
     if entry.many or entry.pairs:
         how |= {"action": "extend", "nargs": "+"} if entry.option.several else {"action": "append"}
     return how
+
+
+def _read(reads: Callable[[str], object]) -> Callable[[str], str]:
+    """The type of an argument whose text ``reads`` understands; argparse shows its error with the usage line."""
+
+    def read(text: str) -> str:
+        try:
+            reads(text)
+        except KernellabError as error:
+            raise argparse.ArgumentTypeError(f"{error.message} {error.remedy}") from None
+        return text
+
+    return read
 
 
 def _number(entry: Entry) -> Callable[[str], int | float]:

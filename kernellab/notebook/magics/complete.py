@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kernellab.notebook.magics.base import session_names
 from kernellab.notebook.magics.evolve import WORDS
 from kernellab.notebook.magics.table import parsers
+from kernellab.options import entries
+from kernellab.options.design import DesignCall
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext
@@ -71,4 +73,5 @@ def _values(action: argparse.Action) -> list[str]:
         from kernellab.dsls import ADAPTERS
 
         return list(ADAPTERS)
-    return [str(choice) for choice in action.choices or ()]
+    examples = next((e.option.examples for e in entries(DesignCall) if e.name == action.dest), ())
+    return [str(choice) for choice in action.choices or examples]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
-from traitlets import Bool, CaselessStrEnum, Enum, Float, Int, TraitType, Unicode, observe
+from traitlets import Bool, CaselessStrEnum, Enum, Float, Int, TraitError, TraitType, Unicode, observe
 from traitlets.config import Configurable
 
+from kernellab.errors import KernellabError
 from kernellab.options import Entry, Surface, entries
 from kernellab.options.design import DesignCall
 from kernellab.options.models import ModelOptions
@@ -25,7 +27,24 @@ def _trait(entry: Entry) -> TraitType[Any, Any]:
         return Int(0, min=0, help=f"{said} 0: the default.")
     if entry.kind is float:
         return Float(None, allow_none=True, help=said)
-    return Unicode("", help=said)
+    return _Text("", help=said) if entry.option.reads is None else _Text("", help=said, reads=entry.option.reads)
+
+
+class _Text(Unicode[str, Any]):
+    """A text, and where ``reads`` is given one that it understands."""
+
+    def __init__(self, *args: Any, reads: Callable[[str], object] | None = None, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._reads = reads
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        text = super().validate(obj, value)
+        if text and self._reads is not None:
+            try:
+                self._reads(text)
+            except KernellabError as error:
+                raise TraitError(f"{error.message} {error.remedy}") from None
+        return text
 
 
 def _traits() -> dict[str, TraitType[Any, Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
-from kernellab.errors import KernellabError, SessionError
-from kernellab.models.budget import Budget, Limits
-from kernellab.options.design import APPROVALS
+from kernellab.errors import SessionError
+from kernellab.options.approval import Approval
 from kernellab.records import Author, Role, RouteKind
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
@@ -20,61 +20,26 @@ Stops = Callable[[Turn], bool]
 PREDICATE = "predicate"
 #: what an approval of the first turn names, which stands on none
 START = ""
-_WORDS = (*APPROVALS, *(role.value for role in Role if role is not Role.ANALYST))
-_LIMITS = ("tokens", "usd", "minutes")
 
 
-@dataclass(frozen=True)
-class Approval:
-    """``words`` name turns to ask after (``routing``, ``all``, a role); ``most`` is what a turn may be expected to cost
-    before it is asked for: ``tokens``, ``usd`` and ``minutes``."""
-
-    words: frozenset[str] = frozenset()
-    most: Limits = field(default_factory=Limits)
-
-    @classmethod
-    def parse(cls, text: str) -> Approval:
-        """From ``none``, ``routing``, ``all``, or words and limits such as ``coder,tokens=10k,minutes=1``.
-
-        Raises:
-            SessionError: an unknown word, or a limit that is none of tokens, usd and minutes.
-        """
-        parts = [part for part in (part.strip() for part in text.split(",")) if part]
-        limits = [part for part in parts if "=" in part]
-        words = frozenset(part for part in parts if "=" not in part)
-        remedy = f"Write {', '.join(_WORDS[:3])}, a role, or limits of a turn: coder,tokens=10k,minutes=1."
-        if unknown := sorted(words - set(_WORDS)):
-            raise SessionError(f"There is no approval policy {unknown[0]!r}.", remedy)
-        if "none" in words and len(parts) > 1:
-            raise SessionError(f"The approval policy {text!r} asks for nothing and for more.", "Leave 'none' out.")
-        if other := [part for part in limits if part.split("=")[0].strip() not in _LIMITS]:
-            raise SessionError(f"An approval policy limits {', '.join(_LIMITS)}, not {other[0]!r}.", remedy)
-        try:
-            return cls(words - {"none"}, Budget.parse(",".join(limits)).limits)
-        except KernellabError as error:
-            raise SessionError(error.message, remedy) from error
-
-    def stops(self, turn: Turn) -> bool:
-        """Is a person asked after ``turn``? ``routing`` is each proposal but a finish."""
-        if "all" in self.words or turn.role.value in self.words:
-            return True
-        return "routing" in self.words and turn.route is not None and turn.route.to is not RouteKind.FINISH
+def stops(approval: Approval, turn: Turn) -> bool:
+    """Is a person asked after ``turn``? ``routing`` is each proposal but a finish."""
+    if "all" in approval.words or turn.role.value in approval.words:
+        return True
+    return "routing" in approval.words and turn.route is not None and turn.route.to is not RouteKind.FINISH
 
 
-def approval_of(state: State) -> Approval:
-    """The session's policy; one by a function, of an earlier process, acts as ``routing``."""
+def approval_of(approval: str) -> Approval:
+    """The policy that a session's journal names; the name of a function acts as ``routing``."""
     try:
-        return Approval.parse(state.approval)
+        return Approval.parse(approval)
     except SessionError:
         return Approval(frozenset(("routing",)))
 
 
 def stops_for(approval: str) -> Stops:
-    """After which turns ``approval`` asks; the name of a function acts as ``routing``."""
-    try:
-        return Approval.parse(approval).stops
-    except SessionError:
-        return Approval(frozenset(("routing",))).stops
+    """After which turns ``approval`` asks."""
+    return partial(stops, approval_of(approval))
 
 
 @dataclass(frozen=True)
@@ -114,7 +79,7 @@ def too_costly(state: State, role: Role) -> str:
 
     A player that uses tokens and has taken no turn yet is asked for where tokens or dollars are limited.
     """
-    most = approval_of(state).most
+    most = approval_of(state.approval)
     cost = expected(state, role)
     name = f"the {role.value} ({cost.player})"
     for limit, value, unit, form in (

@@ -71,7 +71,7 @@ _FLAGGED_CALLS = {
     "torch.set_flush_denormal": "precision", "torch.set_float32_matmul_precision": "precision",
     # by what a judge's process may be told from a user's
     **dict.fromkeys((
-        "os.getppid", "os.getlogin", "os.getuid", "os.geteuid", "os.getcwd", "os.isatty", "os.uname", "platform.node",
+        "os.getppid", "os.getlogin", "os.getuid", "os.geteuid", "os.getcwd", "os.isatty", "os.uname",
         "platform.uname", "resource.getrlimit", "socket.gethostname", "getpass.getuser", "datetime.datetime.now",
         "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today", "time.localtime", "time.gmtime",
         "time.strftime", "time.ctime",

@@ -172,7 +172,8 @@ export function Streaming({ partial }: { partial: Partial }) {
     if (box.current && stick.current) box.current.scrollTop = box.current.scrollHeight;
   }, [partial.text]);
   return (
-    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`}>
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
       <p class="kl-exchange-head">
         <strong>{capital(partial.role)}</strong> is writing
         <span class="kl-dim">{count(partial.length)} characters so far</span>

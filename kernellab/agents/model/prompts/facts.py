@@ -14,7 +14,7 @@ from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
-#: lines of the profile in a prompt, the least share of one, and the share of a line from which its stack is told
+#: lines of the profile in a prompt, the least share of one, and the share of a line from which its stack is shown
 _HOT, _HOT_SHARE, _SPILLS = 3, 0.05, 0.25
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
