@@ -366,7 +366,7 @@ def decided_last(found: Case) -> Case:
     import torch
 
     if found.family is Family.OWN:
-        return found  # no other family is legal: the reference may take the values of its own inputs alone
+        return found  # no other family is legal: the reference may take the values of its inputs alone
     open_ = []
     for i, legal in enumerate(forms_of(found.task, found.sizes, found.device).legal):
         spec = found.task.args[i]

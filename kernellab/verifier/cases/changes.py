@@ -87,7 +87,7 @@ def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers:
     return values.to(like)
 
 
-#: values at which a formula of two arguments has a case of its own
+#: values at which a formula of two arguments may have a separate case
 _SPECIAL = (0.0, 1.0, inf, -inf, nan)
 
 
