@@ -37,7 +37,7 @@ def grade(
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """Grade the answer cells of the course's notebooks, as text: no Python of a student's runs.
+    """Grade the answer cells of the course's notebooks, as text: nothing of a student's runs outside a sandbox.
 
     A right answer has the exercise's points, one that is right and misses a goal has half of them. Equal answers are
     judged once. Exit 0 when every notebook was read.
