@@ -11,6 +11,7 @@ from typing import Any
 from kernellab.errors import KernellabError, ModelError, ModelFault
 from kernellab.exchanges import Usage
 from kernellab.models.ledger import added, tokens
+from kernellab.options.entry import amount
 
 _LIMITS = ("tokens", "usd", "minutes", "gpu_s", "tool_calls")
 #: what bounds work of any kind; the other limits bound requests to models alone
@@ -151,12 +152,8 @@ def no_price(model: str) -> ModelError:
 
 
 def _number(name: str, text: str) -> float:
-    scale = {"k": 1e3, "K": 1e3, "M": 1e6}.get(text[-1:], 1.0)
-    try:
-        value = float(text if scale == 1.0 else text[:-1]) * scale
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
+    value = amount(text)
+    if value is None:
         raise KernellabError(f"The budget's {name} should be a number above zero, not {text!r}.", _EXAMPLE)
     return value
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.errors import SessionError
+from kernellab.options.entry import amount
 
 #: policies of one word
 APPROVALS = ("none", "routing", "all")
 _WORDS = (*APPROVALS, "designer", "coder", "verifier", "conductor")
 _LIMITS = ("tokens", "usd", "minutes")
 _REMEDY = f"Write {', '.join(APPROVALS)}, a role, or limits of a turn: coder,tokens=10k,minutes=1."
-_SCALES = {"k": 1e3, "K": 1e3, "M": 1e6}
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ def _limit(part: str) -> tuple[str, float]:
     name, _, number = (piece.strip() for piece in part.partition("="))
     if name not in _LIMITS:
         raise SessionError(f"An approval policy limits {', '.join(_LIMITS)}, not {part!r}.", _REMEDY)
-    scale = _SCALES.get(number[-1:], 1.0)
-    try:
-        value = float(number if scale == 1.0 else number[:-1]) * scale
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
+    value = amount(number)
+    if value is None:
         raise SessionError(f"The limit {part!r} is no number above zero.", _REMEDY)
     return name, value

@@ -210,6 +210,16 @@ def numbers(pairs: Sequence[str], flag: str = "--set") -> dict[str, int | float]
     return read
 
 
+def amount(text: str) -> float | None:
+    """A number above zero, with k or M for thousands and millions; None for anything else."""
+    scale = {"k": 1e3, "K": 1e3, "M": 1e6}.get(text[-1:], 1.0)
+    try:
+        value = float(text if scale == 1.0 else text[:-1]) * scale
+    except ValueError:
+        return None
+    return value if 0 < value < float("inf") else None
+
+
 def _number(text: str) -> int | float | None:
     try:
         return int(text, 0)

@@ -37,11 +37,11 @@ def upcoming(state: State) -> str:
 
 
 def _turn(state: State, role: Role) -> str:
-    player = expected(state, role).player
-    if player == "human":
+    turn = expected(state, role)
+    if turn.player == "human":
         return f"Next: you ({role.value})"
-    cost = _cost(expected(state, role))
-    words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({player})")
+    cost = _cost(turn)
+    words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({turn.player})")
     return f"{words}, {cost}" if cost else words
 
 
