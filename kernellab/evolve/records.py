@@ -11,7 +11,7 @@ import hashlib
 import time
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
@@ -338,7 +338,8 @@ class Steered(_Event):
     action: Action
     #: the candidate (protect, drop) or the island (freeze, thaw)
     number: int | None = None
-    knobs: Knobs | None = None
+    #: the changed ones alone: two processes may each change another one
+    knobs: dict[str, Any] | None = None
     proposal: Proposal | None = None
     text: str = ""
 

@@ -327,7 +327,7 @@ class Run:
         chosen = make_knobs(self.state.knobs, knobs)
         for spec in {chosen.model, *chosen.shares} - {"", RULES, self.state.knobs.model, *self.state.knobs.shares}:
             check_model(Role.DESIGNER, spec, self.workspace, chosen.budget)
-        self._wish(Steered(action=Action.KNOBS, knobs=chosen))
+        self._wish(Steered(action=Action.KNOBS, knobs={name: getattr(chosen, name) for name in knobs}))
 
     def write_scratchpad(self, text: str) -> None:
         """What later proposals by models receive, in addition to the Analyst's plan."""

@@ -453,7 +453,7 @@ def _thaw(state: RunState, event: Steered) -> None:
 
 def _knobs(state: RunState, event: Steered) -> None:
     if event.knobs is not None:
-        state.knobs = event.knobs
+        state.knobs = Knobs.model_validate({**state.knobs.model_dump(), **event.knobs})
 
 
 def _scratchpad(state: RunState, event: Steered) -> None:

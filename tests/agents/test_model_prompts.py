@@ -15,6 +15,7 @@ from kernellab.agents.model.prompts.facts import bound_lines, cost_lines
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.agents.rules.performance import work_of
 from kernellab.knowledge import Knowledge
 from kernellab.records import (
     Candidate,
@@ -173,6 +174,8 @@ def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where(
     assert "times the arithmetic" not in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
     wasteful = NORM_SKETCH.replace("row * row", "row * row + exp(row) - exp(row + 1)")
     assert wasteful != NORM_SKETCH
+    work = work_of(brief.task)
+    assert (work.problem, work.guessed) == ("", [])
     assert "times the arithmetic of the reference" in "\n".join(cost_lines(brief, wasteful, {}))
     assert "exp in line" in "\n".join(cost_lines(brief, wasteful, {}))
 

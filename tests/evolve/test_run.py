@@ -110,6 +110,18 @@ def test_what_is_wished_while_nobody_works_is_kept_and_done_once(tmp_path: Path)
     assert sorted(asked) == [Action.FREEZE, Action.INJECT, Action.PAUSE, Action.RESUME]
 
 
+def test_a_knob_that_is_changed_before_the_worker_has_taken_the_last_one_keeps_it(tmp_path: Path) -> None:
+    run = modelled(tmp_path, rounds=2)
+    before = run.state.knobs
+    worker = Stream(tmp_path, run.id)
+    worker.acquire()
+    run.set(rounds=1)
+    run.set(elites=before.elites + 1)
+    worker.release()
+    knobs = run.work().wait(300).state.knobs
+    assert knobs == before.model_copy(update={"rounds": 1, "elites": before.elites + 1})
+
+
 def test_a_paused_run_begins_nothing_until_it_is_resumed(tmp_path: Path) -> None:
     run = modelled(tmp_path, rounds=1)
     run.work()

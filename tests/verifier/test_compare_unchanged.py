@@ -168,7 +168,8 @@ import torch
 seen = []
 def kernel(x):
     seen.append(x.data_ptr())
-    timed = len(seen) > 3 and seen[-1] == seen[-3] != seen[-2] == seen[-4]
+    last = seen[-12:]
+    timed = len(last) == 12 and last[0] != last[1] and last == last[:2] * 6
     return torch.zeros_like(x) if timed else x * x + 1
 """
 

@@ -38,17 +38,17 @@ class Ahead:
         # a step that takes nothing, for a source that is built at once
         yield
         self._smoke = cases.smoke_case(self.task, self.interpreted)
-        yield from _made([self._smoke])
-        self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers)
-        yield from _made(self._correct)
-        self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
-        yield from _made(self._small)
         try:
+            yield from _made([self._smoke])
+            self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers)
+            yield from _made(self._correct)
+            self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
+            yield from _made(self._small)
             self._begin_survey()
             # no `yield from`: a build that ends closes this iterator, and would close the survey's steps with it
             for _ in self._steps:
                 yield
-        except Exception:  # as above
+        except Exception:  # whatever it is, the stage that asks for the case meets it again and reports it
             self._survey = None
 
     def smoke(self) -> Case:
@@ -79,8 +79,5 @@ class Ahead:
 
 def _made(found: list[Case]) -> Iterator[None]:
     for case in found:
-        try:
-            _ = case.native
-        except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
-            return
+        _ = case.native
         yield
