@@ -125,8 +125,7 @@ PATTERNS = {
         "knowledge.rank",
         "target.chips",
     ),
-    "files of an earlier format, and words of DOMAIN": (
-        "older_records",
+    "words of DOMAIN": (
         "task.policy",
     ),
     "a name that becomes an identifier or a file's name": (
