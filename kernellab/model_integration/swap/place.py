@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.model_integration.measure import kept_state, run_step
 from kernellab.model_integration.regions import Region
 from kernellab.model_integration.sources import Given
@@ -24,8 +26,6 @@ from kernellab.model_integration.swap.clock import middle, paired
 from kernellab.model_integration.unit import Unit
 
 if TYPE_CHECKING:
-    import torch
-
     Tensor = torch.Tensor
 
 #: rounds of two steps at least and at most, and seconds after which no other begins
@@ -133,8 +133,6 @@ class _Place:
     ms: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def run(self, *args: Tensor) -> tuple[Tensor, ...]:
-        import torch
-
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
             made: tuple[Tensor, ...] = _beside().apply(self, *args)
             return made
@@ -155,7 +153,6 @@ class _Place:
 @lru_cache(maxsize=1)
 def _beside() -> Any:
     """The region as one operation of autograd's, so that its backward can be timed too."""
-    import torch
 
     class Beside(torch.autograd.Function):
         @staticmethod

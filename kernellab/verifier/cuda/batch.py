@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.task import Task
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda.contents import part
@@ -23,8 +25,6 @@ from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
 if TYPE_CHECKING:
-    import torch
-
     Tensor = torch.Tensor
 
 #: puts in what was withheld of the contents
@@ -45,8 +45,6 @@ class Goes:
         self, task: Task, args: Sequence[Any], workers: Sequence[DeviceAccess], owners: Sequence[DeviceAccess],
         deadline: float,
     ) -> None:  # fmt: skip
-        import torch
-
         self.workers = workers
         self.candidate = workers[0]
         self.owners = {id(worker) for worker in owners}
@@ -178,8 +176,6 @@ class Goes:
 
     def _cold(self) -> Complete:
         """Withholds some of what lies there and empties the caches; what puts the rest in."""
-        import torch
-
         assert self.arena is not None
         complete = withhold(self.arena._flat(torch.uint8, self.arena.size, 0), self.windows, self._draw)
         self.flush()
@@ -195,8 +191,6 @@ class Goes:
         )  # fmt: skip
 
     def _lead(self) -> None:
-        import torch
-
         torch.cuda._sleep(int(self.lead * DEVICE.cycles))  # type: ignore[no-untyped-call]
 
     def _probe(self) -> None:
@@ -206,6 +200,4 @@ class Goes:
 
 def synchronize() -> None:
     """Waits for the judge's own work on the device."""
-    import torch
-
     torch.cuda.synchronize()

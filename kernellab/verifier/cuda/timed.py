@@ -31,6 +31,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.conditions import CLOCKS, Condition, LaunchBound, Mark, OtherClock
 from kernellab.task import Task
 from kernellab.verifier.cases.judged import Comparison
@@ -72,8 +74,6 @@ from kernellab.verifier.timing.sides import (
 )
 
 if TYPE_CHECKING:
-    import torch
-
     Tensor = torch.Tensor
 
 #: what is left of a single go at least, s: the median is believed only far above this
@@ -331,8 +331,6 @@ class _Run:
 
     def _choose(self) -> int:
         """How many calls one go covers."""
-        import torch
-
         times = [max(self.goes.last[id(_cuda(w))] - self.cost, 0.0) for side in self.sides for w in side.workers]
         device = [t for t in (side.first.traced.activity for side in self.sides) if t is not None]
         size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)

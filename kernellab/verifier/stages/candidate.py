@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Tried, Trust
@@ -35,8 +37,6 @@ from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.worker.build import write_files
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.attribution.counters import Sampler
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
@@ -54,8 +54,6 @@ class Stages:
     """Holds the candidate's worker for one verification; a context manager."""
 
     def __init__(self, context: Context, task: Task) -> None:
-        import torch
-
         self.context = context
         self.task = task
         self.source = context.source

@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.task import Task
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.judged import Comparison, case_of
@@ -17,8 +19,6 @@ from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.sides import WrongWhenTimed
 
 if TYPE_CHECKING:
-    import torch
-
     Tensor = torch.Tensor
 
 
@@ -87,8 +87,6 @@ class Checks:
 
 def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
     """Does the reference's own output lie in an input, or in less memory than it has elements?"""
-    import torch
-
     outputs, inside = task.module().called(tuple(args))
     native = outputs[output]
     held = native.untyped_storage()
