@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernellab.errors import TaskError
 from kernellab.task.dims import TaskForm
 from kernellab.task.faking import faking
 from kernellab.task.task import Task
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 
 def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) -> list[Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-import torch
-
 from kernellab.errors import CourseError
 from kernellab.records import Ranking
 from kernellab.target import Target
@@ -66,6 +64,8 @@ def figures(task: Task, target: Target, found: Ranking) -> Figures:
 
 def least_bytes(task: Task) -> float:
     """Bytes of the task's inputs and outputs at its own sizes."""
+    import torch
+
     sizes = task.module().default_sizes()
     shapes = [(a.dtype, a.extents(sizes)) for a in task.args if a.is_tensor]
     shapes += [(o.dtype, o.extents(sizes)) for o in task.outputs]

@@ -9,8 +9,6 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
 
-import torch
-
 from kernellab.errors import KernellabError
 from kernellab.sketch.gate.cases import Case, cases
 from kernellab.sketch.gate.compare import wrong64, wrong_declared
@@ -23,6 +21,8 @@ from kernellab.task import Task
 from kernellab.task.dtypes import parts
 
 if TYPE_CHECKING:
+    import torch
+
     from kernellab.teach.exercise import Mistake
 
     Tensor = torch.Tensor
@@ -144,6 +144,8 @@ def _other(got: Tensor, results: Sequence[Tensor], number: int) -> int | None:
 
 
 def _wrong(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, written: Tensor) -> Wrong:
+    import torch
+
     from kernellab.verifier.compare.records import Mismatch
     from kernellab.verifier.compare.signature import first_wrong, numeric
 

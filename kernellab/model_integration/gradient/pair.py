@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from kernellab.errors import SwapError
 from kernellab.model_integration.gradient.derive import backward_text
@@ -27,7 +28,6 @@ from kernellab.task import Task, load_task
 if TYPE_CHECKING:
     from kernellab.session import Session
 
-    Tensor = torch.Tensor
 
 #: hidden draws on which a pair's gradients are compared
 _DRAWS = 3

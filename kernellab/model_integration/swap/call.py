@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernellab.model_integration.regions import Region
 from kernellab.model_integration.task_text import reference_text
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 _LIBRARY: list[Any] = []
 _NAMESPACE = "kernellab_swap"

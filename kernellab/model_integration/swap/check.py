@@ -10,9 +10,10 @@ import copy
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from kernellab.model_integration.measure import kept_state, used_gpus
@@ -22,8 +23,6 @@ from kernellab.model_integration.swap.call import Stand
 from kernellab.model_integration.values import inputs_of
 from kernellab.verifier.protocol.rules import ERROR
 
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 #: hidden draws of the model's inputs
 DRAWS = 3
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernellab.model_integration.measure import kept_state, run_step
 from kernellab.model_integration.regions import Region
@@ -24,9 +25,6 @@ from kernellab.model_integration.swap.build import build, calling, guarded
 from kernellab.model_integration.swap.call import Stand, eagerly, through
 from kernellab.model_integration.swap.clock import middle, paired
 from kernellab.model_integration.unit import Unit
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 #: rounds of two steps at least and at most, and seconds after which no other begins
 _LEAST, _MOST, _SECONDS = 5, 40, 6.0

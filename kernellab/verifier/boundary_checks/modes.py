@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.conditions import Mark
 from kernellab.errors import TaskError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
-    Tensor = torch.Tensor
 
 #: of MXCSR: what the system gives a thread, flush-to-zero with denormals-are-zero, and the two bits of rounding
 _DEFAULT, _FLUSHED, _ROUNDED = 0x1F80, 0x8040, 0x6000

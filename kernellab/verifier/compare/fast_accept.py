@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.task.dtypes import computable, reals
 from kernellab.verifier.compare.compare import PIECE, accepts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import DEVICE
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 
 def beyond_doubt(got: Tensor, native: Tensor, limits: Limits) -> float | None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.task.dtypes import computable, parts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import ERROR
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 #: beyond what the rules allow by this factor, and of an element's size at least by this share
 _CLEAR, _SHARE = 4.0, 1e-3

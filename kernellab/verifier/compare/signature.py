@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3

@@ -10,9 +10,10 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernellab.task import Task
 from kernellab.verifier.cuda import driver as cuda_driver
@@ -23,9 +24,6 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 #: puts in what was withheld of the contents
 Complete = Callable[[], None]

@@ -12,17 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.memory import Arena, Unreadable
 from kernellab.verifier.protocol.rules import TIMING
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 
 class DeviceArena(Arena):

@@ -29,9 +29,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernellab.conditions import CLOCKS, Condition, LaunchBound, Mark, OtherClock
 from kernellab.task import Task
@@ -72,9 +73,6 @@ from kernellab.verifier.timing.sides import (
     secret_rounds,
     teams,
 )
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 #: what is left of a single go at least, s: the median is believed only far above this
 _LEAST = 1e-9

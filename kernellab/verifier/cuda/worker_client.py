@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda import pool as cuda_pool
@@ -44,7 +45,6 @@ from kernellab.verifier.worker.guards import GUARD
 if TYPE_CHECKING:
     from typing import TypeGuard
 
-    Tensor = torch.Tensor
 
 #: how device memory is shared, in addition to the sandbox's own words
 SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"

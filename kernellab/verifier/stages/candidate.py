@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
 
-    Tensor = torch.Tensor
 
 #: signatures that a comparison of aligned and ragged sizes must not override
 _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")

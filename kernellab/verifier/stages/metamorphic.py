@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind
@@ -26,7 +27,6 @@ from kernellab.verifier.protocol.rules import CORRECT, ERROR, HONEST
 if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
-    Tensor = torch.Tensor
 
 _EXACT = 1e-9
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from kernellab.task import Task
 from kernellab.task.dtypes import computable
@@ -22,8 +23,6 @@ from kernellab.verifier.stages.ablation import normal_case
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-    Tensor = torch.Tensor
 
 
 class Precision(IntEnum):

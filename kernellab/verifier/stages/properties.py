@@ -16,6 +16,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
 from kernellab.errors import TaskError
@@ -39,8 +40,6 @@ from kernellab.verifier.stages.refused import Refused
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-    Tensor = torch.Tensor
 
 
 def properties(stages: Stages, base: Case) -> None:

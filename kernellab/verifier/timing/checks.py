@@ -6,9 +6,10 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernellab.task import Task
 from kernellab.verifier.cases import answers, device
@@ -17,9 +18,6 @@ from kernellab.verifier.judge.placement import cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.sides import WrongWhenTimed
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 
 class Checks:

@@ -8,10 +8,11 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from kernellab.task import ArgKind, Task
 from kernellab.task.dtypes import is_float8
@@ -19,9 +20,6 @@ from kernellab.task.sample.draw import OPEN, Support
 from kernellab.verifier.cases import device
 from kernellab.verifier.cases.input_specs import legal_of
 from kernellab.verifier.protocol.rules import TIMING
-
-if TYPE_CHECKING:
-    Tensor = torch.Tensor
 
 #: elements from which a tensor is mixed in pieces as long as a cache's line: single numbers from all over memory take
 #: ten times as long
