@@ -41,20 +41,21 @@ from tests.models.fake_server import Connection, FakeServer, answer
 from tests.practice.operators import OPERATORS
 
 BUILTIN = Path(__file__).parents[2] / "kernellab/bench/builtin"
-#: of the built-in suite: what has several steps and at most 1.4 MB; the held ones are all of tests/practice/operators.py
-HARDER = (
-    "attention/values_of_another_width backward/conv_weight backward/embedding convolution/conv_transpose1d "
-    "convolution/dilated_conv experts/balance experts/dense_mixture experts/own_weight experts/router "
-    "experts/shared_and_routed fused/conv_group_norm_silu fused/embed_project_scale indexing/bilinear_lookup "
-    "indexing/nucleus_mask indexing/segment_sums loss/contrastive matmul/bilinear order/rank_of_rows "
-    "quantisation/int8_product quantisation/weight_only scan/selective_state"
-).split()
+#: of the built-in suite: what has several steps and at most 1.4 MB; the held ones are tests/practice/operators.py
+HARDER = [
+    "attention/values_of_another_width", "backward/conv_weight", "backward/embedding",
+    "convolution/conv_transpose1d", "convolution/dilated_conv", "experts/balance", "experts/dense_mixture",
+    "experts/own_weight", "experts/router", "experts/shared_and_routed", "fused/conv_group_norm_silu",
+    "fused/embed_project_scale", "indexing/bilinear_lookup", "indexing/nucleus_mask", "indexing/segment_sums",
+    "loss/contrastive", "matmul/bilinear", "order/rank_of_rows", "quantisation/int8_product",
+    "quantisation/weight_only", "scan/selective_state",
+]  # fmt: skip
 #: of ``profile``: large enough that a kernel is more than its call
-LARGE = (
-    "attention/by_hand attention/causal attention/linear attention/windowed backward/attention_scores "
-    "convolution/grouped_conv fused/modulated_norm fused/norm_rotary fused/squeeze_excite loss/focal "
-    "matmul/scale_softmax_product order/median_of_rows scan/gated_cell scan/linear_recurrence"
-).split()
+LARGE = [
+    "attention/by_hand", "attention/causal", "attention/linear", "attention/windowed", "backward/attention_scores",
+    "convolution/grouped_conv", "fused/modulated_norm", "fused/norm_rotary", "fused/squeeze_excite", "loss/focal",
+    "matmul/scale_softmax_product", "order/median_of_rows", "scan/gated_cell", "scan/linear_recurrence",
+]  # fmt: skip
 ARMS = {
     "full": (), "no sketch": ("sketch",), "no gate": ("gate",), "no intermediates": ("intermediates",),
     "no profile evidence": ("profile",),
@@ -124,7 +125,8 @@ def session(arm: str, ablation: Sequence[str], name: str, text: str, rules: Scri
             (Path(folder) / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
             done = design(
                 text, dsl="cpp", roles={"designer": "model", "coder": "model"}, name=name,
-                workspace=folder, ablation=tuple(ablation), max_turns=TURNS, improve=True, options=OPTIONS, memory="off",
+                workspace=folder, ablation=tuple(ablation), max_turns=TURNS, improve=True, options=OPTIONS,
+                memory="off",
             ).wait(3600)  # fmt: skip
         best, turns = done.state.best(), list(done.state.turns.values())
         right = [n for n, t in enumerate(turns) if t.verdict is not None and t.verdict.passed]

@@ -2,18 +2,17 @@
 
 It has one right design and one right code of each operator (the rules' own) and no other idea.
 
-- **Slips.** Each line that it writes gets a slip with probability ``RATE``, in sketches and in code alike. Which kind is
-  drawn by ``SLIPS``' weights among those that fit the line: syntax, mask or bound, axis, race, operation, constant, and
-  "slow" (a loop that is not parallel, not on vectors, the smallest tile, a slower exp). Lines that it copies from its last
-  answer stay; a line that it writes again may slip again. With ``slow`` every line that a slow slip fits gets one with that
-  probability in the first answer, and nothing else slips.
-- **Repairs.** It repairs what a message *names*: the line, by number or word for word (of a compiler's line also
-  the one above), or the kind (``KINDS``). Of the
-  values that a sketch computes for a wrong element it repairs the first line of its code that departs from them. If what
-  is named holds no slip of its, or nothing is named, it reads its answer again and sees each slip with probability
-  ``NOTICED``.
-- **Faster.** Asked for something faster it repairs slow slips in the same way: those of the line named and of the loops
-  around it, else each with probability ``NOTICED``; without one it answers that it is done.
+- **Slips.** Each line that it writes gets a slip with probability ``RATE``, in sketches and in code alike. Which kind
+  is drawn by ``SLIPS``' weights among those that fit the line: syntax, mask or bound, axis, race, operation, constant,
+  and "slow" (a loop that is not parallel, not on vectors, the smallest tile, a slower exp). Lines that it copies from
+  its last answer stay; a line that it writes again may slip again. With ``slow`` every line that a slow slip fits gets
+  one with that probability in the first answer, and nothing else slips.
+- **Repairs.** It repairs what a message *names*: the line, by number or word for word (of a compiler's line also the
+  one above), or the kind (``KINDS``). Of the values that a sketch computes for a wrong element it repairs the first
+  line of its code that departs from them. If what is named holds no slip of its, or nothing is named, it reads its
+  answer again and sees each slip with probability ``NOTICED``.
+- **Faster.** Asked for something faster it repairs slow slips in the same way: those of the line named and of the
+  loops around it, else each with probability ``NOTICED``; without one it answers that it is done.
 
 As Coder it writes its own code, whole, at first, also where it is shown code that was compiled by rule.
 Chances follow from the seed, the operator and the number of the request alone, and are the same for every arm.
