@@ -138,7 +138,7 @@ class LearnMagics(KernelMagic):
         after = f" Your first word counts: {first}." if kept else ""
         print(f"{args.name}: {said}.{after}")
         if "/" in args.name and earlier is None:
-            from kernellab.notebook.learn.measure import begin_judge
+            from kernellab.notebook.warm import begin_judge
 
             begin_judge()
 
