@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -223,6 +224,7 @@ class LearnMagics(KernelMagic):
     @magic_arguments()
     @argument("lesson", nargs="?", default="", help="one lesson; default: all")
     @argument("--curve", action="store_true", help="the predictions as a curve")
+    @argument("--csv", metavar="FILE", help="write points, tries and days of all exercises to a file, for a teacher")
     @command
     def kernel_progress(self, args: argparse.Namespace) -> Any:
         """How far you are: exercises, points, and how near your predictions come."""
@@ -231,6 +233,11 @@ class LearnMagics(KernelMagic):
         from kernellab.teach.exercise import course
 
         known = progress.read()
+        if args.csv:
+            from kernellab.content import written
+            from kernellab.notebook.saved.receipt import plain
+
+            return plain(f"wrote {written(Path(args.csv), progress.as_csv(course(), known))}")
         if args.curve:
             from kernellab.notebook.saved.figures import themed
 
