@@ -230,11 +230,14 @@ def lesson_file(name: str, seed: str = "", workspace: Path | None = None) -> str
     path = own if own.is_file() else content("notebooks") / "exercises" / f"{name}.toml"
     if not path.is_file():
         raise CourseError(f"There is no lesson {name!r}.", "%kernel_progress lists them.")
-    text = path.read_text(encoding="utf-8")
-    for row in _parsed(path).get("exercise", ()):
-        if isinstance(variants := row.get("vary"), list):
-            text = filled(text, _drawn(row, seed)["vary"]) if len(variants) else text
-    return re.sub(r"^vary = \[.*?^\]\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    head, *parts = path.read_text(encoding="utf-8").split(_TABLE)
+    rows = [_drawn(row, seed) for row in _parsed(path).get("exercise", ())]
+    own = [filled(part, row["vary"]) if "vary" in row else part for part, row in zip(parts, rows, strict=True)]
+    return re.sub(r"^vary = \[.*?^\]\n", "", _TABLE.join([head, *own]), flags=re.MULTILINE | re.DOTALL)
+
+
+#: begins an exercise in a lesson's file
+_TABLE = "[[exercise]]"
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ kernel = load_inline("naive", CODE, functions=["kernel"]).kernel
         ("two-inputs", "get_ipython().register_magic_function(print, magic_name='kernel_grade')", "begins with"),
         ("triton-sum", "def kernel(x, z):\n    return 3.0 * x + z\n", "asks for triton"),
         ("triton-sum", RIGHT, "asks for a kernel in triton"),
-        ("two-inputs", "%kernel_challenge add", "begins with"),
+        ("two-inputs", "%kernel_challenge add", "invalid syntax"),
     ],
 )
 def test_a_trick_has_no_points_and_runs_nothing(tmp_path: Path, exercise: str, answer: str, word: str) -> None:
@@ -130,7 +131,7 @@ def test_every_variant_of_the_exam_has_a_right_reference_answer() -> None:
             if key not in seen:
                 seen.add(key)
                 text = solution(exercise.id, exercise.vary) or "@"
-                assert "@" not in text and "@" not in exercise.task.replace(" @ ", "")
+                assert not re.search(r"@[A-Z]+@", text + exercise.task)
                 outcome, program = judge_sketch(text, drawn.task(exercise), exercise.goals)
                 assert program is not None, (exercise.id, exercise.vary, outcome.said)
     assert len(seen) == sum(len(row["vary"]) for row in rows) >= 18
