@@ -107,6 +107,15 @@ describe("rows", () => {
     view.dispose();
   });
 
+  it("says how long it has worked and how long it may still take", async () => {
+    const { kernel, find, does } = await show();
+    const pace = { began: Date.now() / 1000 - 65, spent: 60, left: 120, tokens: 0 };
+    await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "running" }));
+    expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, at most 2 min 00 s left$/);
+    await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "finished", left: null }));
+    expect(find(".kl-mon-pace").textContent).toContain("so far");
+  });
+
   it("leaves no listener behind", async () => {
     const { kernel } = await show();
     close();
