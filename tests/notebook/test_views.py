@@ -19,7 +19,7 @@ from kernellab.notebook.views.artefacts import flags_of
 from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, page, rows_of
 from kernellab.notebook.views.detail import detail
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.head import head
+from kernellab.notebook.views.head import doing, head
 from kernellab.notebook.views.headers import library
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
@@ -259,6 +259,9 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     assert head(now, "", Facts(), stages={"t5": []})["doing"] == "the judge starts"
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES))])
     assert head(begun, "", Facts(), stages={"t1": []})["doing"] == "reading the task"
+    begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
+    assert doing(begun, {"t1": []}, task_read=True) == "no words yet"
+    assert doing(begun, {"t1": []}, task_read=True, partial="sketch") == ""
     rows = {row["name"]: row for row in stage_rows(told, running=True)}
     assert [name for name, row in rows.items() if row["state"] == "running"] == ["correct"]
     assert rows["correct"]["note"] == "case 7 of 14"
