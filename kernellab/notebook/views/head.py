@@ -48,8 +48,7 @@ def head(
     partial: str = "",
 ) -> Head:
     """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
-    ``stages`` are what running verifications have behind them, by turn; ``partial`` is what a running model has written.
-    """
+    ``stages`` are what running verifications have behind them, by turn; ``partial`` is what a model writes."""
     standings = state.standings()
     target = state.target
     return {
@@ -92,7 +91,13 @@ def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read:
     if not parts:
         if turn.role is Role.VERIFIER:
             return "the judge starts"
-        return "reading the task" if not task_read else "no words yet" if turn.of_model and not partial else ""
+        return (
+            "reading the task"
+            if not task_read
+            else "no words yet"
+            if turn.author is Author.MODEL and not partial
+            else ""
+        )
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
     if at is None or known[at.name].state is not StageState.RUNNING:
