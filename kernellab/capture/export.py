@@ -68,8 +68,6 @@ def _large(task: Task) -> bool:
 def _fake_arguments(task: Task) -> list[Any]:
     """Arguments without memory: an export looks at shapes and dtypes alone."""
     with faking():
-        # found at the first call unless asked for, which would be inside of the trace
-        task.module().placed()
         return fake_arguments(task)
 
 

@@ -41,11 +41,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     kernels = []
     for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
-    own, routes = _asynchronous(program, binding, known, wide, target)
+    own, reasons = _asynchronous(program, binding, known, wide, target)
     host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own)
     host_text = host.write()
 
-    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{routes}"""\n\n'
+    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
     head += ("import functools\nimport warnings\n\n" if own else "") + "import torch\nimport triton\n"
     head += (
         "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
@@ -75,12 +75,19 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     )
 
 
+def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> dict[str, str]:
+    """Kernel -> why it has no form in Gluon on ``target``; "" where it has one."""
+    known = _known(program, binding)
+    _, reasons = _asynchronous(program, binding, known, _wide(program, known), target)
+    return {k.name: reasons.get(k.name, "no loop is hinted copy_engine") for k in own_kernels(program)}
+
+
 def _asynchronous(
     program: Program, binding: Binding, known: dict[str, int], wide: str, target: Target
-) -> tuple[dict[str, Asynchronous], str]:
-    """The kernels that have a form in Gluon, and a line for each kernel whose hints ask for one: its route and why."""
+) -> tuple[dict[str, Asynchronous], dict[str, str]]:
+    """The kernels that have a form in Gluon, and of each whose hints ask for one why it has none, "" where it has."""
     found: dict[str, Asynchronous] = {}
-    routes = ""
+    reasons: dict[str, str] = {}
     options = {
         name: int(binding.constexpr.get(name) or default) for name, default in (("num_warps", 8), ("num_stages", 3))
     }
@@ -89,11 +96,20 @@ def _asynchronous(
             continue
         try:
             found[kernel.name] = asynchronous(program, kernel, known, wide, target, options)
+            reasons[kernel.name] = ""
         except Refused as refused:
-            routes += f"\n\n{kernel.name}: Triton, since {refused}."
-            continue
-        routes += f"\n\n{kernel.name}: Gluon, and Triton where the copy engine refuses a tensor or Gluon is missing."
-    return found, routes + ("\n" if routes else "")
+            reasons[kernel.name] = str(refused)
+    return found, reasons
+
+
+def _routes(reasons: Mapping[str, str]) -> str:
+    """A line for each kernel whose hints ask for Gluon."""
+    lines = [
+        f"\n\n{name}: Triton, since {why}." if why
+        else f"\n\n{name}: Gluon, and Triton where the copy engine refuses a tensor or Gluon is missing."
+        for name, why in reasons.items()
+    ]  # fmt: skip
+    return "".join(lines) + ("\n" if lines else "")
 
 
 def _write(program: Program, name: str, known: dict[str, int], wide: str, *, interpreter: bool) -> Written:

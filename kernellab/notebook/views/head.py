@@ -15,7 +15,7 @@ from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
-from kernellab.session.record.view import target_words
+from kernellab.session.record.view import outcome, target_words
 from kernellab.verifier.protocol.stats import one_line_each
 
 STATUS_WORDS = {
@@ -61,7 +61,7 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}) or ("timing again in one run" if comparing else ""),
+        "doing": doing(state, stages or {}, facts.task is not None) or ("timing again in one run" if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,
@@ -80,11 +80,14 @@ def head(
     }
 
 
-def doing(state: State, running: Mapping[str, Sequence[StageResult]]) -> str:
-    """What the running verification does, and how long the rest took the last time a kernel passed here."""
-    parts = next((parts for turn, parts in running.items() if parts and turn == state.head), None)
-    if parts is None:
+def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool) -> str:
+    """What the running turn waits for before its own work, or what a verification does and how long the rest took the
+    last time a kernel passed here."""
+    parts, turn = running.get(state.head or ""), state.head_turn
+    if parts is None or turn is None:
         return ""
+    if not parts:
+        return "the judge starts" if turn.role is Role.VERIFIER else "" if task_read else "reading the task"
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
     if at is None or known[at.name].state is not StageState.RUNNING:
@@ -124,11 +127,10 @@ def can(state: State) -> dict[Button, bool]:
     if _elsewhere(state):
         return dict.fromkeys(get_args(Button), False)
     question, turn = state.question, state.head_turn
-    asked = question is not None and question.kind is QuestionKind.BRIEF
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
-    stuck = question is not None and question.kind is QuestionKind.ERROR and not _may_retry(state, question)
-    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not asked and not ended
-    goes_on = goes_on and not stuck
+    # an open question is answered on its card alone: Step and Run would be the same answer under other names
+    open_question = question is not None and state.status is SessionStatus.WAITING
+    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not ended and not open_question
     return {
         "step": goes_on,
         "run": goes_on,
@@ -161,7 +163,7 @@ def card(state: State, at: str | None) -> Card | None:
             "kind": question.kind.value,
             "role": question.role.value,
             "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
-            "text": route.reason if route else question.text,
+            "text": route.reason if route else _text(question, asked),
             "hint": _hint(state, question),
             "retry": not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
@@ -201,6 +203,8 @@ def _hint(state: State, question: Question) -> str:
         return "A note to the role reaches the agent with its next result; Stop ends it."
     if question.kind is QuestionKind.TURN:
         return "You may edit the result first, or stop."
+    if question.kind is QuestionKind.COST:
+        return "Go on takes the turn; or write it yourself, or give the role to another below."
     if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
         again = "" if _may_retry(state, question) else f"The {role} by rules would answer the same again. "
         return f"{again}Write it yourself, or give the role to a model below and try again."
@@ -209,6 +213,12 @@ def _hint(state: State, question: Question) -> str:
                  "the Code panel and apply it"}.get(question.role, "Choose where the work goes")  # fmt: skip
         return f"{panel}; or show the brief, and paste a model's reply."
     return question.answer
+
+
+def _text(question: Question, asked: Turn | None) -> str:
+    """What came of a turn that is done; its title says whose it was."""
+    done = outcome(asked) if asked is not None and question.kind is QuestionKind.TURN else ""
+    return done or question.text
 
 
 def _details(question: Question) -> list[str]:
@@ -237,7 +247,7 @@ def _title(question: Question) -> str:
     return {
         QuestionKind.BRIEF: f"You are the {role}.",
         QuestionKind.ERROR: f"The {role} could not go on.",
-        QuestionKind.TURN: f"The {role}'s turn is done.",
+        QuestionKind.TURN: f"The {role} is done.",
         QuestionKind.ROUTE: f"{role}:",
         QuestionKind.COST: f"The {role}'s turn may be costly.",
         QuestionKind.PERMISSION: f"The {role}'s agent asks for permission.",
