@@ -52,6 +52,14 @@ def between_vectors(args: Sequence[Any]) -> Layout:
     return _placed(args, contiguous, shift=1)
 
 
+def as_drawn(args: Sequence[Any]) -> Layout | None:
+    """The strides that the task's own inputs have; None where all are contiguous, or as images usually lie."""
+    if all(lay_out([a]).places[0].strides == a.stride() for a in args if hasattr(a, "numel") and a.numel()):
+        return None
+    drawn = iter([a.stride() for a in args if hasattr(a, "numel")])
+    return _placed(args, lambda _: next(drawn))
+
+
 def given_twice(case: Case) -> tuple[Case, Layout] | None:
     """A case in which one tensor is given for two arguments of its form, and its layout; None where there are none."""
     known: dict[tuple[Any, ...], int] = {}

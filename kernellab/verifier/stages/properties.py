@@ -84,6 +84,11 @@ def _strides(stages: Stages, base: Case) -> None:
 
     tensors = [a for a in base.args if isinstance(a, torch.Tensor) and a.numel()]
     case = cases.case(stages.task, dict(base.sizes), Family.OWN)
+    own = layouts.as_drawn(case.args)
+    if own is not None and not _right(stages, case, own):
+        raise stages.refused(
+            case, "strided-inputs", "the task's own inputs are not contiguous, and kernel misreads them"
+        )
     whole = False
     if any(a.dim() >= 2 for a in tensors):
         try:
@@ -149,6 +154,10 @@ def _scalars(stages: Stages, base: Case) -> None:
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
+        if stages.worker.accepted is not None and position >= stages.worker.accepted:
+            held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
+            stages.context.findings.add(held)
+            continue
         tried = list(islice(_other_values(base, position), CORRECT.scalar_values))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
@@ -182,7 +191,8 @@ def _other_values(base: Case, position: int) -> Iterator[Case]:
         tried = (not value,)
     elif isinstance(value, int):
         near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
-        tried = tuple(dict.fromkeys((*near, -1, 0, 1)))
+        far = 64 + secrets.randbelow(1000)
+        tried = tuple(dict.fromkeys((*near, -1, 0, 1, far, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
