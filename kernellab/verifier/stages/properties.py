@@ -24,7 +24,6 @@ from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.boundary_checks import layouts
-from kernellab.verifier.boundary_checks.expanded import expanded, with_equal_rows
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
@@ -128,8 +127,8 @@ def _in_one_place(stages: Stages, case: Case) -> None:
         return
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
     for dim in range(max(1, min(most - 1, 3))):
-        equal = with_equal_rows(case, dim)
-        if _has_answer(equal) and not _right(stages, equal, expanded(equal, dim)):
+        equal = layouts.with_equal_rows(case, dim)
+        if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
             stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             break
     twice = layouts.given_twice(case)
