@@ -330,6 +330,9 @@ def _names(result: Result) -> list[str]:
     return [b.name for b in result.baselines]
 
 
+# -- a person's own kernels as baselines: each in a separate worker, and only where it is right ------------------------
+
+
 def rival(stages: Stages, name: str, case: Case) -> Side:
     """The side of ``options.rivals[name]``: built once a verification, and right for ``case``.
 
@@ -340,7 +343,7 @@ def rival(stages: Stages, name: str, case: Case) -> Side:
     try:
         if worker is None or worker.gone():
             worker = stages.rivals[name] = stages.start(stages.context.options.rivals[name])
-        wrong = _wrong_of_rival(stages, worker, case)
+        wrong = _wrong(stages, worker, case)
     except WorkerFailure as failure:
         raise BaselineFailed(name, failure) from failure
     except Refused as refused:
@@ -350,7 +353,7 @@ def rival(stages: Stages, name: str, case: Case) -> Side:
     return Side(name, worker)
 
 
-def _wrong_of_rival(stages: Stages, worker: Worker, case: Case) -> str:
+def _wrong(stages: Stages, worker: Worker, case: Case) -> str:
     """What is wrong with its outputs for ``case``; empty when nothing is."""
     layout = lay_out(case.args)
     worker.write(0, layout, case.args)
