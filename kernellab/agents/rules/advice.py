@@ -118,8 +118,8 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
         if share <= _MOSTLY:
             return _about_the_end(dim, size, is_verbatim(brief))
         return (
-            f"{_percent(share)} of the elements are wrong, so it is not an end alone: look for a loop that takes a step "
-            "too many or too few, and for an index that is wrong."
+            f"{_percent(share)} of the elements are wrong, so it is not an end alone: look for a loop that takes a "
+            "step too many or too few, and for an index that is wrong."
         )
     places = _places(brief, dim)
     lines = _code_lines(brief, places)
