@@ -83,7 +83,8 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
 def _about_sketch(brief: RouteBrief) -> str:
     gate = brief.gate
     if brief.error:
-        return f"Write it so that it can be lowered: {brief.error}"
+        what = "the sketch so that code can be made of it" if brief.sketch else "code that can be used"
+        return f"Write {what}: {brief.error}"
     if gate is None:
         return "Write a sketch for this task."
     for finding in gate.diagnostics:
