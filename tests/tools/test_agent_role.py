@@ -210,7 +210,7 @@ def test_a_person_sees_what_an_edit_would_change(start: Start) -> None:
     until(lambda: session.status is SessionStatus.WAITING, 120)
     shown = card(session.state, session.state.head)
     assert shown is not None and shown["text"] == "The designer's agent asks: edit notes.md"
-    assert shown["evidence"][3] == "+0" and shown["evidence"][-1] == "11 more lines"
+    assert shown["evidence"][0] == "--- notes.md" and shown["evidence"][3:] == [f"+{n}" for n in range(20)]
     assert "approve(" not in shown["hint"]
     session.approve()
     rested(session)

@@ -28,8 +28,6 @@ STATUS_WORDS = {
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
-#: lines of what an agent asks to do on its card
-_MOST_DETAILS = 12
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
 
@@ -155,6 +153,8 @@ def card(state: State, at: str | None) -> Card | None:
     if question is not None and state.status is SessionStatus.WAITING and at == state.head:
         asked = state.turns.get(question.turn or "")
         route = asked.route if asked and question.kind is QuestionKind.ROUTE else None
+        # of an agent, what it would do
+        wanted = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
         return {
             "id": question.id,
             "kind": question.kind.value,
@@ -164,7 +164,7 @@ def card(state: State, at: str | None) -> Card | None:
             "hint": _hint(state, question),
             "retry": not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
-            "evidence": _evidence(route) if route else _details(question),
+            "evidence": _evidence(route) if route else wanted,
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
@@ -208,12 +208,6 @@ def _hint(state: State, question: Question) -> str:
                  "the Code panel and apply it"}.get(question.role, "Choose where the work goes")  # fmt: skip
         return f"{panel}; or show the brief, and paste a model's reply."
     return question.answer
-
-
-def _details(question: Question) -> list[str]:
-    """What an agent wants to do, in lines; the journal has all of them."""
-    lines = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
-    return [*lines[:_MOST_DETAILS], *([f"{len(lines) - _MOST_DETAILS} more lines"] if lines[_MOST_DETAILS:] else [])]
 
 
 def _evidence(route: Route) -> list[str]:

@@ -30,7 +30,7 @@ from kernellab.verifier.sandbox import landlock, mounts, seccomp
 
 _CLONE = {"user": 0x10000000, "pid": 0x20000000, "ipc": 0x08000000, "net": 0x40000000, "mnt": 0x00020000}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 36, 38, 47
-_PR_SET_KEEPCAPS, _CLEAR_ALL, _RAISE = 8, 4, 2
+_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, _CLEAR_ALL, _RAISE = 28, 4, 4, 2
 #: the right to read what file modes forbid
 _READ_ALL = 2
 #: from this kernel on a PID namespace has a separate pid_max: before it, the whole machine's would be set. Numbers
@@ -210,7 +210,8 @@ def user_of(folders: Sequence[str]) -> bool:
     user = random.SystemRandom().choice(_USERS)
     if os.getuid() != 0 or not mounts.give(folders, user):
         return False
-    _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    # rights outlive the change of user, and access(2) counts them
+    _libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
