@@ -46,6 +46,7 @@ class Learnt:
     needs_values: bool
     listed: Listed | None
     dims: tuple[Dim, ...]
+    slots: tuple[Slot, ...] | None
 
 
 class TaskModule:
@@ -84,12 +85,14 @@ class TaskModule:
 
     def learnt(self) -> Learnt:
         """What is known, for a module of the same text that is made again."""
-        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims)
+        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims, self.slots)
 
     def learn(self, known: Learnt) -> None:
         """Takes what another module of this text was found to be."""
         self.mutates, self.written, self.numpy = known.mutates, known.written, known.numpy
         self.needs_values, self.listed, self.dims = known.needs_values, known.listed, known.dims
+        # known before any call: inputs() must not be asked for them on a fake or meta device
+        self.slots = known.slots
         self.described = True
 
     # -- what the verifier, the designer and the session call

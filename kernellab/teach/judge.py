@@ -8,7 +8,7 @@ asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -195,9 +195,18 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     return _verified(source, task, verify, level, None)
 
 
-def translations(text: str, task: Task) -> dict[str, str]:
-    """A right sketch as the rules lower it, by language: what a kernel engineer would read. Languages that the rules
-    cannot lower it to are left out."""
+@dataclass(frozen=True)
+class Translation:
+    """A sketch in another language; ``lines`` leads from a line of ``code`` to the sketch's line it comes from."""
+
+    language: str
+    code: str
+    lines: Mapping[int, int]
+
+
+def translations(text: str, task: Task) -> list[Translation]:
+    """A right sketch as the rules lower it: what a kernel engineer would read. Languages that the rules cannot lower it
+    to are left out."""
     from kernellab.lowering import lower
     from kernellab.session.edits import main_file
     from kernellab.sketch.check import load_program
@@ -206,13 +215,14 @@ def translations(text: str, task: Task) -> dict[str, str]:
 
     chip = find_chip(_GPU)
     if chip is None:
-        return {}
-    program, codes = load_program(text), {}
+        return []
+    program, codes = load_program(text), []
     for language, dsl in (("Triton", "triton"), ("CUDA C++", "cuda_c")):
         target = Target(dsl=dsl, backend=Backend.CUDA, chip=chip)
         with suppress(KernellabError):
             source = lower(program, bind(program, task, {}, target), target)
-            codes[language] = source.files[main_file(source)]
+            file = main_file(source)
+            codes.append(Translation(language, source.files[file], source.line_map.get(file, {})))
     return codes
 
 

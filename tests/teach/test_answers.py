@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import escape
 from typing import NoReturn
 
 import pytest
 from teach_parts import ROOT, tasks
 
 from kernellab.dsls.machine import detect_target
+from kernellab.notebook.learn.linked import linked
 from kernellab.teach.exercise import course, solution
+from kernellab.teach.feedback import Timed
+from kernellab.teach.goals import Facts
 from kernellab.teach.judge import Reached, judge, judge_sketch, translations
 from kernellab.teach.measure import Figures
 from kernellab.verifier import Verifier
@@ -73,12 +77,34 @@ def test_a_whole_row_is_no_online_attention_at_the_largest_size() -> None:
     assert not outcome.reached.good and outcome.keys[-1] == "goal"
 
 
-def test_a_right_sketch_is_shown_in_triton_and_cuda() -> None:
+def test_a_right_sketch_is_shown_in_triton_and_cuda_line_by_line() -> None:
     found = course(ROOT)
     exercise = found.exercise("two-inputs")
-    codes = translations(solution(exercise.id) or "", found.task(exercise))
-    assert "@triton.jit" in codes["Triton"] and "# load(x[n:n+B] -> a)" in codes["Triton"]
-    assert "__global__" in codes["CUDA C++"]
+    text = solution(exercise.id) or ""
+    triton, cuda = translations(text, found.task(exercise))
+    assert (triton.language, cuda.language) == ("Triton", "CUDA C++")
+    assert "@triton.jit" in triton.code and "__global__" in cuda.code
+    stored = next(n for n, line in enumerate(text.splitlines(), 1) if "store(" in line)
+    for code in (triton, cuda):
+        rows = code.code.splitlines()
+        assert any("store" in rows[at - 1] or "y" in rows[at - 1] for at, line in code.lines.items() if line == stored)
+    page = linked(text, triton)
+    # the sketch's line and the lines that it became have one mark, which pointing at either of them shows
+    assert page.count(f"class='kl-s{stored}'") >= 2 and f":has(.kl-s{stored}:hover) .kl-s{stored}" in page
+    assert f"{stored:>3} " + escape(text.splitlines()[stored - 1]) in page
+
+
+def test_what_to_try_next_follows_from_the_figures() -> None:
+    own = Figures(ms=1.0, speedup=None, against="about 2.00x eager", least_bytes=5e6, bandwidth=1e10)
+    facts = Facts(traffic=1.0, launches=1, footprint=64, parallel=8, least_bytes=5e6, flops=1.0)
+    told = Timed(own, "the reference answer", 0.5, facts, cores=2)
+    assert "the reference answer: 0.5 ms; its bytes at a copy's rate: 0.5 ms" in told.text
+    assert "2.0 times as fast" in told.next_step
+    assert "1 of 2 cores" in replace(told, facts=replace(facts, parallel=1)).next_step
+    assert "1.33 times the bytes" in replace(told, facts=replace(facts, traffic=1.33)).next_step
+    assert "as fast as a copy" in replace(told, own=replace(own, ms=0.55)).next_step
+    # what is faster than a copy has no share and no bound
+    assert "copy's rate" not in replace(told, own=replace(own, ms=0.1)).text
 
 
 def test_no_share_of_a_copy_above_105_percent_is_printed() -> None:

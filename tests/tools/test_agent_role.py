@@ -20,8 +20,7 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH
 from kernellab.errors import SessionError
 from kernellab.exchanges import Finish
 from kernellab.models import write_replay
-from kernellab.notebook.views.head import card
-from kernellab.notebook.views.upcoming import upcoming
+from kernellab.notebook.views.head import card, upcoming
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.trajectories import in_form, rows

@@ -43,7 +43,7 @@ function Status({ view, head }: { view: View; head: Head }) {
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
   const doing =
-    link !== "ready" ? "" : !running ? head.doing : head.doing ? `verifying, ${head.doing}` : `${running.role} at work`;
+    link !== "ready" ? "" : [running && workOf(running.role), head.doing].filter(Boolean).join(", ");
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
       <span class="kl-lamp" aria-hidden="true" />
@@ -58,6 +58,8 @@ function Status({ view, head }: { view: View; head: Head }) {
     </div>
   );
 }
+
+const workOf = (role: string) => (role === "verifier" ? "verifying" : `${role} at work`);
 
 function Best({ view, best }: { view: View; best: BestFigures }) {
   return (

@@ -455,6 +455,42 @@ describe("a prediction", () => {
   });
 });
 
+describe("a question that Undo asks again", () => {
+  it("can be answered again", async () => {
+    await open("designed", waiting());
+    await shown.click("[data-action=approve]");
+    await shown.change(() => shown.kernel.done());
+    await shown.change(() => shown.kernel.head({ status: "running", card: null }));
+    await shown.change(() => shown.kernel.head(waiting()));
+    expect(shown.find("[data-action=approve]").getAttribute("aria-disabled")).toBeNull();
+    await shown.click("[data-action=approve]");
+    expect(shown.kernel.acts().filter((one) => (one as { action: string }).action === "approve")).toHaveLength(2);
+  });
+});
+
+describe("a proposal to finish", () => {
+  it("says that rules read no words, whoever the work is sent to instead", async () => {
+    const roles = { designer: "rules", coder: "rules", conductor: "rules" };
+    await open("designed", { ...waiting({ to: "finish" }), roles });
+    expect(shown.text(".kl-suggestion")).toContain("Designer and Coder are played by rules, which read no words");
+    await shown.change(() => shown.kernel.head({ roles: { ...roles, coder: "model" } }));
+    expect(shown.text(".kl-suggestion")).not.toContain("read no words");
+  });
+});
+
+describe("the Prompt panel after Stop", () => {
+  it("leads to the turn that was broken off, which the line has left", async () => {
+    await open("designed", { status: "stopped", current: "t1" });
+    const turns = shown.kernel.traits.changed as TurnRow[];
+    const cut = { ...(turns[0] as TurnRow), id: "t99", number: 99, state: "stopped", on_path: false } as TurnRow;
+    await shown.change(() => shown.kernel.put("changed", [...turns, cut]));
+    await shown.key(".kl", "5");
+    expect(shown.text(".kl-panel-prompt")).toContain("Turn 99 was stopped");
+    await shown.click("[data-action=look-stopped]");
+    expect(shown.kernel.traits.shown).toBe("t99");
+  });
+});
+
 describe("the keyboard", () => {
   it("steps, opens panels and shows its keys", async () => {
     await open("designed", {

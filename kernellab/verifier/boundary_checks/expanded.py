@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.task import ArgKind
 from kernellab.verifier.protocol.memory import Layout, lay_out
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 def with_equal_rows(case: Case, dim: int = 0) -> Case:
     """The case with the first slice along ``dim``, never the last dimension, in place of all of them, of each tensor of
     two or more dimensions; weights stay as they are."""
-    import torch
 
     def of(repeats: bool, arg: Any) -> Any:
         wide = isinstance(arg, torch.Tensor) and arg.dim() >= dim + 2 and arg.shape[dim] > 1

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.task import ArgKind
 from kernellab.verifier.protocol.memory import Layout, Place, lay_out
 from kernellab.verifier.protocol.rules import CAPS
@@ -97,8 +99,6 @@ def _gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _placed(args: Sequence[Any], strides: Strides, shift: int = 0, alone: int | None = None) -> Layout:
     """``args`` with ``strides``, or the one at ``alone`` and the others contiguous."""
-    import torch
-
     places: list[Place] = []
     end = 0
     for position, arg in enumerate(args):

@@ -19,7 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import at_ends, of_numbers
+from kernellab.verifier.cases.extents import at_ends, beyond_tiles, of_numbers
 from kernellab.verifier.cases.extents import beside as beside
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
@@ -329,7 +329,9 @@ def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] 
     cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
     step = max(1, len(hidden) // CORRECT.hidden_sizes)
     cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
-    if not interpreted:
+    if interpreted:
+        cases += [case(task, s, of_all(legal)) for s in beyond_tiles(task, numbers)]
+    else:
         cases += _other_families(task, full, legal) if small != full else []
         cases += [_glance(case(task, s, of_all(legal))) for s in beside(task, full, size)]
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]

@@ -10,7 +10,10 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.task import Task
 from kernellab.verifier.cuda import driver as cuda_driver
@@ -21,11 +24,6 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 #: puts in what was withheld of the contents
 Complete = Callable[[], None]
@@ -45,8 +43,6 @@ class Goes:
         self, task: Task, args: Sequence[Any], workers: Sequence[DeviceAccess], owners: Sequence[DeviceAccess],
         deadline: float,
     ) -> None:  # fmt: skip
-        import torch
-
         self.workers = workers
         self.candidate = workers[0]
         self.owners = {id(worker) for worker in owners}
@@ -178,8 +174,6 @@ class Goes:
 
     def _cold(self) -> Complete:
         """Withholds some of what lies there and empties the caches; what puts the rest in."""
-        import torch
-
         assert self.arena is not None
         complete = withhold(self.arena._flat(torch.uint8, self.arena.size, 0), self.windows, self._draw)
         self.flush()
@@ -195,8 +189,6 @@ class Goes:
         )  # fmt: skip
 
     def _lead(self) -> None:
-        import torch
-
         torch.cuda._sleep(int(self.lead * DEVICE.cycles))  # type: ignore[no-untyped-call]
 
     def _probe(self) -> None:
@@ -206,6 +198,4 @@ class Goes:
 
 def synchronize() -> None:
     """Waits for the judge's own work on the device."""
-    import torch
-
     torch.cuda.synchronize()

@@ -10,6 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Tried, Trust
@@ -35,13 +38,10 @@ from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.worker.build import write_files
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.attribution.counters import Sampler
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
 
-    Tensor = torch.Tensor
 
 #: signatures that a comparison of aligned and ragged sizes must not override
 _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")
@@ -54,8 +54,6 @@ class Stages:
     """Holds the candidate's worker for one verification; a context manager."""
 
     def __init__(self, context: Context, task: Task) -> None:
-        import torch
-
         self.context = context
         self.task = task
         self.source = context.source

@@ -15,6 +15,9 @@ from itertools import islice
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
 from kernellab.errors import TaskError
 from kernellab.records import Author
@@ -35,12 +38,8 @@ from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-    Tensor = torch.Tensor
 
 
 def properties(stages: Stages, base: Case) -> None:
@@ -80,8 +79,6 @@ def cheapest(stages: Stages, base: Case) -> None:
 
 def _strides(stages: Stages, base: Case) -> None:
     """Rows with gaps; and where these are read rightly, other orders and steps, and a place between two vectors."""
-    import torch
-
     tensors = [a for a in base.args if isinstance(a, torch.Tensor) and a.numel()]
     case = cases.case(stages.task, dict(base.sizes), Family.OWN)
     whole = False

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { capital, count, duration } from "../format";
 import type { ExchangeHead, ExchangeText, Partial } from "../protocol";
-import { Copy, Empty, Fold, useAnswer } from "../ui";
+import { Button, Copy, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 
 export function PromptPanel({ view }: { view: View }) {
@@ -13,9 +13,7 @@ export function PromptPanel({ view }: { view: View }) {
   return (
     <div class="kl-prompt">
       {partial.turn !== null && <Streaming partial={partial} />}
-      {exchanges.length === 0 && partial.turn === null && (
-        <Empty>No model was asked in this turn. Roles by rules need none; a person's brief is in the card below.</Empty>
-      )}
+      {exchanges.length === 0 && partial.turn === null && <Unasked view={view} />}
       {exchanges.length > 1 && (
         <ol class="kl-exchanges" aria-label="exchanges with the model">
           {exchanges.map((one) => (
@@ -39,6 +37,24 @@ export function PromptPanel({ view }: { view: View }) {
       )}
       {shown && <Exchange key={shown.id} view={view} head={shown} />}
     </div>
+  );
+}
+
+/** A turn without an exchange; after Stop the turn that was broken off is next to the line, with what came of it. */
+function Unasked({ view }: { view: View }) {
+  const newest = view.rows.value.at(-1);
+  const stopped = newest && newest.state === "stopped" && newest.id !== view.at.value ? newest : null;
+  if (stopped)
+    return (
+      <Empty>
+        Turn {stopped.number} was stopped.{" "}
+        <Button action="look-stopped" onClick={() => view.look(stopped.id)}>
+          What was written until then
+        </Button>
+      </Empty>
+    );
+  return (
+    <Empty>No model was asked in this turn: rules need none, and a person's brief stands on the card above.</Empty>
   );
 }
 
