@@ -3,13 +3,14 @@ import type { ComponentChild } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { duration } from "../format";
 import { StateSign } from "../icons";
+import { Difference } from "../panels/difference";
 import { Button, Empty, Fold, useAnswer } from "../ui";
 import { colourOf } from "./picture";
 import type { Candidate, Row } from "./protocol";
 import { fate, figureOf, signOf } from "./row";
 import { useSettled } from "./settled";
 import { lineage, offspring } from "./table";
-import { Difference, LongText } from "./text";
+import { LongText } from "./text";
 import type { MonitorView } from "./view";
 
 export function Chosen({ view }: { view: MonitorView }) {
@@ -173,7 +174,7 @@ function Edge({ view, parent, child }: { view: MonitorView; parent: number; chil
   );
   if (asked?.error) return <p class="kl-bad">{asked.error}</p>;
   if (!asked?.value) return <Empty>asking the kernel</Empty>;
-  return <Difference diff={asked.value.diff} label={`what ${child} changed of ${parent}`} />;
+  return <Difference text={asked.value.diff} label={`what ${child} changed of ${parent}`} />;
 }
 
 function Facts({ view, answer }: { view: MonitorView; answer: Candidate }) {

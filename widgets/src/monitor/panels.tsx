@@ -1,10 +1,10 @@
 /** What is told of the whole run: two candidates side by side, the grid of kinds, the Analyst's words, the ledger. */
 import { useState } from "preact/hooks";
 import { count, duration, NONE, percent, plural } from "../format";
+import { Difference } from "../panels/difference";
 import { Area, Button, Choice, Empty, useAnswer } from "../ui";
 import type { Cell, Round } from "./protocol";
 import { figureOf } from "./row";
-import { Difference } from "./text";
 import type { MonitorView } from "./view";
 
 export function ComparePanel({ view }: { view: MonitorView }) {
@@ -44,7 +44,7 @@ export function ComparePanel({ view }: { view: MonitorView }) {
             ))}
           </tbody>
         </table>
-        <Difference diff={found.diff} label="difference of their texts" />
+        <Difference text={found.diff} label="difference of their texts" />
       </div>
     </>
   );
