@@ -246,3 +246,24 @@ def test_tensor_cores_multiply_and_nothing_spills(grouped: bool, tmp_path: Path)
     for kernel in ("sass_chain_kernel", "sass_chain2_kernel"):
         assert facts[kernel]["HGMMA"] > 0 and facts[kernel]["STL"] == facts[kernel]["stack"] == 0, facts[kernel]
         assert facts[kernel]["shared"] <= 232448
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("num_stages = 2", "num_stages = 3"),
+        ("descriptors = 0", "descriptors = 1"),
+        (r"(range\([^\n]*), STEP\):", r"\1, 2 * STEP):"),
+        (r"if (\w+ \+ STEP) > ", r"if \1 >= "),
+    ],
+    ids=["stages", "descriptors", "step", "mask"],
+)
+def test_each_hint_and_statement_of_a_chain_is_in_its_source(written: str, instead: str) -> None:
+    """No template of a whole kernel: the source follows the sketch's words."""
+    task, sketch, source = designed(_by_hand(_CAUSAL, 150, 150), "hints", GPU)
+    changed, count = re.subn(written, instead, sketch)
+    assert count, sketch
+    program = load_program(changed)
+    other = lower(program, bind(program, task, {}, GPU), GPU)
+    code = [text.files["kernel.py"].split("#| sketch")[0] for text in (source, other)]
+    assert code[0] != code[1]
