@@ -221,6 +221,15 @@ def test_a_sum_over_rows_or_columns_is_no_sum_over_groups(tmp_path: Path) -> Non
         assert float((got.double() - want).norm() / want.norm()) <= 5e-3, sketch
 
 
+@pytest.mark.parametrize("chip", ["NVIDIA H100", "NVIDIA B200"])
+def test_chains_come_before_stored_scores(chip: str) -> None:
+    sdpa = "F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)"
+    given = ", ".join(f"torch.randn(2, {n}, 1024, 128).to(torch.bfloat16)" for n in (8, 2, 2))
+    task = load_task(backward_text(load_task(_FORWARD.format(result=sdpa, given=given), "forward")), "first")
+    reply = RulesDesigner().designs(DesignBrief(task, Target("triton", Backend.CUDA, find_chip(chip))))[0]
+    assert "sketch first_chain2" in reply.sketch
+
+
 def test_results_in_float32_keep_their_precision() -> None:
     text = _by_hand(_CAUSAL, 150, 150).replace(".to(q.dtype)", "")
     replies = RulesDesigner().designs(DesignBrief(load_task(text, "wide"), GPU))
