@@ -4,6 +4,7 @@ import { BriefForm } from "./brief";
 import { type CardEvent, type CardState, canSend, edited, opened, step } from "./card-state";
 import { capital } from "./format";
 import { RoleSign } from "./icons";
+import { Difference } from "./panels/difference";
 import type { Act, Card } from "./protocol";
 import { Area, Button } from "./ui";
 import type { View } from "./view";
@@ -62,7 +63,10 @@ function Heading({ card }: { card: Card }) {
         <RoleSign role={card.role} /> {card.title}
       </h3>
       {card.text && <p>{card.text}</p>}
-      {card.evidence.length > 0 && (
+      {card.kind === "permission" && card.evidence.length > 0 && (
+        <Difference text={card.evidence.join("\n")} label="what the agent would do" />
+      )}
+      {card.kind !== "permission" && card.evidence.length > 0 && (
         <ul class="kl-evidence" aria-label="evidence">
           {card.evidence.map((line) => (
             <li key={line}>{line}</li>

@@ -110,6 +110,16 @@ describe("the buttons", () => {
 });
 
 describe("the card", () => {
+  it("shows what an agent would change with its indentation, and every answer", async () => {
+    const evidence = ["--- kernel.cpp", "+++ kernel.cpp", "@@ -1 +1 @@", "-  a;", "+    b;"];
+    await open("designed", waiting({ kind: "permission", evidence, editable: false, to: null }));
+    const lines = shown.all(".kl-card .kl-diff > div");
+    expect(lines.map((line) => line.textContent)).toEqual(evidence);
+    expect(lines.map((line) => line.className).slice(2)).toEqual(["kl-dim", "kl-removed", "kl-added"]);
+    await shown.click(".kl-card [data-action=permit-never]");
+    expect(shown.kernel.acts()).toEqual([{ action: "approve", card: "t4:route", to: "never" }]);
+  });
+
   it("approves with the suggestion as it was edited", async () => {
     await open("designed", waiting());
     expect(shown.text(".kl-evidence")).toContain("N=65");

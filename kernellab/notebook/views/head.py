@@ -29,8 +29,6 @@ STATUS_WORDS = {
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
-#: lines of what an agent asks to do on its card
-_MOST_DETAILS = 12
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
 
@@ -158,6 +156,8 @@ def card(state: State, at: str | None) -> Card | None:
     if question is not None and state.status is SessionStatus.WAITING and at == state.head:
         asked = state.turns.get(question.turn or "")
         route = asked.route if asked and question.kind is QuestionKind.ROUTE else None
+        # of an agent, what it would do
+        wanted = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
         return {
             "id": question.id,
             "kind": question.kind.value,
@@ -167,7 +167,7 @@ def card(state: State, at: str | None) -> Card | None:
             "hint": _hint(state, question),
             "retry": not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
-            "evidence": _evidence(route) if route else _details(question),
+            "evidence": _evidence(route) if route else wanted,
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
@@ -219,12 +219,6 @@ def _text(question: Question, asked: Turn | None) -> str:
     """What came of a turn that is done; its title says whose it was."""
     done = outcome(asked) if asked is not None and question.kind is QuestionKind.TURN else ""
     return done or question.text
-
-
-def _details(question: Question) -> list[str]:
-    """What an agent wants to do, in lines; the journal has all of them."""
-    lines = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
-    return [*lines[:_MOST_DETAILS], *([f"{len(lines) - _MOST_DETAILS} more lines"] if lines[_MOST_DETAILS:] else [])]
 
 
 def _evidence(route: Route) -> list[str]:

@@ -29,6 +29,9 @@ Complete = Callable[[], None]
 #: one set of arguments for each call of a go
 Sets = Sequence[tuple[Any, ...]]
 
+#: elements of a tensor that its support is read from
+_SEEN = 1 << 22
+
 
 class Goes:
     """The memory, the contents and the judge's own kernels of one timed run.
@@ -47,7 +50,7 @@ class Goes:
         self.owners = {id(worker) for worker in owners}
         self._written = task.module().written
         self.deadline = deadline
-        self.contents = Contents(task, args, loose_arguments(task, [part(a) for a in args]))
+        self.contents = Contents(task, args, loose_arguments(task, [_part(a) for a in args]))
         self.layout = lay_out(args)
         #: of the arguments that are written again for each call
         self.bytes = fresh_copy(self.layout)
@@ -200,13 +203,7 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
-# -- what a large tensor on a CUDA device shows of its values ----------------------------------------------------------
-
-#: elements of a tensor that its support is read from
-_SEEN = 1 << 22
-
-
-def part(value: Any) -> Any:
+def _part(value: Any) -> Any:
     """Enough of a tensor to tell what its values may be."""
     if not hasattr(value, "numel") or value.numel() <= _SEEN or not value.dim():
         return value
