@@ -16,7 +16,7 @@ from kernellab.dsls.machine import cpu_chip, gpu_chip, gpu_products
 from kernellab.errors import KernellabError, ModelError
 from kernellab.lowering import lowered_dsls
 from kernellab.models import MODEL_ROLES, Configured, ModelSettings, configured
-from kernellab.models.probe import probe
+from kernellab.models.opening import probe
 from kernellab.target import Chip
 
 #: what is looked for, and the arguments that make it say its version

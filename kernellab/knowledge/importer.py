@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernellab.knowledge.draft import Like, spec_text
+from kernellab.knowledge.loader import dotted
 from kernellab.knowledge.modules import PREFIX, Module, Offer, modules_of, offer, operations_of
-from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import DocumentError, Section, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import words

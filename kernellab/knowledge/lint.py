@@ -12,7 +12,7 @@ from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec, read_spec
 from kernellab.errors import KernellabError
 from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.execute import Job, jobs
-from kernellab.knowledge.names import dotted
+from kernellab.knowledge.loader import dotted
 from kernellab.knowledge.pages import Page, read_page
 from kernellab.knowledge.record import read_record
 from kernellab.knowledge.toolchain import missing_names, toolchain

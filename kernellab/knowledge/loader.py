@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,6 @@ from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError
 from kernellab.knowledge.examples import Example, read_example
 from kernellab.knowledge.modules import short_signature, written_with
-from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import DocumentError, Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
 from kernellab.knowledge.prompts import prompt
@@ -373,3 +373,12 @@ def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder:
         scratch.write_text(answer, encoding="utf-8")
         scratch.replace(path)
     return answer
+
+
+# -- dotted names in text ----------------------------------------------------------------------------------------------
+
+
+def dotted(text: str, roots: Iterable[str]) -> list[str]:
+    """Names in ``text`` that begin with one of ``roots`` and a dot (``tl.math.exp``), in order."""
+    known = "|".join(map(re.escape, roots))
+    return re.findall(rf"(?<![\w.\"'/])(?:{known})(?:\.[A-Za-z_]\w*)+", text) if known else []

@@ -225,8 +225,8 @@ def lesson_file(name: str, seed: str = "", workspace: Path | None = None) -> str
     Raises:
         CourseError: there is no such lesson.
     """
-    own = (workspace or find_workspace()) / "exercises" / f"{name}.toml"
-    path = own if own.is_file() else content("notebooks") / "exercises" / f"{name}.toml"
+    local = (workspace or find_workspace()) / "exercises" / f"{name}.toml"
+    path = local if local.is_file() else content("notebooks") / "exercises" / f"{name}.toml"
     if not path.is_file():
         raise CourseError(f"There is no lesson {name!r}.", "%kernel_progress lists them.")
     head, *parts = path.read_text(encoding="utf-8").split(_TABLE)

@@ -9,9 +9,9 @@ import pytest
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief
 from kernellab.agents.model import ModelConductor
+from kernellab.agents.rules.advice import is_verbatim
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.conductor import RulesConductor
-from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.exchanges import Exchange
 from kernellab.models import Talk, open_model, read_replay
 from kernellab.records import Candidate, Evidence, GateResult, GateState, Role, RouteKind, Stage, Verdict

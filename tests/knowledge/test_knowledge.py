@@ -11,8 +11,7 @@ import pytest
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.knowledge import Knowledge
-from kernellab.knowledge.loader import cut, shorten
-from kernellab.knowledge.names import dotted
+from kernellab.knowledge.loader import cut, dotted, shorten
 from kernellab.knowledge.pages import parse_page
 from kernellab.knowledge.rank import scores
 from kernellab.knowledge.toolchain import missing_names

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.briefs import CodeBrief, RouteBrief
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
-from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.errors import KernellabError, counted
-from kernellab.lowering.embedded_sketch import bare
+from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import Evidence, RouteFact, RouteKind, Stage, Tried, Verdict
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
@@ -342,3 +342,20 @@ def _sketch_line(brief: RouteBrief, file: str, line: int | None) -> int | None:
 
 def _sizes(sizes: dict[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+# -- is a candidate's code, to the byte, what the rules make of its sketch? --------------------------------------------
+# Then no one has to look for a fault in the code: it computes what the sketch says. If the gate found the sketch right
+# on its small sizes and the Verifier finds the numbers wrong, the fault shows at sizes or values that the gate did not
+# try (a carry between tiles, cancellation, overflow), and it lies in the sketch.
+
+
+def is_verbatim(brief: RouteBrief) -> bool:
+    """Lowers the sketch again and compares; False without a candidate, a sketch or a lowering."""
+    if brief.candidate is None or not brief.sketch:
+        return False
+    told = CodeBrief(brief.task, brief.target, brief.sketch, constexpr=brief.candidate.constexpr)
+    try:
+        return same_code(RulesCoder().code(told).source, brief.candidate.source)
+    except KernellabError:
+        return False

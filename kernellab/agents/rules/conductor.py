@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernellab.agents.briefs import Attempt, RouteBrief, design_of
-from kernellab.agents.rules.advice import advise, route_facts
+from kernellab.agents.rules.advice import advise, is_verbatim, route_facts
 from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, key_of
 from kernellab.agents.rules.performance import (
     hot_of,
@@ -22,7 +22,6 @@ from kernellab.agents.rules.performance import (
     why_finish,
 )
 from kernellab.agents.rules.slow import is_slow, may_measure
-from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteFact, RouteKind, Verdict
 

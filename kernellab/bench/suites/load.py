@@ -6,13 +6,70 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernellab.bench.suites.akg import akg
 from kernellab.bench.suites.definitions import flashinfer, solexec
 from kernellab.bench.suites.folder import builtin, folder
-from kernellab.bench.suites.kernelbench import kernelbench, leading_number
 from kernellab.bench.suites.record import Asked, Reader, SuiteTask
 from kernellab.bench.suites.tritonbench import tritonbench
 from kernellab.errors import TaskError
+from kernellab.task import identifier
+from kernellab.task.call_inputs.absent import without_missing
+
+# -- a checkout of AKG -------------------------------------------------------------------------------------------------
+# The files have KernelBench's form. Dynamic ones list their inputs case by case, which a Task reads as it is. What a
+# file imports and this machine does not have is replaced by a stand-in: most references never use it.
+
+#: where the benchmark lies in a checkout, whichever folder of it is named
+_ROOTS = ("akg_agents/benchmark", "benchmark", ".", "..")
+#: folder of the benchmark -> what its tasks' categories begin with
+_PARTS = {
+    "akg_kernels_bench/static_shape": "static",
+    "akg_kernels_bench/dynamic_shape": "dynamic",
+    "akg_kernels_bench_lite": "lite",
+}
+
+
+def akg(asked: Asked) -> list[tuple[str, SuiteTask]]:
+    """All tasks; ``--only ^dynamic/`` takes a part, ``--only /attention/`` a category."""
+    for root in (Path(asked.rest, inner) for inner in _ROOTS):
+        tasks = [t for folder, part in _PARTS.items() for t in _part(root / folder, part)]
+        if tasks:
+            return [(f"{t.category}/{t.title}", t) for t in tasks]
+    raise TaskError(f"There is no akg_kernels_bench in {asked.rest!r}.", "Name a checkout of AKG's repository.")
+
+
+def _part(folder: Path, part: str) -> list[SuiteTask]:
+    found = []
+    for path in sorted(folder.glob("*/*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "class Model" in text:
+            category = f"{part}/{path.parent.name}"
+            found.append(SuiteTask(identifier(path.stem), category, without_missing(text), path.stem, large=True))
+    return found
+
+
+# -- a checkout of KernelBench -----------------------------------------------------------------------------------------
+# A checkout of KernelBench: ``KernelBench/levelN/NUMBER_Name.py``, each with Model, get_inputs and get_init_inputs.
+
+
+def kernelbench(asked: Asked) -> list[tuple[str, SuiteTask]]:
+    """The problems of the levels that are asked for (1, not given), in their order."""
+    return [(f"level{n}/{t.title}", t) for n in asked.levels or (1,) for t in _level(Path(asked.rest), n)]
+
+
+def _level(checkout: Path, level: int) -> list[SuiteTask]:
+    inner = checkout / "KernelBench"
+    root = (inner if inner.is_dir() else checkout) / f"level{level}"
+    if not root.is_dir():
+        raise TaskError(f"There is no level {level} in {str(checkout)!r}.", "Name a checkout of KernelBench.")
+    files = sorted(root.glob("*.py"), key=lambda p: (leading_number(p.stem), p.stem))
+    return [SuiteTask(identifier(p.stem), "", p.read_text(encoding="utf-8"), p.stem, large=True) for p in files]
+
+
+def leading_number(stem: str) -> int:
+    """The number that a problem's name begins with; a large one where it begins with none."""
+    number = re.match(r"\d+", stem)
+    return int(number.group()) if number else 1 << 30
+
 
 #: what stands before the colon -> who reads what stands behind it
 READERS: Mapping[str, Reader] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from kernellab.sketch.cost.gather import picks
+from kernellab.sketch.check.gather import box
 from kernellab.sketch.program.alive import most_alive
 from kernellab.sketch.program.ints import IntExpr, elements
 from kernellab.sketch.program.program import (
@@ -16,9 +16,12 @@ from kernellab.sketch.program.program import (
     Point,
     Range,
     Region,
+    Scatter,
     Statement,
+    Tensor,
     Touch,
 )
+from kernellab.sketch.program.walk import gathers
 
 #: a cache line, and the sector of a GPU's memory twice
 LINE_BYTES = 64
@@ -184,3 +187,16 @@ def by_tensor(sides: Mapping[tuple[str, bool], float]) -> dict[str, float]:
     for (name, _), count in sides.items():
         total[name] = total.get(name, 0.0) + count
     return total
+
+
+# -- traffic at indices that are tiles: an element a place, and never more than the tensor holds -----------------------
+
+
+def picks(stmt: Statement) -> Iterator[tuple[Region, tuple[IntExpr, ...], bool, bool]]:
+    """Each gather and scatter of ``stmt``: the box round what it may touch, its shape, is it written, is it read."""
+    for value in gathers(stmt):
+        tensor, items = value.attr("tensor"), value.attr("items")
+        assert isinstance(tensor, Tensor) and isinstance(items, tuple)
+        yield box(tensor, items), value.type.shape, False, True
+    if isinstance(stmt, Scatter):
+        yield box(stmt.tensor, stmt.items), stmt.shape, True, stmt.add

@@ -8,8 +8,7 @@ from itertools import product
 from math import prod
 
 from kernellab.operations.sketch import OPS, OpKind
-from kernellab.sketch.cost.gather import picks
-from kernellab.sketch.cost.memory import LINE_BYTES, Traffic, by_tensor, footprint
+from kernellab.sketch.cost.memory import LINE_BYTES, Traffic, by_tensor, footprint, picks
 from kernellab.sketch.program.ints import elements
 from kernellab.sketch.program.library import LIBRARY
 from kernellab.sketch.program.program import (

@@ -8,16 +8,15 @@ else).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from math import prod
 from typing import Any
 
-from kernellab.sketch.gate.swap import swapped
-from kernellab.sketch.program.ints import IntExpr, IntKind, num
-from kernellab.sketch.program.program import Const, Loop, Program
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import Const, Loop, Program, Value
 from kernellab.sketch.program.walk import statements
 from kernellab.task import Task
 from kernellab.task.sample.shrink import FreeAxis, bytes_at, free_axes, sliding_axes
@@ -193,3 +192,28 @@ def _swap(item: Any, table: Mapping[int, int]) -> Any:
         return replace(item, value=float(small) if isinstance(number, float) else small)
 
     return swapped(item, lambda number: num(table.get(number.value, number.value)), literal)
+
+
+# -- a resolved program in which numbers stand for something else: smaller numbers, or symbols -------------------------
+
+
+def swapped(item: Any, number: Callable[[IntExpr], IntExpr], literal: Callable[[Const], Value]) -> Any:
+    """A copy of ``item`` with ``number`` of every number in an index, and ``literal`` of every one in arithmetic."""
+
+    def swap(part: Any) -> Any:
+        match part:
+            case tuple():
+                return tuple(map(swap, part))
+            case IntExpr(kind=IntKind.NUM):
+                return number(part)
+            case IntExpr(kind=IntKind.OP):
+                return int_op(part.op, *map(swap, part.args))
+            case IntExpr():
+                return part
+            case Const():
+                return literal(part)
+        if not is_dataclass(part) or isinstance(part, type):
+            return part
+        return replace(part, **{f.name: swap(getattr(part, f.name)) for f in fields(part) if f.name != "span"})
+
+    return swap(item)

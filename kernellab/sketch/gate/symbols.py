@@ -13,7 +13,7 @@ from math import isclose
 from typing import Any
 
 from kernellab.errors import SketchError
-from kernellab.sketch.gate.swap import swapped
+from kernellab.sketch.gate.reduced_copy import swapped
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
