@@ -22,6 +22,7 @@ SHARES = {
     "lowering/test_cuda_c.py": 6,
     "lowering/test_attention.py": 3,
     "lowering/test_chains.py": 3,
+    "lowering/test_chips.py": 70,
     "lowering/test_windows.py": 3,
     "lowering/test_descriptors.py": 3,
     "sketch/rewrite/test_rewrites.py": 4,

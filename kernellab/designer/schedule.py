@@ -22,7 +22,7 @@ from kernellab.designer.graph.library import LibraryCall, call_of, given, with_l
 from kernellab.designer.graph.stacks import joined, stacks
 from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
-from kernellab.designer.ir.launch import Launch, Plan
+from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.chains import chained, chains, softmax_again, stored_once
@@ -67,15 +67,12 @@ _APART = "Choose a schedule that is not called 'one launch'."
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A sketch file; ``algebra``: a product was rewritten away, since only sums of it are asked."""
+    """A sketch file; ``algebra``: a product was rewritten away, since only sums of it are asked; ``chains``: a launch
+    makes a factor of its products on chip."""
 
     text: str
     algebra: bool
-
-
-def sketch_text(task: Task, graph: Graph, target: Target, style: Style) -> str:
-    """As :func:`scheduled`, the text alone."""
-    return scheduled(task, graph, target, style).text
+    chains: bool = False
 
 
 def scheduled(
@@ -95,7 +92,8 @@ def scheduled(
         if step.applies(ctx):
             plan = step.run(ctx, plan)
     algebra = any(Purpose.SUMS in k.purposes for k in plan.launches)
-    return Scheduled(format(_written(ctx, read, plan)), algebra)
+    on_chip = any(k.kind is LaunchKind.CHAIN for k in plan.launches)
+    return Scheduled(format(_written(ctx, read, plan)), algebra, on_chip)
 
 
 def prepared(graph: Graph) -> Graph:
@@ -330,4 +328,4 @@ def _steps(ctx: Context, k: Recurrence, name: str, roles: Mapping[str, str | Non
     return steps_sketch(k, name, t, tunables, roles, ctx.task)
 
 
-__all__ = ["Scheduled", "prepared", "scheduled", "sketch_text", "styles"]
+__all__ = ["Scheduled", "prepared", "scheduled", "styles"]

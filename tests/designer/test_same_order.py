@@ -7,7 +7,7 @@ import pytest
 from kernellab.bench.suites import load_suite
 from kernellab.capture import capture
 from kernellab.designer.ir.expr import Axis
-from kernellab.designer.schedule import sketch_text, styles
+from kernellab.designer.schedule import scheduled, styles
 from kernellab.dsls.machine import named_chip
 from kernellab.target import Backend, Target
 from kernellab.task import load_task
@@ -23,5 +23,5 @@ def test_the_order_in_which_sets_give_axes_changes_no_text(monkeypatch: pytest.M
     texts = set()
     for sign in (1, -1):
         monkeypatch.setattr(Axis, "__hash__", lambda axis, sign=sign: sign * axis.uid)
-        texts |= {tuple(sketch_text(task, graph, target, style) for style in styles(target))}
+        texts |= {tuple(scheduled(task, graph, target, style).text for style in styles(target))}
     assert len(texts) == 1

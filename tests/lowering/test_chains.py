@@ -221,6 +221,15 @@ def test_a_sum_over_rows_or_columns_is_no_sum_over_groups(tmp_path: Path) -> Non
         assert float((got.double() - want).norm() / want.norm()) <= 5e-3, sketch
 
 
+@pytest.mark.parametrize("chip", ["NVIDIA H100", "NVIDIA B200"])
+def test_chains_come_before_stored_scores(chip: str) -> None:
+    sdpa = "F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)"
+    given = ", ".join(f"torch.randn(2, {n}, 1024, 128).to(torch.bfloat16)" for n in (8, 2, 2))
+    task = load_task(backward_text(load_task(_FORWARD.format(result=sdpa, given=given), "forward")), "first")
+    reply = RulesDesigner().designs(DesignBrief(task, Target("triton", Backend.CUDA, find_chip(chip))))[0]
+    assert "sketch first_chain2" in reply.sketch
+
+
 def test_results_in_float32_keep_their_precision() -> None:
     text = _by_hand(_CAUSAL, 150, 150).replace(".to(q.dtype)", "")
     replies = RulesDesigner().designs(DesignBrief(load_task(text, "wide"), GPU))
@@ -246,3 +255,24 @@ def test_tensor_cores_multiply_and_nothing_spills(grouped: bool, tmp_path: Path)
     for kernel in ("sass_chain_kernel", "sass_chain2_kernel"):
         assert facts[kernel]["HGMMA"] > 0 and facts[kernel]["STL"] == facts[kernel]["stack"] == 0, facts[kernel]
         assert facts[kernel]["shared"] <= 232448
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("num_stages = 2", "num_stages = 3"),
+        ("descriptors = 0", "descriptors = 1"),
+        (r"(range\([^\n]*), STEP\):", r"\1, 2 * STEP):"),
+        (r"if (\w+ \+ STEP) > ", r"if \1 >= "),
+    ],
+    ids=["stages", "descriptors", "step", "mask"],
+)
+def test_each_hint_and_statement_of_a_chain_is_in_its_source(written: str, instead: str) -> None:
+    """No template of a whole kernel: the source follows the sketch's words."""
+    task, sketch, source = designed(_by_hand(_CAUSAL, 150, 150), "hints", GPU)
+    changed, count = re.subn(written, instead, sketch)
+    assert count, sketch
+    program = load_program(changed)
+    other = lower(program, bind(program, task, {}, GPU), GPU)
+    code = [text.files["kernel.py"].split("#| sketch")[0] for text in (source, other)]
+    assert code[0] != code[1]

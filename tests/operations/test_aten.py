@@ -16,7 +16,7 @@ import kernellab
 from kernellab.capture.decompositions import APART, WITH_PLACES
 from kernellab.capture.export import export_graph
 from kernellab.designer.frontend.table import HANDLERS
-from kernellab.designer.schedule import sketch_text, styles
+from kernellab.designer.schedule import scheduled, styles
 from kernellab.operations.aten import ATEN, POINTWISE, aten_op
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.check import load_program
@@ -117,7 +117,7 @@ def audited_and_designed(call: str, inputs: list[str]) -> tuple[float, float]:
     task = load_task(f"{text}def inputs():\n    return ({', '.join(inputs)},)\n", "one")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = load_program(sketch_text(task, export_graph(task), CPU, styles(CPU)[0]))
+        program = load_program(scheduled(task, export_graph(task), CPU, styles(CPU)[0]).text)
     applied = (
         value
         for kernel in program.kernels
@@ -168,7 +168,7 @@ def test_the_audit_counts_of_a_reduction_what_its_sketch_does_at_least(name: str
         "one",
     )  # fmt: skip
     audited = trace(task).other_flops
-    program = load_program(sketch_text(task, export_graph(task), CPU, styles(CPU)[0]))
+    program = load_program(scheduled(task, export_graph(task), CPU, styles(CPU)[0]).text)
     designed = sum(cost(program, {}).flops.values())
     first = re.findall(r"\b[xyz]\b", _OF_OPERANDS[name])[0]
     operand = math.prod(int(e) for e in task.args["xyz".index(first)].shape)

@@ -1,0 +1,43 @@
+"""The rules' first designs compile for each chip that is described, within what it has; without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.bench.suites import load_suite
+from kernellab.dsls.machine import named_chip
+from kernellab.task import load_task
+
+from .chips import CHIPS, FAMILIES, PRODUCTS, Facts, compiled, excess, family
+
+_SUITE = {task.name: task.text for task in load_suite("builtin")}
+
+
+def _within(found: dict[str, Facts] | str, chip: str) -> dict[str, Facts]:
+    assert not isinstance(found, str), f"{chip}: {found}"
+    assert found, "a design launches a kernel"
+    beyond = {kernel: said for kernel, facts in found.items() if (said := excess(facts, named_chip(chip)))}
+    assert not beyond, f"{chip}: {beyond}"
+    return found
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_s_first_design_fits_the_chip(name: str, chip: str) -> None:
+    kernels = _within(compiled([(name, family(name), chip)])[name], chip)
+    if name in PRODUCTS:
+        matrix = [op for facts in kernels.values() for op in facts if op not in ("registers", "local", "shared")]
+        assert matrix, f"no matrix instruction on {chip}: {kernels}"
+
+
+@pytest.mark.parametrize(("number", "name"), enumerate(_SUITE))
+def test_a_task_s_first_design_fits_a_chip(number: int, name: str) -> None:
+    """Chips in turn; ``python -m tests.lowering.chips`` takes all of them for each task."""
+    chip = CHIPS[number % len(CHIPS)]
+    _within(compiled([(name, load_task(_SUITE[name], name), chip)])[name], chip)
+
+
+def test_what_a_chip_does_not_have_is_named() -> None:
+    chip = named_chip("rtx4090")
+    assert excess({"registers": 255, "local": 0, "shared": chip.shared_bytes}, chip) == []
+    assert excess({"registers": 255, "local": 0, "shared": 110_000}, chip) == ["shared 110,000 of 101,376"]
