@@ -13,14 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab.capture.graph import Extent, Graph, Input, Node, Ref, Sym
 from kernellab.errors import CaptureError
+from kernellab.task import ArgKind, Task, load_task
 from kernellab.task.dtypes import computable, parts
-
-if TYPE_CHECKING:
-    from kernellab.task import Task
 
 
 def capture(task: Task) -> Graph:
@@ -37,7 +35,6 @@ def capture(task: Task) -> Graph:
 @lru_cache(maxsize=64)
 def _capture(name: str, text: str) -> Graph:
     from kernellab.capture.export import export_graph
-    from kernellab.task import ArgKind, load_task
 
     task = load_task(text, name)
     graph = export_graph(task)

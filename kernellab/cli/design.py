@@ -16,9 +16,10 @@ from kernellab.errors import CaptureError, KernellabError, SessionError
 from kernellab.fidelity import FRAMEWORK
 from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.design import DesignCall, DesignVerification
+from kernellab.records import Role, Verdict
+from kernellab.task import load_task
 
 if TYPE_CHECKING:
-    from kernellab.records import Role, Verdict
     from kernellab.session import DesignRequest, Session
     from kernellab.session.turn.task_from_text import Proposal
 
@@ -104,7 +105,6 @@ def design(
 def _asked(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
     """The request for a task's file, or for one that a model writes from words."""
     from kernellab.session import DesignRequest
-    from kernellab.task import load_task
 
     said = call.model_dump(exclude_unset=True)
     if task is not None and shell.words is None:
@@ -199,7 +199,6 @@ def _check_call(call: DesignCall) -> None:
 def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
     """A task that a model wrote and a person approved."""
     from kernellab.agents.roles import is_model, parse_roles
-    from kernellab.records import Role
     from kernellab.session.turn.task_from_text import propose_task
 
     specs, _ = parse_roles(call.roles)
@@ -324,7 +323,6 @@ def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
     from kernellab.model_integration.gradient.derive import backward_text
     from kernellab.model_integration.gradient.pair import Pair
     from kernellab.session import begin
-    from kernellab.task import load_task
 
     try:
         task = load_task(session.state.created.text, session.name)

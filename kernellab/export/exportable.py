@@ -51,6 +51,12 @@ class VerifiedKernel:
                 f"{self.name}'s kernel is right with the parameters of its constructor only, and cannot be exported.",
                 "Let it read the parameters that it is given, and verify it again.",
             )
+        left_out = [c.argument for c in of(self.verdict.conditions, ScalarLimit) if not c.taken]
+        if left_out:
+            raise KernellabError(
+                f"{self.name}'s kernel has no parameter {left_out[0]}, and is not exported.",
+                "Give it that parameter, and verify it again.",
+            )
         if any(of(self.verdict.conditions, Stated)):
             raise KernellabError(
                 f"{self.name}'s verdict is of an earlier format, which does not say what limits the kernel has.",

@@ -18,12 +18,27 @@ _IMPORTS = (
 )
 
 
+#: is set while no thread imports the session's modules: of two that import them at once one may see a module half made
+_imported = threading.Event()
+_imported.set()
+
+
 def begin() -> None:
     """Begin all of it. On a GPU machine the judge waits for the first verification: it takes memory of the device."""
+    _imported.clear()
     threading.Thread(target=_work, name="kernellab-begin", daemon=True).start()
 
 
+def wait_for_imports() -> None:
+    """Called before a magic's work."""
+    _imported.wait(60)
+
+
 def _work() -> None:
+    try:
+        import_module("kernellab.session")
+    finally:
+        _imported.set()
     from kernellab.dsls.machine import cpu_chip, gpu_products
 
     if not gpu_products():

@@ -388,6 +388,11 @@ class TaskModule:
         """The reference's parameters behind the first ``given`` whose defaults are numbers."""
         return [p for p in self.parameters()[given:] if isinstance(p.default, (bool, int, float))]
 
+    def untried(self) -> tuple[tuple[str, str], ...]:
+        """Those whose defaults are anything but numbers, and which inputs() does not give: names and values as code."""
+        rest = self.parameters()[len(self.placed()) :]
+        return tuple((p.name, repr(p.default)[:60]) for p in rest if not isinstance(p.default, (bool, int, float)))
+
     def parameters(self) -> list[inspect.Parameter]:
         """The reference's parameters that can be given one by one."""
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

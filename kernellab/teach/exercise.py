@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -233,7 +232,8 @@ def lesson_file(name: str, seed: str = "", workspace: Path | None = None) -> str
     head, *parts = path.read_text(encoding="utf-8").split(_TABLE)
     rows = [_drawn(row, seed) for row in _parsed(path).get("exercise", ())]
     own = [filled(part, row["vary"]) if "vary" in row else part for part, row in zip(parts, rows, strict=True)]
-    return re.sub(r"^vary = \[.*?^\]\n", "", _TABLE.join([head, *own]), flags=re.MULTILINE | re.DOTALL)
+    before = [part.partition("vary = [\n") for part in (head, *own)]
+    return _TABLE.join(start + rest.partition("\n]\n")[2] for start, _, rest in before)
 
 
 #: begins an exercise in a lesson's file

@@ -35,13 +35,13 @@ class Timed:
 
     @property
     def text(self) -> str:
-        beside = f"; {self.reference}: {self.reference_ms:.3g} ms" if self.reference_ms is not None else ""
+        other = f"; {self.reference}: {self.reference_ms:.3g} ms" if self.reference_ms is not None else ""
         share = self.own.of_copy
         known = share is not None and share <= MOST_SHARE
         bound = (
             f"; its bytes at a copy's rate: {1e3 * self.own.least_bytes / self.own.bandwidth:.3g} ms" if known else ""
         )
-        return f"{self.own.text}{beside}{bound}"
+        return f"{self.own.text}{other}{bound}"
 
     @property
     def next_step(self) -> str:

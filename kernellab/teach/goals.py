@@ -117,7 +117,7 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
             "goal-choices", f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
         )
     for word in goals.uses:
-        if not _has(plain, word):
+        if not _uses(plain, word):
             yield Missed("goal-uses", f"It does not use {word} yet.")
 
 
@@ -151,6 +151,26 @@ def _matters(program: Program, task: Task, name: str, values: Iterable[int | flo
 
 def _has(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
+def _uses(text: str, word: str) -> bool:
+    """Does the sketch use the word for a result? A name that is called so, a value that nothing reads and a temp tensor
+    that nothing loads are no use."""
+    if word == "temp":
+        names = re.findall(r"(\w+)\[[^;]*?\]: \w+ temp", text)
+        return any(re.search(rf"\b(?:load|gather)\(\s*{name}\[", text) for name in names)
+    if re.search(rf"(?<!\w){re.escape(word)}\s*=(?!=)|->\s*{re.escape(word)}\b", text):
+        return False
+    lines = text.splitlines()
+    while True:
+        read = [
+            line for line in lines
+            if not (set_ := re.match(r"\s*(\w+) = ", line))
+            or len(re.findall(rf"\b{set_[1]}\b", "\n".join(lines))) > len(re.findall(rf"\b{set_[1]}\b", line))
+        ]  # fmt: skip
+        if len(read) == len(lines):
+            return _has("\n".join(read), word)
+        lines = read
 
 
 def asked(goals: Goals) -> list[str]:

@@ -22,6 +22,7 @@ from kernellab.sketch.program.program import Program
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, asked, facts, missed
+from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -188,6 +189,9 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if source.dsl != goals.dsl:
             said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
             return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
+        if goals.dsl == "triton" and (fault := host_fault(module)) is not None:
+            line, said = fault
+            return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."

@@ -161,4 +161,4 @@ def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell)
     closed = "def right(error, most):\n    return bool((error <= most).all())\n"
     assert "1 of 10 holes closed" in attack(closed, "--close")
     assert shell.run_line_magic("kernel_grade", "close-the-holes") == 1
-    assert "15_fooled: 3 of 23 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))
+    assert "15_fooled: 3 of 24 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))

@@ -103,9 +103,9 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
         ("__file__.startswith('/tmp')", "asks where its file lies"),
         ("__name__ != 'kernel'", "asks what its module is called"),
         ("'kernellab' in __name__", "asks what its module is called"),
-        ("torch.is_grad_enabled()", "asks torch.is_grad_enabled"),
+        ("torch.is_grad_enabled()", "calls torch.is_grad_enabled"),
         ("x.requires_grad", "asks for requires_grad of a tensor"),
-        ("torch.are_deterministic_algorithms_enabled()", "asks torch.are_deterministic_algorithms_enabled"),
+        ("torch.are_deterministic_algorithms_enabled()", "calls torch.are_deterministic_algorithms_enabled"),
         ("len(os.sched_getaffinity(0)) < 4", "asks which cores it may use"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import RouteBrief
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
-from kernellab.errors import KernellabError, counted
+from kernellab.errors import KernellabError, SketchError, counted
 from kernellab.records import Role, RouteKind, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
@@ -317,7 +317,6 @@ def cost_at(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int
     Raises:
         SketchError: it is wrong, cannot be bound to the task, or cannot be costed.
     """
-    from kernellab.errors import SketchError
     from kernellab.sketch.check import load_program
     from kernellab.sketch.cost import cost
     from kernellab.sketch.program.bind import bind

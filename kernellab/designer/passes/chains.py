@@ -66,8 +66,8 @@ def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
         return e if first is e.args[0] else replace(e, args=(first, *e.args[1:]))
     if isinstance(e, Red) and e.kind == "sum" and e.chunk is None:
         # a sum of products, as over the heads that share keys: what it rounds before is not rounded
-        return _summed(_outermost(e.arg, dtype, free, kept), e)
-    if type(e) is not Dot or len(e.axes) != 1 or e.parts or e.steps:
+        return _summed(_outermost(e.arg, dtype, free, kept), e, free)
+    if type(e) is not Dot or e.parts or e.steps:
         return e
     for made, other in ((e.a, e.b), (e.b, e.a)):
         chain = _chain(e, made, other, dtype, free, kept)
@@ -76,14 +76,15 @@ def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
     return e
 
 
-def _summed(e: Expr, total: Red) -> Expr:
+def _summed(e: Expr, total: Red, free: Free) -> Expr:
     """``total``, the sum of ``e``, as one chain where ``e`` is a chain that is rounded or scaled; else itself."""
-    if isinstance(e, Chain):
+    if isinstance(e, Chain) and free(e.a) & free(e.b) >= set(total.axes):
         return replace(e, groups=(*total.axes, *e.groups))
-    if isinstance(e, Op) and (e.op == "cast" or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
-        inner = _summed(e.args[0], total)
+    rounded = isinstance(e, Op) and e.op == "cast" and e.dtype in (*_NARROW, "float32")
+    if isinstance(e, Op) and (rounded or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
+        inner = _summed(e.args[0], total, free)
         if inner is not total:
-            return inner if e.op == "cast" else replace(e, args=(inner, *e.args[1:]), dtype=total.dtype)
+            return inner if rounded else replace(e, args=(inner, *e.args[1:]), dtype=total.dtype)
     return total
 
 
@@ -92,12 +93,16 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
 
     ``kept``: inner products by the product that each stands for, which several chains share.
     """
-    over = dot.axes[0]
+    over = attention.longest(dot.axes)
+    assert over is not None
+    groups = tuple(a for a in dot.axes if a is not over)
     # float16 has no room for what a scale makes small
     made, factor = _apart(made) if dtype != "float16" else (made, 1.0)
     other, second = _apart(other)
     factor *= second
     if not isinstance(other, Leaf) or other.dtype != dtype or other.operands or over not in free(other):
+        return None
+    if not set(groups) <= free(made) & free(other):
         return None
     columns = free(other) - free(made)
     row = _row(made, free(made) - free(other))
@@ -123,7 +128,7 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
     if not mine:
         return None
     made = Rewrite(lambda e: mine.get(id(e)) or (e if isinstance(e, Frontier) else None))(made)
-    chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line)
+    chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line, groups=groups)
     if factor == 1:
         return chain
     return Op("mul", (chain, Num(factor, "float32")), "float32", dot.line)
@@ -274,13 +279,9 @@ def roles(k: Launch) -> Roles:
     widths = tuple(dict.fromkeys(a for e in k.chains for inner in e.inners for a in inner.axes))
     order = [*dict.fromkeys([*k.stored_axes, *sorted(k.par, key=lambda a: a.uid)])]
     return Roles(
-        tuple(a for a in order if a in k.par and a is not row and a not in cols),
-        row,
-        first.groups,
-        first.over,
-        widths,
-        cols,
-    )
+        tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.groups, first.over,
+        widths, cols,
+    )  # fmt: skip
 
 
 # -- what a mask leaves out --------------------------------------------------------------------------------------------

@@ -121,10 +121,6 @@ def _first(text: str) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it gives no reason")[:300]
 
 
-if __name__ == "__main__":
-    main()
-
-
 # -- torch as a dry call sees it: tensors without contents on a GPU that is not there ----------------------------------
 
 #: an address that every alignment divides
@@ -190,3 +186,7 @@ def arguments(given: Sequence[dict[str, Any]]) -> list[Any]:
         one["value"] if "value" in one else torch.empty(one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda")
         for one in given
     ]
+
+
+if __name__ == "__main__":
+    main()

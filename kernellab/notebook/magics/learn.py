@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.errors import CourseError, KernellabError
 from kernellab.notebook.magics.base import KernelMagic, command
 
 if TYPE_CHECKING:
@@ -100,7 +101,6 @@ class LearnMagics(KernelMagic):
         A grader that runs the notebook again (nbgrader) reads the number as the cell's score. It knows right and wrong
         alone: no time enters.
         """
-        from kernellab.errors import CourseError
         from kernellab.teach.exercise import course
 
         found = course()
@@ -271,7 +271,6 @@ class LearnMagics(KernelMagic):
     def _timed(self, name: str, text: str, task: Task, outcome: Outcome) -> list[str]:
         """A right sketch's time next to eager's, the bound and the reference answer's, and what to try next."""
         from kernellab.dsls.machine import detect_target
-        from kernellab.errors import KernellabError
         from kernellab.teach.feedback import timed
         from kernellab.teach.judge import source_of
 

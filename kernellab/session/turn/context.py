@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.agents.roles import is_model, make_role
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
 from kernellab.exchanges import Exchange, Finish, Step, Usage
+from kernellab.memory.recall import OFF, Recall, open_recall
 from kernellab.models import (
     Budget,
     ChatModel,
@@ -23,17 +24,17 @@ from kernellab.models import (
     Price,
     Replay,
     ReplayModel,
+    Talk,
+    open_model,
 )
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
 from kernellab.session.record.records import Created
+from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
-    from kernellab.memory.recall import Recall
-    from kernellab.models import Talk
     from kernellab.target import Target
-    from kernellab.task import Task, TaskFlag
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,6 @@ class Bench:
     def task(self) -> Task:
         """Raises TaskError; TargetError, where what is asked of its precision depends on the machine."""
         from kernellab.designer.eager import as_asked
-        from kernellab.task import load_task
 
         with self._task_lock:
             if self._task is None:
@@ -151,8 +151,6 @@ class Bench:
 
     def talk(self, role: Role, spec: str, channel: Channel) -> Talk:
         """The role's line to its model. Raises ModelError: it is not configured, or its recording cannot be read."""
-        from kernellab.models import Talk
-
         model: ChatModel = self._model(role, spec, channel)
         record = channel.record
         if channel.answered:
@@ -172,8 +170,6 @@ class Bench:
 
         A memory that fails is left out and never ends a session: :attr:`memory_fault` says why.
         """
-        from kernellab.memory.recall import OFF, open_recall
-
         with self._memory_lock:
             if not self._recall_asked and self.created.memory != OFF and self.workspace is not None:
                 self._recall_asked = True
@@ -197,9 +193,6 @@ class Bench:
             self._replays.clear()
 
     def _model(self, role: Role, spec: str, channel: Channel) -> ChatModel:
-        from kernellab.memory.recall import OFF
-        from kernellab.models import ReplayModel, open_model
-
         if not spec.startswith("replay:"):
             # settings may have changed since the last turn
             settings = model_settings(self.workspace)

@@ -1,7 +1,7 @@
 """What a sketch does to tensors: tile numbers used as offsets, accesses that miss, outputs not written, races.
 
-Most sketches are shown right by affine reasoning, in microseconds. What that cannot show is run at small sizes
-(:mod:`kernellab.sketch.check.witness`); only a concrete element that goes wrong there is an error.
+Most sketches are shown right by affine reasoning, in microseconds. What that cannot show is run at small sizes;
+only a concrete element that goes wrong there is an error.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def first_wrong(wrong: Tensor) -> list[int]:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    b = b.double()
+    b = b if b.is_complex() else b.double()
     norm = float(b.norm())
     return norm > 0 and float((a - b).norm()) <= _MATCH * norm
 
