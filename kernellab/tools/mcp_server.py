@@ -197,44 +197,43 @@ def make_server(handlers: Handlers) -> Any:
     if numbers < (1, 24):
         state = f"mcp {installed} is too old" if installed else "The package mcp is not installed"
         raise ToolError(f"{state}; `kernellab mcp` needs 1.24 or newer.", "pip install 'kernellab[agents]'")
-    return _server_of_2(handlers) if numbers >= (2, 0) else _server_of_1(handlers)
+    return (_server_of_2 if numbers >= (2, 0) else _server_of_1)(_answers(handlers))
 
 
-def _server_of_2(handlers: Handlers) -> Any:
+def _answers(handlers: Handlers) -> dict[str, Callable[[Any, Report], Awaitable[Wire]]]:
+    """What is answered to each kind of request, by its name in the SDK."""
+    return {
+        "list_tools": lambda params, report: handlers.list_tools(),
+        "call_tool": lambda params, report: handlers.call_tool(params.name, params.arguments or {}, report),
+        "list_resources": lambda params, report: handlers.list_resources(),
+        "read_resource": lambda params, report: handlers.read_resource(str(params.uri)),
+        "list_prompts": lambda params, report: handlers.list_prompts(),
+        "get_prompt": lambda params, report: handlers.get_prompt(params.name, params.arguments or {}),
+    }
+
+
+def _camel(kind: str) -> str:
+    return kind.title().replace("_", "")
+
+
+def _server_of_2(answers: Mapping[str, Callable[[Any, Report], Awaitable[Wire]]]) -> Any:
     import mcp_types as types
     from mcp.server.lowlevel import Server
 
-    async def list_tools(ctx: Any, params: Any) -> Any:
-        return types.ListToolsResult.model_validate(await handlers.list_tools())
+    def handler(kind: str) -> Any:
+        async def handle(ctx: Any, params: Any) -> Any:
+            async def report(steps: float, sentence: str) -> None:
+                await ctx.session.report_progress(steps, None, sentence)
 
-    async def call_tool(ctx: Any, params: Any) -> Any:
-        async def report(steps: float, sentence: str) -> None:
-            await ctx.session.report_progress(steps, None, sentence)
+            return getattr(types, f"{_camel(kind)}Result").model_validate(await answers[kind](params, report))
 
-        return types.CallToolResult.model_validate(
-            await handlers.call_tool(params.name, params.arguments or {}, report)
-        )
+        return handle
 
-    async def list_resources(ctx: Any, params: Any) -> Any:
-        return types.ListResourcesResult.model_validate(await handlers.list_resources())
-
-    async def read_resource(ctx: Any, params: Any) -> Any:
-        return types.ReadResourceResult.model_validate(await handlers.read_resource(str(params.uri)))
-
-    async def list_prompts(ctx: Any, params: Any) -> Any:
-        return types.ListPromptsResult.model_validate(await handlers.list_prompts())
-
-    async def get_prompt(ctx: Any, params: Any) -> Any:
-        return types.GetPromptResult.model_validate(await handlers.get_prompt(params.name, params.arguments or {}))
-
-    return Server(
-        "kernellab", version=version("kernellab"), instructions=INSTRUCTIONS,
-        on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
-        on_read_resource=read_resource, on_list_prompts=list_prompts, on_get_prompt=get_prompt,
-    )  # fmt: skip
+    asked: Any = {f"on_{kind}": handler(kind) for kind in answers}
+    return Server("kernellab", version=version("kernellab"), instructions=INSTRUCTIONS, **asked)
 
 
-def _server_of_1(handlers: Handlers) -> Any:
+def _server_of_1(answers: Mapping[str, Callable[[Any, Report], Awaitable[Wire]]]) -> Any:
     from importlib import import_module
 
     from mcp.server.lowlevel import Server
@@ -249,21 +248,15 @@ def _server_of_1(handlers: Handlers) -> Any:
         if token is not None:
             await context.session.send_progress_notification(token, steps, None, sentence)
 
-    def answers(request: Any, result: Any, answer: Callable[[Any], Awaitable[Wire]]) -> None:
+    def register(kind: str) -> None:
         async def handle(message: Any) -> Any:
-            return types.ServerResult(result.model_validate(await answer(message.params)))
+            answer = await answers[kind](message.params, report)
+            return types.ServerResult(getattr(types, f"{_camel(kind)}Result").model_validate(answer))
 
-        server.request_handlers[request] = handle
+        server.request_handlers[getattr(types, f"{_camel(kind)}Request")] = handle
 
-    async def call_tool(params: Any) -> Wire:
-        return await handlers.call_tool(params.name, params.arguments or {}, report)
-
-    answers(types.ListToolsRequest, types.ListToolsResult, lambda params: handlers.list_tools())
-    answers(types.CallToolRequest, types.CallToolResult, call_tool)
-    answers(types.ListResourcesRequest, types.ListResourcesResult, lambda params: handlers.list_resources())
-    answers(types.ReadResourceRequest, types.ReadResourceResult, lambda p: handlers.read_resource(str(p.uri)))
-    answers(types.ListPromptsRequest, types.ListPromptsResult, lambda params: handlers.list_prompts())
-    answers(types.GetPromptRequest, types.GetPromptResult, lambda p: handlers.get_prompt(p.name, p.arguments or {}))
+    for kind in answers:
+        register(kind)
     return server
 
 

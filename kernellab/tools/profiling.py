@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from kernellab.tools.tool import Context, Request, Result, tool
+from kernellab.tools.tool import Context, Page, Request, Result, page_of, tool
 
 
 class ProfileRequest(Request):
@@ -14,36 +14,23 @@ class ProfileRequest(Request):
     rows: int = Field(15, ge=1, le=40)
 
 
-class Region(BaseModel):
-    number: int
-    operations: str
-    where: str
-    shapes: str
-    places: int
-    time_ms: float
-    bound_ms: float | None
-    gain_ms: float
-
-
 class ProfileResult(Result):
     step_ms: float
     at_bound_ms: float = Field(description="A step with all regions at their bounds.")
-    regions: list[Region] = Field(description="Ranked by what a kernel could gain.")
+    regions: Page = Field(description="A line for each, ranked by what a kernel could gain.")
 
 
 @tool()
 def profile_model(context: Context, request: ProfileRequest) -> ProfileResult:
     """Profile a model and rank its regions by what a kernel could gain, each beside its speed-of-light bound."""
     from kernellab.model_integration import profile
-    from kernellab.model_integration.display import as_dict, head
+    from kernellab.model_integration.display import head, table
 
     found = profile(context.inside(request.model), train=request.train, device=request.device or None)
-    plain = as_dict(found)
-    rows = [{**row, "operations": row["operations"][:120]} for row in plain["rows"][: request.rows]]
     return ProfileResult(
         summary=" ".join(head(found)),
         next="Write the first region as a task file, and describe_task.",
-        step_ms=plain["step_ms"],
-        at_bound_ms=plain["at_bound_ms"],
-        regions=[Region.model_validate(row) for row in rows],
+        step_ms=found.step_ms,
+        at_bound_ms=found.predict(reach=1.0),
+        regions=page_of(table(found, request.rows)),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,25 @@ _TEXT = Path(__file__).with_name("skill.md")
 _MARK = "<!-- kernellab skill -->"
 
 
-def _server() -> dict[str, Any]:
-    return {"command": COMMAND[0], "args": list(COMMAND[1:])}
+_SERVER: dict[str, Any] = {"command": COMMAND[0], "args": list(COMMAND[1:])}
+#: clients with a JSON setting: the file of the skill, that of the setting, the key of its servers, and ours
+_JSON: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "claude": (".claude/skills/kernellab/SKILL.md", ".mcp.json", "mcpServers", _SERVER),
+    # OpenCode's usual 5 s for the list of tools are too short on a busy machine
+    "opencode": ("AGENTS.md", "opencode.json", "mcp",
+                 {"type": "local", "command": list(COMMAND), "enabled": True, "timeout": 60_000}),
+    "gemini": ("GEMINI.md", ".gemini/settings.json", "mcpServers", _SERVER),
+    # Jupyter AI 3 starts these for each agent of a chat
+    "jupyter": ("AGENTS.md", ".jupyter/mcp_settings.json", "mcp_servers", {"name": "kernellab", **_SERVER, "env": []}),
+}  # fmt: skip
+CLIENTS = ("codex", *_JSON)
 
 
-def _claude(folder: Path) -> dict[Path, str]:
-    return {
-        folder / ".claude" / "skills" / "kernellab" / "SKILL.md": skill_text(),
-        folder / ".mcp.json": _with_entry(folder / ".mcp.json", "mcpServers", _server()),
-    }
-
-
-def _codex(folder: Path) -> dict[Path, str]:
+def _files(client: str, folder: Path) -> dict[Path, str]:
+    if client != "codex":
+        skill, setting, key, entry = _JSON[client]
+        whole = skill_text() if skill.endswith("SKILL.md") else _with_section(folder / skill)
+        return {folder / skill: whole, folder / setting: _with_entry(folder / setting, key, entry)}
     path = folder / ".codex" / "config.toml"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     head = "[mcp_servers.kernellab]"
@@ -38,38 +44,6 @@ def _codex(folder: Path) -> dict[Path, str]:
     }
 
 
-def _opencode(folder: Path) -> dict[Path, str]:
-    # OpenCode's usual 5 s for the list of tools are too short on a busy machine
-    entry = {"type": "local", "command": list(COMMAND), "enabled": True, "timeout": 60_000}
-    return {
-        folder / "AGENTS.md": _with_section(folder / "AGENTS.md"),
-        folder / "opencode.json": _with_entry(folder / "opencode.json", "mcp", entry),
-    }
-
-
-def _gemini(folder: Path) -> dict[Path, str]:
-    path = folder / ".gemini" / "settings.json"
-    return {
-        folder / "GEMINI.md": _with_section(folder / "GEMINI.md"),
-        path: _with_entry(path, "mcpServers", _server()),
-    }
-
-
-def _jupyter(folder: Path) -> dict[Path, str]:
-    # Jupyter AI 3 starts these servers for each agent of a chat
-    path = folder / ".jupyter" / "mcp_settings.json"
-    settings = _settings(path, "mcp_servers", [])
-    others = [one for one in settings["mcp_servers"] if one.get("name") != "kernellab"]
-    settings["mcp_servers"] = [*others, {"name": "kernellab", **_server(), "env": []}]
-    return {folder / "AGENTS.md": _with_section(folder / "AGENTS.md"), path: json.dumps(settings, indent=2) + "\n"}
-
-
-CLIENTS: Mapping[str, Callable[[Path], dict[Path, str]]] = {
-    "claude": _claude, "codex": _codex, "opencode": _opencode, "gemini": _gemini,
-    "jupyter": _jupyter,
-}  # fmt: skip
-
-
 def write_skill(client: str, folder: Path) -> list[Path]:
     """Writes the skill and the client's setting below ``folder``; which files. What else they hold stays.
 
@@ -78,7 +52,7 @@ def write_skill(client: str, folder: Path) -> list[Path]:
     """
     if client not in CLIENTS:
         raise ToolError(f"There is no client {client!r}.", f"Choose one of {', '.join(CLIENTS)}.")
-    files = CLIENTS[client](folder)
+    files = _files(client, folder)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         written(path, text)
@@ -96,20 +70,17 @@ def _with_section(path: Path) -> str:
     return f"{before}\n\n{_MARK}\n{body}".lstrip()
 
 
-def _with_entry(path: Path, key: str, entry: Mapping[str, Any]) -> str:
-    """The JSON file with ``entry`` as the server kernellab."""
-    settings = _settings(path, key, {})
-    settings[key]["kernellab"] = dict(entry)
-    return json.dumps(settings, indent=2) + "\n"
-
-
-def _settings(path: Path, key: str, empty: dict[str, Any] | list[Any]) -> dict[str, Any]:
-    """The JSON object of a file, with ``key`` in it. Raises ToolError."""
+def _with_entry(path: Path, key: str, entry: dict[str, Any]) -> str:
+    """The JSON file with ``entry`` as the server kernellab: servers are listed, or go by their names."""
+    empty: Any = [] if "name" in entry else {}
     try:
-        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        if not isinstance(settings.setdefault(key, empty), type(empty)):
+        settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        servers = settings.setdefault(key, empty)
+        if not isinstance(servers, type(empty)):
             raise TypeError(f"{key} is something else")
+        named = (one for one in servers if one.get("name") != "kernellab") if "name" in entry else ()
+        settings[key] = [*named, entry] if "name" in entry else {**servers, "kernellab": entry}
     except (ValueError, AttributeError, TypeError) as error:
         remedy = "Correct it, or name another folder."
         raise ToolError(f"{path} is no JSON object with {key}: {error}", remedy) from None
-    return settings
+    return json.dumps(settings, indent=2) + "\n"

@@ -96,7 +96,8 @@ def test_a_model_is_profiled_by_a_file_of_the_workspace_alone(context: Context) 
         "def inputs():\n    return torch.randn(32, 64)\n"
     )
     found = call("profile_model", {"model": "model.py", "device": "cpu"}, context)
-    assert isinstance(found, ProfileResult) and found.step_ms > found.at_bound_ms > 0 and found.regions
+    assert isinstance(found, ProfileResult) and found.step_ms > found.at_bound_ms > 0
+    assert "region" in found.regions.text and found.regions.pages == 1
     with pytest.raises(ToolError, match="outside of the workspace"):
         call("profile_model", {"model": "../model.py"}, context)
 
