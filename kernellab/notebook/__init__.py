@@ -29,7 +29,7 @@ def load(shell: InteractiveShell) -> None:
     if lab_is_new and hasattr(shell, "kernel"):  # a person types the first cell now; a plain shell may never design
         from kernellab.notebook.warm import begin
 
-        begin()
+        begin(lab.warm)
 
 
 def unload(shell: InteractiveShell) -> None:

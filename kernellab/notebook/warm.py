@@ -23,10 +23,10 @@ _imported = threading.Event()
 _imported.set()
 
 
-def begin() -> None:
-    """Begin all of it. On a GPU machine the judge waits for the first verification: it takes memory of the device."""
+def begin(judge: bool) -> None:
+    """Begin all of it, the judge too where ``judge`` says so and no GPU is here, whose memory it would take."""
     _imported.clear()
-    threading.Thread(target=_work, name="kernellab-begin", daemon=True).start()
+    threading.Thread(target=_work, args=(judge,), name="kernellab-begin", daemon=True).start()
 
 
 def wait_for_imports() -> None:
@@ -34,14 +34,14 @@ def wait_for_imports() -> None:
     _imported.wait(60)
 
 
-def _work() -> None:
+def _work(judge: bool) -> None:
     try:
         import_module("kernellab.session")
     finally:
         _imported.set()
     from kernellab.dsls.machine import cpu_chip, gpu_products
 
-    if not gpu_products():
+    if judge and not gpu_products():
         cpu_chip()  # its rates are measured before anything else is at work
         begin_judge()
     for name in _IMPORTS:

@@ -335,7 +335,7 @@ describe("panels", () => {
     const kernel = new Kernel({
       ...traits,
       detail: { ...traits.detail, exchanges: [head] },
-      partial: { turn: "t9", role: "coder", text: "static void", length: 4000 },
+      partial: { turn: "t9", role: "coder", text: "static void", length: 4000, waits: false },
     });
     kernel.answers.exchange = {
       head,
@@ -475,6 +475,18 @@ describe("a proposal to finish", () => {
     expect(shown.text(".kl-suggestion")).toContain("Designer and Coder are played by rules, which read no words");
     await shown.change(() => shown.kernel.head({ roles: { ...roles, coder: "model" } }));
     expect(shown.text(".kl-suggestion")).not.toContain("read no words");
+  });
+});
+
+describe("a request that waits for its next try", () => {
+  it("is no text that is being written", async () => {
+    await open();
+    const text = "It allows no more requests for now. The next try is in 3 s.";
+    await shown.change(() =>
+      shown.kernel.put("partial", { turn: "t1", role: "designer", text, length: text.length, waits: true }),
+    );
+    await shown.key(".kl", "1");
+    expect(shown.text(".kl-streaming")).toBe(`Designer waits. ${text}`);
   });
 });
 

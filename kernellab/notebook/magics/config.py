@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,10 @@ class KernelLab(_Options):
     theme = Enum(("auto", "light", "dark"), "auto", help="The theme of figures; auto: transparent, for both.").tag(
         config=True
     )
+    warm = Bool(
+        "JUPYTERHUB_USER" not in os.environ,
+        help="Start the judge while the first cell is typed (300 MB); off on a JupyterHub, where many share a machine.",
+    ).tag(config=True)
     if TYPE_CHECKING:  # some of the derived ones
         dsl: str
         roles: str

@@ -43,9 +43,10 @@ def head(
     predictions: Predictions | None = None,
     comparing: bool = False,
     stages: Mapping[str, Sequence[StageResult]] | None = None,
+    partial: str = "",
 ) -> Head:
     """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
-    ``stages`` are what running verifications have behind them, by turn."""
+    ``stages`` are what running verifications have behind them, by turn; ``partial`` is what a model writes."""
     standings = state.standings()
     target = state.target
     return {
@@ -59,7 +60,8 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}, facts.task is not None) or ("timing again in one run" if comparing else ""),
+        "doing": doing(state, stages or {}, facts.task is not None, partial)
+        or ("timing again in one run" if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,
@@ -78,14 +80,22 @@ def head(
     }
 
 
-def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool) -> str:
+def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool, partial: str = "") -> str:
     """What the running turn waits for before its own work, or what a verification does and how long the rest took the
     last time a kernel passed here."""
     parts, turn = running.get(state.head or ""), state.head_turn
     if parts is None or turn is None:
         return ""
     if not parts:
-        return "the judge starts" if turn.role is Role.VERIFIER else "" if task_read else "reading the task"
+        if turn.role is Role.VERIFIER:
+            return "the judge starts"
+        return (
+            "reading the task"
+            if not task_read
+            else "no words yet"
+            if turn.author is Author.MODEL and not partial
+            else ""
+        )
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
     if at is None or known[at.name].state is not StageState.RUNNING:

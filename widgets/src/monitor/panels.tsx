@@ -44,11 +44,7 @@ export function ComparePanel({ view }: { view: MonitorView }) {
             ))}
           </tbody>
         </table>
-        {found.diff ? (
-          <Difference text={found.diff} label="difference of their texts" />
-        ) : (
-          <p class="kl-dim">Their texts are the same.</p>
-        )}
+        <Difference text={found.diff} label="difference of their texts" />
       </div>
     </>
   );

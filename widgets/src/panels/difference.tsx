@@ -2,6 +2,7 @@ import { LongText } from "../monitor/text";
 
 /** A unified diff, its lines coloured. */
 export function Difference({ text, label }: { text: string; label: string }) {
+  if (!text) return <p class="kl-dim">Their texts are the same.</p>;
   return (
     <LongText class="kl-diff" label={label}>
       {text.split("\n").map((line, index) => (

@@ -182,14 +182,28 @@ function Why({ sections }: { sections: ExchangeText["sections"] }) {
 
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
 export function Streaming({ partial }: { partial: Partial }) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
+      {partial.waits ? (
+        <p role="status">
+          <strong>{capital(partial.role)}</strong> waits. {partial.text}
+        </p>
+      ) : (
+        <Written partial={partial} />
+      )}
+    </section>
+  );
+}
+
+function Written({ partial }: { partial: Partial }) {
   const box = useRef<HTMLPreElement>(null);
   const stick = useRef(true);
   useEffect(() => {
     if (box.current && stick.current) box.current.scrollTop = box.current.scrollHeight;
   }, [partial.text]);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
-    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
+    <>
       <p class="kl-exchange-head">
         <strong>{capital(partial.role)}</strong> is writing
         <span class="kl-dim">{count(partial.length)} characters so far</span>
@@ -205,6 +219,6 @@ export function Streaming({ partial }: { partial: Partial }) {
         {partial.length > partial.text.length ? "\u2026" : ""}
         {partial.text}
       </pre>
-    </section>
+    </>
   );
 }
