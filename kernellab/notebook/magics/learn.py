@@ -136,7 +136,7 @@ class LearnMagics(KernelMagic):
         earlier = known.prediction(args.name)
         if earlier is None:
             progress.record(made)
-        said = f"you expect {made.expected:g}x" if made.expected else "you let it pass"
+        said = f"you expect {made.expected:g}x" if made.expected else "you skip it"
         kept = earlier is not None and earlier.expected != made.expected
         first = f"{earlier.expected:g}x" if earlier is not None and earlier.expected else "nothing"
         after = f" Your first word counts: {first}." if kept else ""
