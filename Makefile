@@ -34,7 +34,7 @@ test: lint
 	rm -rf .pytest_cache/v/cache/lastfailed $(OUT)/notebooks
 	mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
 	began=$$(date +%s); status=0; \
-	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile $(NBVAL) || status=$$?; \
+	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) || status=$$?; \
 	$(BIN)/python tests/rerun.py $$status $$began $(NBVAL)
 
 # All of the broad tests too: the whole zoo, every fault, every operator in every DSL. `make test` takes a fixed sample.

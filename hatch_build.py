@@ -24,6 +24,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 CONTENT = ("knowledge", "notebooks")
+#: the course's reference answers: whoever has an installation could read them
+TEACHERS = ("notebooks/solutions",)
 STATIC = "kernellab/notebook/static"
 BUNDLE = ("workbench.js", "workbench.css", "monitor.js", "monitor.css")
 NODE_MAJOR = 20
@@ -50,8 +52,10 @@ class KernellabHook(BuildHookInterface):  # type: ignore[type-arg]
                 self.app.abort(f"{problem}")
         if self.target_name != "wheel" or version == "editable":
             return
-        for folder in CONTENT:
-            build_data["force_include"][folder] = f"kernellab/_content/{folder}"
+        for path in sorted(child for folder in CONTENT for child in (Path(self.root) / folder).iterdir()):
+            inside = path.relative_to(self.root).as_posix()
+            if inside not in TEACHERS:
+                build_data["force_include"][inside] = f"kernellab/_content/{inside}"
 
 
 def build(root: Path) -> None:

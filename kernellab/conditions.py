@@ -157,16 +157,22 @@ Number = Annotated[
 
 
 class ScalarLimit(_Condition):
-    """A scalar argument must be ``value``: other values give wrong results (``refuted``) or could not be tried."""
+    """A scalar argument must be ``value``: other values give wrong results (``refuted``) or could not be tried.
+
+    Of one that the kernel has no parameter for (not ``taken``), it is always the default.
+    """
 
     kind: Literal["scalar"] = "scalar"
     _concern: ClassVar[Concern] = "task"
     argument: str
     value: Number
     refuted: bool
+    taken: bool = True
 
     @property
     def label(self) -> str:
+        if not self.taken:
+            return f"{self.argument} held at {self.value}"
         return f"{self.argument} = {self.value} only" if self.refuted else ""
 
     @property
@@ -257,6 +263,19 @@ class FixedSizes(_Condition):
     @property
     def flag(self) -> str:
         return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
+
+
+class FixedArguments(_Condition):
+    """Parameters of the reference that are no numbers and have only their defaults, as code: no other value is part of
+    the task, and nothing is known of the kernel at one."""
+
+    kind: Literal["fixed-arguments"] = "fixed-arguments"
+    _concern: ClassVar[Concern] = "task"
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def flag(self) -> str:
+        return f"arguments: only {', '.join(f'{name} = {value}' for name, value in self.values)}"
 
 
 class DrawnInPart(_Condition):
@@ -519,7 +538,7 @@ class Stated(_Condition):
 
 Condition = Annotated[
     Union[
-        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
+        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes, FixedArguments,
         DrawnInPart, OutputStrides, LibraryShare, IdleKernel,
         CachedResult, LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock,
         LaunchBound, MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated,

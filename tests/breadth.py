@@ -21,6 +21,7 @@ SHARES = {
     "verifier/test_faults_session.py": 3,
     "lowering/test_cuda_c.py": 6,
     "lowering/test_attention.py": 3,
+    "lowering/test_chains.py": 3,
     "lowering/test_windows.py": 3,
     "lowering/test_descriptors.py": 3,
     "sketch/rewrite/test_rewrites.py": 4,

@@ -7,13 +7,16 @@ import fcntl
 import os
 import shlex
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.breadth import NOTEBOOKS, PROVE_ONLY, SHARES, chosen, everything, seed
+from tests.rerun import SECONDS, last_seconds
 
 if TYPE_CHECKING:
     from kernellab.verifier import Verifier
@@ -49,12 +52,18 @@ if not _has_gpu():
 
 def pytest_configure(config: pytest.Config) -> None:
     run = getattr(config, "workerinput", {}).get("testrunuid")
-    if run:
-        config.pluginmanager.register(_Turns(str(run)))
+    config.pluginmanager.register(_Turns(str(run), config) if run else _Seconds(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All processes put the files in one order, by the seconds that each took in the last run of the log."""
+    node.workerinput["seconds"] = last_seconds()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _take_shares(config, items)
+    _put_in_order(items, getattr(config, "workerinput", {}).get("seconds"))
     if _has_gpu():
         return
     for item in items:
@@ -70,6 +79,19 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
     if spared:
         config.hook.pytest_deselected(items=spared)
         items[:] = [item for item in items if not _is_spared(item)]
+
+
+def _put_in_order(items: list[pytest.Item], seconds: dict[str, float] | None) -> None:
+    """In several processes the longest files come first, so that none is left with one at the end; those that run alone
+    come last, when no other file is left to wait for them. A file without a record counts by its tests."""
+    if seconds is None:
+        return
+    counts = Counter(_file(item) for item in items)
+    items.sort(key=lambda item: (_is_alone(item), -seconds.get(_file(item), counts[_file(item)] / 2), _file(item)))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _is_notebook(item: pytest.Item) -> bool:
@@ -101,6 +123,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"run it alone: .venv/bin/python -m pytest {shlex.quote(name)}")
 
 
+class _Seconds:
+    """Keeps the seconds of each file's tests, and those that processes waited for their turns, for the log of runs."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.files: Counter[str] = Counter()
+        self.waited = 0.0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.files[report.nodeid.partition("::")[0]] += report.duration
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.waited += getattr(node, "workeroutput", {}).get("waited", 0.0)
+
+    def pytest_sessionfinish(self) -> None:
+        cache = getattr(self.config, "cache", None)
+        if cache is not None:
+            files = {name: round(seconds, 1) for name, seconds in self.files.most_common() if seconds >= 0.1}
+            cache.set(SECONDS, {"files": files, "waited": round(self.waited)})
+
+
 class _Turns:
     """Lets the tests of several processes run side by side, but for those that are to run alone.
 
@@ -108,7 +152,8 @@ class _Turns:
     wants to be alone is not passed by for ever. A process that ends gives both back.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, config: pytest.Config) -> None:
+        self.config, self.waited = config, 0.0
         folder = Path(tempfile.gettempdir())
         self.gate, self.room = ((folder / f"kernellab-tests-{run}.{name}").open("w") for name in ("gate", "room"))
         self.inside = False
@@ -117,9 +162,11 @@ class _Turns:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
         alone = _is_alone(item)
         if not self.inside:
+            began = time.monotonic()
             fcntl.flock(self.gate, fcntl.LOCK_EX)
             fcntl.flock(self.room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             fcntl.flock(self.gate, fcntl.LOCK_UN)
+            self.waited += time.monotonic() - began
         try:
             return (yield)
         finally:
@@ -129,6 +176,7 @@ class _Turns:
                 fcntl.flock(self.room, fcntl.LOCK_UN)
 
     def pytest_sessionfinish(self) -> None:
+        self.config.workeroutput["waited"] = self.waited  # type: ignore[attr-defined]
         for file in (self.gate, self.room):
             Path(file.name).unlink(missing_ok=True)
 

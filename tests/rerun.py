@@ -6,7 +6,8 @@ named, counted, and written with the run to a log outside of the tree (``KERNELL
 ``~/.cache/kernellab/test-runs.jsonl``). ``python tests/rerun.py --last`` shows the last ten runs.
 
 STATUS is the first run's exit status; what was not only failed tests (an interrupt, an error of pytest's own) is handed
-on. The log has a line for every run: its day, commit, seconds, whether it passed, and the flaky and failed tests.
+on. The log has a line for every run: its day, commit, seconds, whether it passed, the flaky and failed tests, the
+seconds of each file, and those that processes waited for their turns. The next run begins with the longest files.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 #: pytest's exit status when some tests failed
 FAILED = 1
 CACHE = Path(".pytest_cache/v/cache/lastfailed")
+#: where a run leaves its files' seconds in pytest's cache
+SECONDS = "kernellab/seconds"
 #: failed tests of more files than this are no accident
 MOST = 12
 SHOWN = 10
@@ -36,11 +40,29 @@ def log_file() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "kernellab" / "test-runs.jsonl"
 
 
-def write(status: int, seconds: float, flaky: list[str], wrong: list[str]) -> None:
+def file_seconds(cache: Path = Path(".pytest_cache/v") / SECONDS) -> dict[str, Any]:
+    """``files``: the seconds of each in the last run, ``waited``: those that processes waited; empty without a run."""
+    try:
+        found: dict[str, Any] = json.loads(cache.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def last_seconds() -> dict[str, float]:
+    """The seconds of each file in the last run of the log that has them."""
+    try:
+        rows = [json.loads(line) for line in log_file().read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return {}
+    return next((row["files"] for row in reversed(rows) if row.get("files")), {})
+
+
+def write(status: int, seconds: float, flaky: list[str], wrong: list[str], files: dict[str, Any]) -> None:
     """Appends one run to the log; a log that cannot be written is reported and ends nothing."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     day = time.strftime("%Y-%m-%d %H:%M")
-    row = {"day": day, "commit": git.stdout.strip(), "seconds": round(seconds), "status": status}
+    row = {"day": day, "commit": git.stdout.strip(), "seconds": round(seconds), "status": status, **files}
     try:
         log_file().parent.mkdir(parents=True, exist_ok=True)
         with log_file().open("a", encoding="utf-8") as log:
@@ -60,11 +82,13 @@ def last(count: int = SHOWN) -> str:
         for row in rows
     ]
     names = [name for row in rows for name in row["flaky"]]
+    slowest = sorted(last_seconds().items(), key=lambda item: -item[1])[:SHOWN]
+    lines += [f"{seconds:6.0f} s  {name}" for name, seconds in slowest]
     return "\n".join([*lines, *(f"flaky {names.count(name)} of {len(rows)}: {name}" for name in dict.fromkeys(names))])
 
 
 def main(status: int, began: float, options: list[str]) -> int:
-    first = failed() if status == FAILED else []
+    seconds, first = file_seconds(), failed() if status == FAILED else []
     files = sorted({name.partition("::")[0] for name in first})
     flaky: list[str] = []
     wrong = first
@@ -78,7 +102,7 @@ def main(status: int, began: float, options: list[str]) -> int:
             if flaky
             else "No test is flaky."
         )
-    write(status, time.time() - began, flaky, wrong)
+    write(status, time.time() - began, flaky, wrong, seconds)
     return status
 
 

@@ -24,6 +24,7 @@ from kernellab.conditions import (
     Domain,
     DrawnInPart,
     DrawnLimit,
+    FixedArguments,
     FixedSizes,
     IdleKernel,
     LaunchBound,
@@ -51,13 +52,12 @@ from kernellab.conditions import (
 from kernellab.errors import KernellabError
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.runtime.guards import ShapeClass
-from kernellab.older_records import conditions_of, upgraded
 from kernellab.records import Author, Role, Source, Stage, Timing, Verdict
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import Compared, Created, Turn, TurnEnded, TurnStarted, TurnState
 from kernellab.session.record.state import fold
 from kernellab.target import Backend
-from kernellab.task import load_task
+from kernellab.task import Task, load_task
 
 TASK = """
 import torch
@@ -87,7 +87,8 @@ NOTICED: list[Condition] = [
     *(Mark(kind=kind) for kind in get_args(MarkKind)
       if kind not in ("expanded-inputs-unsupported", "constructor-parameters")),
     SpecialValues(value="NaN"), DrawnLimit(argument="a", values="large a, k = 3 only"), OutputStrides(output=1),
-    FixedSizes(shapes=((32, 48),)), DrawnInPart(tried=3, untried=9), LibraryShare(share=0.25), LibraryShare(),
+    FixedSizes(shapes=((32, 48),)), FixedArguments(values=(("mode", "'a, b'"),)),
+    DrawnInPart(tried=3, untried=9), LibraryShare(share=0.25), LibraryShare(),
     IdleKernel(kernel="a, k = 3 only"), CachedResult(kernel="pack"), LaunchesWhenTraced(kernels=("p", "q")),
     OwnShareUnseen(reason="no perf, here"),
     StaticFinding(rule="library", message="calls, a library", file="k.py", line=3),
@@ -174,6 +175,10 @@ def judged(conditions: list[Condition]) -> Verdict:
     return Verdict(passed=True, stage=Stage.FAST, reason="Right.", conditions=tuple(conditions))
 
 
+def exported(task: Task, verdict: Verdict) -> VerifiedKernel:
+    return VerifiedKernel("made", task, Source(dsl="cpp", files={"kernel.py": ""}), verdict, Backend.CPU, "here")
+
+
 def through_a_journal(folder: Path, verdict: Verdict) -> Verdict:
     """The verdict as a session folds it that another process opens, after its kernel was timed a second time."""
     turn = Turn(id="t1", number=1, parent=None, role=Role.VERIFIER, author=Author.RULES)
@@ -201,9 +206,9 @@ def test_an_exported_kernel_refuses_exactly_what_its_conditions_refuse(
     verdict = through_a_journal(tmp_path, judged(conditions))
     assert verdict.conditions == tuple(dict.fromkeys(conditions))
     task = load_task(TASK, "made")
-    kernel = VerifiedKernel("made", task, Source(dsl="cpp", files={"kernel.py": ""}), verdict, Backend.CPU, "here")
-    if verdict.marked("constructor-parameters"):
-        with pytest.raises(KernellabError, match="cannot be exported"):
+    kernel = exported(task, verdict)
+    if verdict.marked("constructor-parameters") or any(isinstance(c, Stated) for c in conditions):
+        with pytest.raises(KernellabError, match=r"cannot be exported|earlier format"):
             kernel.facts("k")
         return
     guards = ShapeClass.of(json.loads(json.dumps(kernel.facts("k"))))
@@ -242,47 +247,19 @@ def test_a_scalar_comes_back_as_it_was(value: Any) -> None:
     assert isinstance(read, ScalarLimit) and read.value == value and type(read.value) is type(value)
 
 
-# -- files of format 1 -------------------------------------------------------------------------------------------------
-
-#: conditions whose texts of format 1 do not say them completely
-ROUNDED = (Stated, StaticFinding, LaunchesWhenTraced)
-#: those that came after format 1
-NEW_MARKS = (
-    "tensor-given-twice", "below-cached-bytes", "below-arithmetic", "one-configuration", "agent-shared-machine",
-)  # fmt: skip
-LATER: list[Condition] = [
-    c for c in (*LIMITS, *NOTICED)
-    if isinstance(c, (DrawnLimit, FixedSizes, DrawnInPart))
-    or (isinstance(c, Mark) and c.kind in NEW_MARKS)
-]  # fmt: skip
-
-
-@settings(max_examples=200, deadline=None)
-@given(conditions=conditions_drawn)
-def test_texts_of_format_1_are_read_as_the_conditions_they_stood_for(conditions: list[Condition]) -> None:
-    plain = [c for c in conditions if not isinstance(c, (*ROUNDED, IdleKernel, NotSealed)) and c not in LATER]
-    domains = [c for c in plain if isinstance(c, Domain)]
-    # format 1 had one flag for all domains, and one label for all of them where any was refuted
-    if any(c.refuted for c in domains) and not all(c.refuted for c in domains):
-        return
-    text = ", ".join(labels(plain))
-    read = conditions_of(text, flags(plain))
-    assert set(read) == set(plain)
-    assert sorted(labels(read)) == sorted(labels(plain)) and sorted(flags(read)) == sorted(flags(plain))
-
-
-@pytest.mark.parametrize("text", ["what nobody knows", "library of Alexandria", "k = what only"])
-def test_a_text_of_format_1_without_a_record_stays_as_it_is(text: str) -> None:
-    read = conditions_of(text, [f"{text}: why"])
-    assert labels(read) == [text] and flags(read) == [f"{text}: why"]
-
-
-def test_a_verdict_of_format_1_is_upgraded_once() -> None:
-    old = {"passed": True, "stage": "fast", "reason": "", "label": "contiguous-only, k = 3 only", "flags": ["x: y"]}
-    new = upgraded(old)
-    verdict = Verdict.model_validate(new)
-    assert verdict.conditions[:2] == (StridesLimit(contiguous="all"), ScalarLimit(argument="k", value=3, refuted=True))
-    assert verdict.flags == ["x: y"] and upgraded(new) == new
+def test_a_verdict_of_texts_alone_is_read_and_gives_no_guards(tmp_path: Path) -> None:
+    turn = Turn(id="t1", number=1, parent=None, role=Role.VERIFIER, author=Author.RULES, verdict=judged([]))
+    event = json.loads(TurnEnded(turn=turn).model_dump_json())
+    del event["turn"]["verdict"]["conditions"]
+    event["turn"]["verdict"] |= {"label": "contiguous-only", "flags": ["x: y"]}
+    journal = Journal(tmp_path)
+    journal.acquire("s", "me")
+    journal.append_lines("s", "me", [json.dumps(event, separators=(",", ":"))])
+    ((_, read),) = journal.read("s")
+    assert isinstance(read, TurnEnded) and read.turn.verdict is not None
+    assert (read.turn.verdict.label, read.turn.verdict.flags) == ("contiguous-only", ["x: y"])
+    with pytest.raises(KernellabError, match="earlier format"):
+        exported(load_task(TASK, "made"), read.turn.verdict).facts("f")
 
 
 def test_equal_conditions_are_joined() -> None:

@@ -48,8 +48,6 @@ PATTERNS = {
         "lens.cpp.hot",
         "lens.cpp.loops",
         "lens.cpp.look",
-        "lens.cpp.mca",
-        "lens.cpp.places",
         "lens.difference",
         "lens.dry.cuda",
         "lens.dry.tools",
@@ -89,7 +87,7 @@ PATTERNS = {
         "dsls.text",
         "dsls.triton",
         "lowering.embedded_sketch",
-        "lowering.lift.edited",
+        "lowering.lift.lift",
         "lowering.lift.proof",
         "lowering.lift.retarget",
         "export.exportable",
@@ -111,7 +109,7 @@ PATTERNS = {
         "sketch.syntax.lexers",
         "sketch.syntax.pins",
         "sketch.syntax.printer",
-        "sketch.syntax.refusals",
+        "sketch.syntax.parse",
         "teach.goals",
     ),
     "documents and their front matter": (
@@ -125,10 +123,7 @@ PATTERNS = {
         "knowledge.rank",
         "target.chips",
     ),
-    "files of an earlier format, and words of DOMAIN": (
-        "older_records",
-        "task.policy",
-    ),
+    "words of DOMAIN": ("task.policy",),
     "a name that becomes an identifier or a file's name": (
         "lowering.cuda_c.placement",
         "lowering.gpu_host",

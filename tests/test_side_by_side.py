@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rerun import SECONDS, file_seconds
+
 WORK = """
 import time
 from pathlib import Path
@@ -39,29 +41,16 @@ def test_late():
 """
 
 
-def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
+def test_what_is_to_run_alone_does_so_last_and_the_longest_files_come_first(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / "test_zoo.py").write_text(WORK.format(times=4, seconds=0.1, up=1, kind="alone"))
     for name in ("one", "two", "three"):
-        (tmp_path / f"test_{name}.py").write_text(WORK.format(times=8, seconds=0.05, up=0, kind="any"))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "xdist.plugin",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "2",
-        "--dist",
-        "loadfile",
-        ".",
-    ]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_PROVE": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        (tmp_path / f"test_{name}.py").write_text(WORK.format(times=8, seconds=0.05, up=0, kind=name))
+    (tmp_path / "runs.jsonl").write_text(json.dumps({"files": {"test_three.py": 9.0, "zoo/test_zoo.py": 99.0}}) + "\n")
+    options = ["-p", "xdist.plugin", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    done = _pytest(tmp_path, "-m", "pytest", *options, ".", KERNELLAB_PROVE="1")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in (tmp_path / "times").read_text().splitlines()]
     alone, others = (
@@ -70,6 +59,12 @@ def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
     assert (len(alone), len(others)) == (4, 24)
     assert not [pair for pair in product(alone, others) if _overlap(*pair)]
     assert any(_overlap(a, b) for a, b in product(others, others) if a != b)
+    kinds = [kind for kind, *_ in lines]
+    assert kinds.index("three") < kinds.index("two")
+    assert kinds.index("alone") >= 12, "two files of the others are nearly done, and one has begun"
+    kept = file_seconds(tmp_path / ".pytest_cache/v" / SECONDS)
+    assert kept["files"].keys() == {"test_one.py", "test_two.py", "test_three.py", "zoo/test_zoo.py"}
+    assert all(0.3 < seconds < 60 for seconds in kept["files"].values()) and kept["waited"] >= 0
 
 
 def test_a_run_takes_a_fixed_sample_of_the_broad_tests_and_any_that_is_named(tmp_path: Path) -> None:
@@ -125,8 +120,8 @@ def test_what_fails_among_others_and_passes_alone_is_reported_as_flaky(tmp_path:
     assert (f"flaky 1 of 2: {flaky}" in shown) is (when == "once")
 
 
-def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _pytest(folder: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
     log = str(folder / "runs.jsonl")
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_TEST_LOG": log}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_TEST_LOG": log, **changes}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)

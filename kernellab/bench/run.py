@@ -22,7 +22,6 @@ from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import KernellabError
 from kernellab.fidelity import STRICT
-from kernellab.older_records import upgraded
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
@@ -147,7 +146,7 @@ def read_rows(path: Path) -> list[Row]:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            rows.append(Row.model_validate(upgraded(json.loads(line))))
+            rows.append(Row.model_validate(json.loads(line)))
         except (ValidationError, json.JSONDecodeError):
             if number < len(lines):
                 raise

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.conditions import WeakTask, of
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, SessionError
 from kernellab.fidelity import STRICT
 from kernellab.records import Record
+from kernellab.task import Task, forget_modules, load_task
 
 if TYPE_CHECKING:
     from kernellab.session import Session
-    from kernellab.task import Task
 
 
 #: what a worker says on its way to a row, or instead of one
@@ -86,7 +86,6 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         Later: it needs much of the device and is not ``late``.
     """
     from kernellab.session import design
-    from kernellab.task import load_task
 
     if job.dry:
         return _dry(job, begins)
@@ -145,7 +144,6 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
     from kernellab.bench.dry import dry_row
     from kernellab.designer.eager import as_asked
     from kernellab.dsls.machine import detect_target
-    from kernellab.task import load_task
 
     begins()
     target = detect_target(job.dsl)
@@ -163,8 +161,6 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
 def _ended(session: Session, until: float) -> bool:
     """Waits for the session's end; one that is not there by ``until`` (s, perf_counter) is stopped: what it has by
     then counts. A turn that never ends is the caller's to break off."""
-    from kernellab.errors import SessionError
-
     try:
         session.wait(max(until - time.perf_counter(), 0.0))
         return True
@@ -197,7 +193,6 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
     from kernellab.dsls.machine import detect_target
     from kernellab.session.engine.engine import engine
     from kernellab.target import Backend
-    from kernellab.task import forget_modules
     from kernellab.task.sample.sizes import input_bytes
     from kernellab.verifier.judge import turns
 
@@ -230,7 +225,6 @@ def _at_most(job: Job) -> Scaled:
     """Raises TaskError, TargetError."""
     from kernellab.dsls.machine import detect_target
     from kernellab.target import Backend
-    from kernellab.task import load_task
 
     backend = detect_target(job.dsl).backend
     limit = job.max_bytes

@@ -11,14 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernellab.errors import TaskError
+from kernellab.task import ArgKind, Task, TaskForm, load_task
 from kernellab.task.call_inputs.cases import CHOSEN, Listed
-
-if TYPE_CHECKING:
-    from kernellab.task import Task
-    from kernellab.task.sample.shrink import FreeAxis
+from kernellab.task.sample.shrink import FreeAxis, bytes_after, free_axes, window_axes
 
 #: about 256 programs of a kilobyte each: what Triton's interpreter does in seconds
 INTERPRETED_BYTES = 1 << 20
@@ -66,8 +63,6 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
     Leading axes are cut first, and none that a parameter shares. A task whose indices would point past a cut axis stays
     as it is, too.
     """
-    from kernellab.task import load_task
-
     listed = task.module().listed
     if listed is not None:
         return _smaller_case(task, listed, limit_bytes)
@@ -84,8 +79,6 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
 
 def _cut(task: Task, limit_bytes: int) -> Scaled:
     """As :func:`scaled`, whether or not what is left still runs."""
-    from kernellab.task import ArgKind, TaskForm
-    from kernellab.task.sample.shrink import bytes_after, free_axes, window_axes
     from kernellab.task.sample.sizes import input_bytes
 
     total = input_bytes(task)
@@ -136,8 +129,6 @@ def _smaller_case(task: Task, listed: Listed, limit_bytes: int) -> Scaled:
 
 def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> int:
     """The largest extent that fits, ``least`` where none does: axes that vary together count more than once."""
-    from kernellab.task.sample.shrink import bytes_after
-
     most = axis.size
     while least < most:
         middle = (least + most + 1) // 2
@@ -157,8 +148,6 @@ def _even(before: int, size: int) -> int:
 
 def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[FreeAxis, int]]:
     """The text with top-level numbers changed to cut axes, and the axes that no number of the file cuts alone."""
-    from kernellab.task import load_task
-
     text, left, shapes = task.text, dict(sizes), [list(a.shape) for a in task.args]
     for axis, size in sizes.items():
         wanted = [list(s) for s in shapes]

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import reduce, wraps
 from typing import Any
 
+import torch
+
 
 @contextmanager
 def symbolic_sizes(namespace: dict[str, Any], text: str) -> Iterator[None]:
@@ -58,8 +60,6 @@ def _taking(plain: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable
 
     @wraps(plain)
     def either(*args: Any, **kwargs: Any) -> Any:
-        import torch
-
         if not kwargs and any(isinstance(a, (torch.SymInt, torch.SymFloat)) for a in args):
             return symbolic(*args)
         return plain(*args, **kwargs)
@@ -70,7 +70,6 @@ def _taking(plain: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable
 def _functions() -> dict[str, Callable[..., Any]]:
     """Functions of ``math`` on symbolic numbers; what a trace knows of tensors only is a tensor of one float64, which
     changes no other operand's dtype."""
-    import torch
 
     def tensor(x: Any) -> Any:
         return torch.full((), _as_float(x), dtype=torch.float64)
@@ -91,15 +90,11 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def _as_float(x: Any) -> Any:
-    import torch
-
     return torch.sym_float(x)  # type: ignore[no-untyped-call]
 
 
 def _extreme(name: str) -> Callable[..., Any]:
     def made(*args: Any) -> Any:
-        import torch
-
         return reduce(getattr(torch, name), args)
 
     return made

@@ -11,7 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all
 from kernellab.capture.losses import LOSSES
@@ -20,16 +24,9 @@ from kernellab.capture.resize import RESIZED
 from kernellab.capture.special_functions import SPECIAL
 from kernellab.task.recurrent import RECURRENT
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
-
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The k-th smallest element along ``dim`` and its place: that element of the sorted row."""
-    import torch
-
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, places = torch.sort(x, dim=dim, stable=True)
@@ -39,8 +36,6 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T
 
 def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower of the middle elements along ``dim`` and its place; a row with NaN gives NaN."""
-    import torch
-
     if x.dim() == 0 or not isinstance(x.shape[dim], int):
         return NotImplemented
     values, places = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
@@ -58,8 +53,6 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     maximum: exp(x - m) is summed by steps, s_i = s_{i-1} exp(m_{i-1} - m_i) + exp(x_i - m_i), which is a sum of
     exp(x_j - m_i) over j <= i: a product with a triangle.
     """
-    import torch
-
     if x.dim() == 0 or not isinstance(x.shape[dim], int) or not x.is_floating_point():
         return NotImplemented
     rows = x.movedim(dim, -1)
@@ -75,8 +68,6 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of ``bins`` equal parts of what lies between ``min`` and ``max``, or all."""
-    import torch
-
     flat = x.reshape(-1)
     if min == max:
         low, high = flat.amin(), flat.amax()
@@ -96,9 +87,6 @@ def max_pool(rank: int) -> Callable[..., Any]:
         x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
         dilation: Sequence[int] = (1,), ceil: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        import torch
-        from torch.nn import functional
-
         k, p, d = (_each(v, rank) for v in (kernel, padding, dilation))
         s = _each(stride, rank) if stride else k
         sizes = x.shape[-rank:]
@@ -125,8 +113,6 @@ def max_pool(rank: int) -> Callable[..., Any]:
 
 def adaptive_max_pool2d(x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The largest element of windows that differ in size, and the first place where each is met."""
-    import torch
-
     sizes = x.shape[-2:]
     even = all(isinstance(n, int) and n % w == 0 for n, w in zip(sizes, size, strict=True))
     if even or not all(isinstance(n, int) for n in sizes):
@@ -146,8 +132,6 @@ def embedding_bag(
     per_sample: Tensor | None = None, include_last: bool = False, padding: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Sums (0), means (1) or the largest (2) of the rows of a table, bag by bag; ``offsets`` are where bags begin."""
-    import torch
-
     if indices.dim() != 1 or by_frequency or (padding >= 0 and mode != 2):
         return NotImplemented
     bags = offsets.shape[0] - (1 if include_last else 0)
@@ -169,8 +153,6 @@ def embedding_bag(
 
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True) -> Tensor:
     """Elements written at places, joined by ``reduce``: a mean by two sums, an extreme by comparing every place."""
-    import torch
-
     if x.dim() == 0 or index.shape != src.shape:
         return NotImplemented
     zeros, ones = torch.zeros_like(x), torch.ones_like(src)
@@ -203,8 +185,6 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number below ``minlength`` occurs; without it the size is for the values to say."""
-    import torch
-
     if not minlength:
         return NotImplemented
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype == torch.float32 else torch.float64
@@ -217,8 +197,6 @@ def repeat_interleave(
 ) -> Tensor:
     """Each element as often as a tensor says, where the call says how many these are in all: the element of place n is
     that whose running count is the first above n."""
-    import torch
-
     if output_size is None or not isinstance(repeats, torch.Tensor) or repeats.dim() != 1:
         return NotImplemented
     flat, along = (x.reshape(-1), 0) if dim is None else (x, dim)
@@ -236,8 +214,6 @@ def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any =
 
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of ``r`` of the elements, in the order of their places."""
-    import torch
-
     if x.dim() != 1 or not isinstance(x.shape[0], int):
         return NotImplemented
     chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -247,8 +223,6 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 
 def corrcoef(x: Tensor) -> Tensor:
     """The correlations of the rows."""
-    import torch
-
     found = cov(x)
     if found is NotImplemented:
         return found
@@ -258,8 +232,6 @@ def corrcoef(x: Tensor) -> Tensor:
 
 def cdist(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
     """Distances of all pairs of rows."""
-    import torch
-
     apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 0:
         return (apart != 0).to(x.dtype).sum(-1)
@@ -290,8 +262,6 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
 
     torch's own form counts class 0 as a label for each place from the first -1 on (torch 2.11).
     """
-    import torch
-
     rows, labels = (t if t.dim() == 2 else t.unsqueeze(0) for t in (x, target))
     classes = rows.shape[1]
     place = torch.arange(classes, device=x.device)
@@ -306,8 +276,6 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
 
 def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     """The fraction in [0.5, 1) and the exponent of 2 that make a number; zeros, infinities and NaN are their own."""
-    import torch
-
     size = x.abs()
     none = (size == 0) | (size == math.inf) | (x != x)
     exponent = torch.floor(torch.log2(torch.where(none, 1.0, size))) + 1
@@ -324,8 +292,6 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
 def view_as(x: Tensor, dtype: torch.dtype) -> Any:
     """The bits of one dtype as another: of bytes numbers that differ by 256, of wider or narrower elements their parts
     by shifts; a dtype of as many bytes stays."""
-    import torch
-
     if (x.dtype, dtype) == (torch.int8, torch.uint8):
         return torch.where(x < 0, x.to(torch.int32) + 256, x.to(torch.int32)).to(dtype)
     if (x.dtype, dtype) == (torch.uint8, torch.int8):
@@ -339,8 +305,6 @@ def view_as(x: Tensor, dtype: torch.dtype) -> Any:
 
 def _parts(x: Tensor, dtype: torch.dtype) -> Any:
     """Each element as several of ``dtype``, the lowest bits first."""
-    import torch
-
     size = 8 * dtype.itemsize
     shifts = torch.arange(0, 8 * x.dtype.itemsize, size, device=x.device, dtype=_whole(x.dtype))
     parts = (_as(x, _whole(x.dtype)).unsqueeze(-1) >> shifts) & ((1 << size) - 1)
@@ -361,8 +325,6 @@ def _joined(x: Tensor, dtype: torch.dtype) -> Any:
 
 
 def _whole(dtype: torch.dtype) -> torch.dtype:
-    import torch
-
     return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
 
 
@@ -384,8 +346,6 @@ def _taps(kernel: Sequence[int]) -> list[tuple[int, ...]]:
 
 def _uneven(size: int, wanted: int, device: Any) -> Tensor:
     """The places that each of ``wanted`` windows sees, [wanted, longest]; the last is repeated in shorter ones."""
-    import torch
-
     at = torch.arange(wanted, device=device)
     begin, end = (at * size) // wanted, -((-(at + 1) * size) // wanted)
     longest = max(-((-(i + 1) * size) // wanted) - (i * size) // wanted for i in range(wanted))
@@ -408,8 +368,6 @@ def rrelu(
     x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """In evaluation mode a leaky relu by the middle of the slopes that training draws from."""
-    from torch.nn import functional
-
     return NotImplemented if training or inplace else functional.leaky_relu(x, (lower + upper) / 2)
 
 

@@ -13,6 +13,10 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
+import torch
+from torch.func import functional_call
+from torch.fx import traceback
+
 from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
@@ -64,8 +68,6 @@ def _large(task: Task) -> bool:
 def _fake_arguments(task: Task) -> list[Any]:
     """Arguments without memory: an export looks at shapes and dtypes alone."""
     with faking():
-        # found at the first call unless asked for, which would be inside of the trace
-        task.module().placed()
         return fake_arguments(task)
 
 
@@ -97,8 +99,6 @@ def _perturb(value: float, position: int) -> float:
 
 
 def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
-    import torch
-
     strict = task.framework == "numpy"
     tensors = [i for i, spec in enumerate(task.args) if spec.is_tensor]
 
@@ -156,8 +156,6 @@ def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
         return lambda args: plain(*module.bind(args)[0])
     if task.form is not TaskForm.KERNELBENCH:
         return module.call  # type: ignore[no-any-return]
-    from torch.func import functional_call
-
     model = module.model()
     keys = list(model.state_dict())
 
@@ -173,8 +171,6 @@ def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
 @contextmanager
 def _own_copies(model: Any) -> Iterator[None]:
     """Tensors that modules hold as plain attributes are copies while ``forward`` is traced: it may write into them."""
-    import torch
-
     held = [(vars(m), k, v) for m in model.modules() for k, v in vars(m).items() if isinstance(v, torch.Tensor)]
     for attributes, key, value in held:
         attributes[key] = value.clone()
@@ -188,9 +184,6 @@ def _own_copies(model: Any) -> Iterator[None]:
 def _line_marks(name: str, filename: str) -> Any:
     """A mode that writes the task's current line into every node made under it, and ends a trace that grows long."""
     import sys
-
-    import torch
-    from torch.fx import traceback
 
     class Marks(torch.overrides.TorchFunctionMode):
         calls = 0
@@ -213,8 +206,6 @@ def _line_marks(name: str, filename: str) -> Any:
 
 
 def _tensors(result: Any) -> Any:
-    import torch
-
     if isinstance(result, (tuple, list)):
         return tuple(_tensors(r) for r in result)
     if isinstance(result, dict):
@@ -227,8 +218,6 @@ def _tensors(result: Any) -> Any:
 @lru_cache(maxsize=1)
 def _decompositions() -> dict[Any, Any]:
     """As a plain dict: torch's own table asks the dispatcher for every operator of every library at each use."""
-    import torch
-
     table: dict[Any, Any] = {
         op: apart
         for op, apart in torch.export.default_decompositions().decomp_table.items()
@@ -271,8 +260,6 @@ def _is_second(node: Any) -> bool:
 
 def _operators(names: Iterable[str]) -> dict[str, Any]:
     """The operators of these names that this version of torch has."""
-    import torch
-
     found = {}
     for name in names:
         base, overload = name.split(".")

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
+import torch
+from torch import Tensor
 
 
 def nanmedian_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower of the middle elements that are numbers, and its place; NaN sorts behind all numbers."""
-    import torch
-
     if x.dim() == 0 or not x.is_floating_point():
         return NotImplemented
     values, places = torch.sort(x, dim=dim, stable=True)
@@ -48,8 +44,6 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The n-th place of the mask gets element n of ``source``."""
-    import torch
-
     x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     picked = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(x.shape)
@@ -58,8 +52,6 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """``source`` written along a diagonal."""
-    import torch
-
     plane = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = (torch.arange(n, device=x.device) for n in plane.shape[-2:])
     on = columns.unsqueeze(0) - rows.unsqueeze(1) == offset
@@ -70,8 +62,6 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """Distances of the pairs of rows, each pair once."""
-    import torch
-
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
     apart = (x[first] - x[second]).abs()
     if p == 0:
@@ -92,8 +82,6 @@ def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
 
 def adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
     """Means of windows that differ in size, one dimension after another: a mean of means, since a window is a box."""
-    import torch
-
     sizes = x.shape[-3:]
     if not all(isinstance(n, int) for n in sizes) or all(n % w == 0 for n, w in zip(sizes, size, strict=True)):
         return NotImplemented
@@ -111,8 +99,6 @@ def adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
 
 def bags_of_max(weight: Tensor, indices: Tensor, bag: Tensor, bags: int, padding: int) -> Tensor:
     """The largest of each bag's rows, element by element; 0 of an empty bag."""
-    import torch
-
     own = bag.unsqueeze(0) == torch.arange(bags, device=weight.device).unsqueeze(1)
     own = own & (indices != padding) if padding >= 0 else own
     best = torch.where(own.unsqueeze(-1), weight[indices].unsqueeze(0), -math.inf).amax(1)

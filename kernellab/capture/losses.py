@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
+import torch
+from torch import Tensor
 
 #: steps of a sequence up to which they are unrolled: each is traced, checked and designed
 _MOST_STEPS = 64
@@ -23,8 +21,6 @@ def gaussian_nll_loss(
     x: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """(log v + (x - target)^2 / v) / 2 of a variance v of at least ``eps``; torch asks for its values."""
-    import torch
-
     spread = var if isinstance(var, torch.Tensor) else torch.full_like(x, var)
     if spread.shape != x.shape and spread.shape == x.shape[:-1]:
         spread = spread.unsqueeze(-1)
@@ -45,8 +41,6 @@ def ctc_loss(
     or skips a blank between different labels. Source: A. Graves and others, "Connectionist temporal classification",
     ICML 2006, equations 6 to 8.
     """
-    import torch
-
     steps = log_probs.shape[0]
     if log_probs.dim() != 3 or targets.dim() != 2 or not isinstance(steps, int) or steps > _MOST_STEPS:
         return NotImplemented
@@ -78,8 +72,6 @@ def ctc_loss(
 
 def _log_sum(*terms: Tensor) -> Tensor:
     """log of the sum of exponentials, term by term; -inf where all are."""
-    import torch
-
     top = terms[0]
     for term in terms[1:]:
         top = torch.maximum(top, term)

@@ -8,12 +8,10 @@ with its parts. A function that is not known here gets a complex tensor of torch
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
+import torch
+from torch import Tensor
 
 #: methods that move elements or add them up: the same for both parts
 _SAME = frozenset((
@@ -39,8 +37,6 @@ class Pair:
     @property
     def whole(self) -> Tensor:
         """As a complex tensor of torch's."""
-        import torch
-
         return torch.ops.aten.complex(self.real, self.imag)
 
     def __getattr__(self, name: str) -> Any:
@@ -124,8 +120,6 @@ def _whole(value: Any) -> Any:
 
 def _pair(value: Any) -> Pair:
     """``value`` as a pair; the imaginary part of a real number is 0."""
-    import torch
-
     if isinstance(value, Pair):
         return value
     if isinstance(value, torch.Tensor) and value.is_complex():
@@ -179,8 +173,6 @@ def _outer(a: Any, b: Any) -> Pair:
 
 def _einsum(equation: str, *operands: Any) -> Any:
     """Of two operands; more are multiplied by torch's complex numbers."""
-    import torch
-
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     if len(given) == 1:
         z = _pair(given[0])
@@ -204,8 +196,6 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _abs(z: Pair) -> Tensor:
-    import torch
-
     return torch.hypot(z.real, z.imag)
 
 
@@ -223,8 +213,6 @@ def _to(z: Pair, *args: Any, **keywords: Any) -> Any:
 
 def polar(size: Tensor, angle: Tensor) -> Pair:
     """The numbers of these sizes and angles."""
-    import torch
-
     return Pair(size * torch.cos(angle), size * torch.sin(angle))
 
 
@@ -240,14 +228,10 @@ def view_as_complex(x: Tensor) -> Pair:
 
 def view_as_real(z: Pair) -> Tensor:
     """The parts side by side."""
-    import torch
-
     return torch.stack((z.real, z.imag), -1)
 
 
 def _atan2(z: Pair) -> Tensor:
-    import torch
-
     return torch.atan2(z.imag, z.real)
 
 

@@ -11,6 +11,9 @@ from functools import reduce
 from itertools import combinations
 from typing import Any
 
+import torch
+from torch.export.graph_signature import InputKind
+
 from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, Ref, Sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
@@ -39,8 +42,6 @@ class ProgramReader:
         self.taken = {a.name for a in task.args}
 
     def graph(self) -> Graph:
-        from torch.export.graph_signature import InputKind
-
         inputs: list[Input] = []
         constants: dict[str, Any] = {}
         kinds = {s.arg.name: s for s in self.program.graph_signature.input_specs}
@@ -215,8 +216,6 @@ class ProgramReader:
                 self.refs[fx] = value
 
     def _arg(self, value: Any) -> Any:
-        import torch
-
         if isinstance(value, torch.fx.Node):
             return self.refs[value]
         if isinstance(value, (tuple, list)):
@@ -258,8 +257,6 @@ class ProgramReader:
 
 def _spelled(op: str, args: tuple[Any, ...], given: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments with what torch would put for None by the operand's dtype, which a run in float64 changes."""
-    import torch
-
     if op != "aten.rms_norm.default" or (len(args) > 3 and args[3] is not None):
         return args
     dtype = given[0].meta["val"].dtype
@@ -299,8 +296,6 @@ def _scalar_forms(scalars: Mapping[str, float]) -> dict[float, tuple[Formula, st
 
 
 def _is_tensor(value: Any) -> bool:
-    import torch
-
     if isinstance(value, (tuple, list)):
         return any(isinstance(v, torch.Tensor) for v in value)
     return isinstance(value, torch.Tensor)

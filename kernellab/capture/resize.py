@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
+import torch
+from torch import Tensor
 
 
 def _triangle(at: Tensor) -> Tensor:
@@ -19,8 +17,6 @@ def _triangle(at: Tensor) -> Tensor:
 
 def _cubic(at: Tensor) -> Tensor:
     """Keys' cubic convolution with a = -0.5, as Pillow has it."""
-    import torch
-
     x = at.abs()
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
@@ -28,8 +24,6 @@ def _cubic(at: Tensor) -> Tensor:
 
 def _weights(x: Tensor, size: int, wanted: int, ratio: float, reach: int, kernel: Callable[[Tensor], Tensor]) -> Tensor:
     """[wanted, size]: how much of each place goes into each new one; the filter is stretched by ``ratio``."""
-    import torch
-
     stretch = max(ratio, 1.0)
     centre = (torch.arange(wanted, device=x.device, dtype=x.dtype).unsqueeze(1) + 0.5) * ratio
     at = torch.arange(size, device=x.device, dtype=x.dtype)
@@ -46,8 +40,6 @@ def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[...,
         x: Tensor, size: Sequence[int], align_corners: bool, scale_high: float | None = None,
         scale_wide: float | None = None,
     ) -> Tensor:  # fmt: skip
-        import torch
-
         high, wide = x.shape[-2:]
         if not all(isinstance(n, int) for n in (high, wide, *size)) or x.dtype not in (torch.float32, torch.float64):
             return NotImplemented

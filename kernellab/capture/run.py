@@ -7,14 +7,15 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
 from kernellab.capture.graph import BITS, Graph, Node, Ref, Sym
 from kernellab.task.dtypes import parts
 from kernellab.task.formula import Term, sizes_from
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
-    import torch
-
     def upcast(value: Any) -> Any:
         return value.double() if f64 and isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
@@ -42,8 +43,6 @@ def _pick(values: Mapping[str, Any], ref: Ref) -> Any:
 
 def _bits(graph: Graph, node: Node, values: Mapping[str, Any]) -> Any:
     """The bits of a value in its declared dtype, which it has in float64 too, read as another dtype."""
-    import torch
-
     declared = graph.dtype(node.args[0])
     return _pick(values, node.args[0]).to(getattr(torch, declared)).view(getattr(torch, node.dtype))
 
@@ -75,8 +74,6 @@ def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: 
 
 def _wide(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A float result in float64, also where torch would make the default dtype of integers."""
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_map
 
     def double(value: Any) -> Any:
         return value.double() if isinstance(value, torch.Tensor) and not value.is_complex() else value
@@ -95,8 +92,6 @@ def _is_given(value: Any) -> bool:
 
 
 def _attribute(name: str, f64: bool) -> Any:
-    import torch
-
     value = getattr(torch, name.removeprefix("torch."))
     if f64 and isinstance(value, torch.dtype) and value.is_floating_point:
         return torch.float64
@@ -105,8 +100,6 @@ def _attribute(name: str, f64: bool) -> Any:
 
 @lru_cache(maxsize=512)
 def _function(op: str) -> Any:
-    import torch
-
     if op == "aten.view.default":
         op = "aten.reshape.default"  # what is viewed may lie otherwise here than in the trace
     namespace, name, overload = op.split(".")

@@ -11,20 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
+import torch
+from torch import Tensor
 
 
 def erfinv(x: Tensor) -> Tensor:
     """The inverse of erf."""
-    import torch
-
     if not x.is_floating_point():
         return NotImplemented
     y = torch.copysign(_erfinv_of(x.abs(), 1 - x.abs()), x)
@@ -33,8 +28,6 @@ def erfinv(x: Tensor) -> Tensor:
 
 def ndtri(x: Tensor) -> Tensor:
     """The quantile of the normal distribution."""
-    import torch
-
     if not x.is_floating_point():
         return NotImplemented
     apart = 2 * x - 1
@@ -45,8 +38,6 @@ def ndtri(x: Tensor) -> Tensor:
 def _erfinv_of(x: Tensor, rest: Tensor) -> Tensor:
     """The inverse of erf for 0 <= x, by Giles' polynomials (2012, Approximating the erfinv function), then a step of
     Newton's method; ``rest`` is 1 - x without the rounding of it, of which the tail is made."""
-    import torch
-
     w = -torch.log(rest * (2 - rest))
     near, far = w - 2.5, torch.sqrt(w.clamp(min=5.0)) - 3.0
     y = torch.where(w < 5, _poly(near, _ERFINV_NEAR), _poly(far, _ERFINV_FAR)) * x
@@ -57,8 +48,6 @@ def _erfinv_of(x: Tensor, rest: Tensor) -> Tensor:
 
 def digamma(x: Tensor) -> Tensor:
     """psi: the recurrence up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.18); reflected below 0."""
-    import torch
-
     if not x.is_floating_point():
         return NotImplemented
     mirrored = x < 0
@@ -83,8 +72,6 @@ def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
     to 8 and of 1/x beyond (the ranges of Cephes' i0.c)."""
 
     def bessel(x: Tensor) -> Tensor:
-        import torch
-
         if not x.is_floating_point():
             return NotImplemented
         size = x.abs()
@@ -104,8 +91,6 @@ def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
 
 def erfcx(x: Tensor) -> Tensor:
     """exp(x^2) erfc(x): a polynomial in (x - 3.75) / (x + 3.75), the variable of Shepherd and Laframboise (1981)."""
-    import torch
-
     if not x.is_floating_point():
         return NotImplemented
     size = x.abs()
@@ -126,8 +111,6 @@ def _erfcx_scaled() -> tuple[float, ...]:
 
 def trigamma(order: int, x: Tensor) -> Tensor:
     """The first derivative of digamma, with the steps and terms that torch has; other orders stay whole."""
-    import torch
-
     if order != 1 or not x.is_floating_point():
         return NotImplemented
     mirrored = x < 0.5
@@ -146,8 +129,6 @@ def bessel_j(order: int) -> Callable[[Tensor], Tensor]:
     """The Bessel functions of the first kind of order 0 and 1: of x^2 up to 8, by amplitude and phase beyond."""
 
     def bessel(x: Tensor) -> Tensor:
-        import torch
-
         if not x.is_floating_point():
             return NotImplemented
         size = x.abs()
@@ -161,8 +142,6 @@ def bessel_y(order: int) -> Callable[[Tensor], Tensor]:
     """The Bessel functions of the second kind of order 0 and 1: the logarithm's part by the first kind."""
 
     def bessel(x: Tensor) -> Tensor:
-        import torch
-
         if not x.is_floating_point():
             return NotImplemented
         low = (2 / math.pi) * torch.log(x) * _bessel_small(order, x, "j") + _bessel_small(order, x, "y")
@@ -177,8 +156,6 @@ def bessel_k(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
     """The modified Bessel functions of the second kind of order 0 and 1: with a logarithm up to 2, of 1/x beyond."""
 
     def bessel(x: Tensor) -> Tensor:
-        import torch
-
         if not x.is_floating_point():
             return NotImplemented
         near, far = torch.minimum(x, torch.full_like(x, 2.0)), torch.maximum(x, torch.full_like(x, 2.0))
@@ -195,15 +172,11 @@ def bessel_k(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
 
 def spherical_bessel_j0(x: Tensor) -> Tensor:
     """sin(x) / x."""
-    import torch
-
     return torch.where(x == 0, 1.0, torch.sin(x) / x) if x.is_floating_point() else NotImplemented
 
 
 def _bessel_small(order: int, x: Tensor, kind: str) -> Tensor:
     """J, or Y without its logarithm and pole, for 0 <= x <= 8: even or odd in x."""
-    import torch
-
     near = torch.minimum(x, torch.full_like(x, 8.0))
     found = _split_poly(near * near / 32 - 1, _bessel_series(order, kind, 64.0))
     return found * near if order else found
@@ -217,8 +190,6 @@ def _bessel_of_two(order: int, x: Tensor, kind: str) -> Tensor:
 def _bessel_waves(order: int, x: Tensor) -> tuple[Tensor, Tensor]:
     """J and Y beyond 8: P cos(a) - Q sin(a) and P sin(a) + Q cos(a) over sqrt(pi x / 2), a = x - (1 + 2 order) pi / 4
     (Abramowitz and Stegun 9.2.5)."""
-    import torch
-
     far = torch.maximum(x, torch.full_like(x, 8.0))
     t = 128 / (far * far) - 1
     p, q = _split_poly(t, _bessel_phase(order, False)), _split_poly(t, _bessel_phase(order, True)) / far
@@ -279,8 +250,6 @@ def _bessel_far_k(order: int) -> tuple[float, ...]:
 
 def lcm(x: Tensor, y: Tensor) -> Tensor:
     """The least common multiple, by the greatest common divisor."""
-    import torch
-
     divisor = torch.gcd(x, y)
     return torch.where(
         divisor == 0, 0, torch.div(x, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc") * y
@@ -331,8 +300,6 @@ _ERFINV_FAR = (
 
 def _poly(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """A polynomial by Horner's rule, the highest power first."""
-    import torch
-
     total = torch.full_like(x, coefficients[0])
     for c in coefficients[1:]:
         total = total * x + c

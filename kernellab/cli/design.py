@@ -12,13 +12,14 @@ from pydantic import BaseModel, Field
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
 from kernellab.cli.parameters import with_requests
-from kernellab.errors import CaptureError, SessionError
+from kernellab.errors import CaptureError, KernellabError, SessionError
 from kernellab.fidelity import FRAMEWORK
 from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.design import DesignCall, DesignVerification
+from kernellab.records import Role, Verdict
+from kernellab.task import load_task
 
 if TYPE_CHECKING:
-    from kernellab.records import Role, Verdict
     from kernellab.session import DesignRequest, Session
     from kernellab.session.turn.task_from_text import Proposal
 
@@ -104,7 +105,6 @@ def design(
 def _asked(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
     """The request for a task's file, or for one that a model writes from words."""
     from kernellab.session import DesignRequest
-    from kernellab.task import load_task
 
     said = call.model_dump(exclude_unset=True)
     if task is not None and shell.words is None:
@@ -157,7 +157,6 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
     """What came of the backward, where the task asks for one."""
-    from kernellab.cli.model.gradient import backward_of
     from kernellab.model_integration.gradient.derive import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
@@ -200,7 +199,6 @@ def _check_call(call: DesignCall) -> None:
 def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
     """A task that a model wrote and a person approved."""
     from kernellab.agents.roles import is_model, parse_roles
-    from kernellab.records import Role
     from kernellab.session.turn.task_from_text import propose_task
 
     specs, _ = parse_roles(call.roles)
@@ -315,3 +313,32 @@ def _write(session: Session, out: Path) -> list[str]:
     if best is not None:
         written.append(str(session.export(out / f"{session.name}.py")))
     return written
+
+
+# -- the backward of a task that says ``GRAD = True``: designed behind its forward, and verified with it ---------------
+
+
+def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
+    """Designs the backward with the same request, checks both as a pair, and says what came of it."""
+    from kernellab.model_integration.gradient.derive import backward_text
+    from kernellab.model_integration.gradient.pair import Pair
+    from kernellab.session import begin
+
+    try:
+        task = load_task(session.state.created.text, session.name)
+        name = f"{session.name}_backward"
+        alone = {"task": backward_text(task), "name": name, "asked": (), "sketch": None, "source": None}
+        backward = begin(request.model_copy(update=alone))
+        backward.wait(progress=True)
+        verdict = backward.best.verdict
+        together = Pair(task, session, backward).verify()
+    except KernellabError as error:
+        say(f"backward: {error.message}")
+        if error.remedy:
+            say(f"  -> {error.remedy}")
+        return {"passed": False, "reason": error.message}
+    say(f"backward: {verdict.text}; {together.text}")
+    return {
+        "passed": True, "session": backward.id, "speedup": verdict.speedup, "pair_speedup": together.time.speedup,
+        "pair_low": together.time.low, "pair_high": together.time.high,
+    }  # fmt: skip

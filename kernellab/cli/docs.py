@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, say, write_files
+from kernellab.content import find_workspace
+from kernellab.dsls.spec import PLACEHOLDER, SPEC, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError, counted
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ def new(
     json: Json = False,
 ) -> int:
     """Draft a DSL's folder: an annotated spec and the four parts, with FILL IN where something belongs."""
-    from kernellab.content import find_workspace
     from kernellab.knowledge.draft import draft
 
     folder = out or find_workspace() / "knowledge" / "dsl" / name
@@ -54,7 +55,6 @@ def new(
 
 def _like(name: str) -> Like:
     """What a draft takes over from the DSL ``name``."""
-    from kernellab.dsls.spec import read_spec, spec_files
     from kernellab.knowledge.draft import like
 
     specs = spec_files()
@@ -171,7 +171,6 @@ def import_(
 
     Exit 1 when something could not be placed.
     """
-    from kernellab.content import find_workspace
     from kernellab.knowledge.importer import import_raw
 
     folder = out or find_workspace() / "knowledge" / "dsl" / dsl
@@ -197,7 +196,6 @@ def import_(
 
 def _drafted(folder: Path) -> tuple[Like | None, set[str]]:
     """The start of a draft whose API is left to fill in, and the files that are somebody's own."""
-    from kernellab.dsls.spec import PLACEHOLDER, SPEC, read_spec
     from kernellab.knowledge.draft import like
 
     texts = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -217,8 +215,6 @@ def _placer(spec: str) -> Callable[[str], str]:
 
 
 def _roots(root: Path | None) -> list[Path]:
-    from kernellab.dsls.spec import knowledge_roots
-
     if root is not None and not root.is_dir():
         raise KernellabError(f"{root} is not a folder.", "Give a knowledge folder with --root.")
     return [root.resolve()] if root is not None else list(knowledge_roots())

@@ -11,12 +11,12 @@ import typer
 from kernellab.cli.output import emit, say, write_files
 from kernellab.content import written
 from kernellab.errors import SessionError, counted
+from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
     from kernellab.lens import Difference, Lens
     from kernellab.lens.records import Level
     from kernellab.records import Source
-    from kernellab.task import Task
 
 _Kernel = Annotated[Path, typer.Argument(help="The kernel: a file, or a folder with its files.")]
 _Other = Annotated[Path | None, typer.Argument(help="Another, to see how the two differ.")]
@@ -49,7 +49,6 @@ def lens(
     from kernellab.dsls.machine import named_chip
     from kernellab.dsls.sources import read_source
     from kernellab.lens import look
-    from kernellab.task import load_task
 
     if back is not None and (level is None or line is not None):
         raise SessionError("--back is a line of a level.", "Name that with --level, and leave --line out.")

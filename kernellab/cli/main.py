@@ -30,7 +30,7 @@ from kernellab.cli.mcp import mcp, skill
 from kernellab.cli.memory import memory_app
 from kernellab.cli.model.profile import profile
 from kernellab.cli.output import emit, say
-from kernellab.cli.tools import doctor, grade, lab
+from kernellab.cli.tools import doctor, grade, lab, release
 from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
 
@@ -91,6 +91,7 @@ app.command()(skill)
 app.add_typer(run_app, name="evolve-run", hidden=True)
 # what lab does not know it hands on to JupyterLab
 app.command()(grade)
+app.command()(release)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
 
 

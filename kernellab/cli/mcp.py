@@ -43,7 +43,7 @@ def mcp(
 
 def skill(
     folder: Annotated[Path, typer.Argument(help="The folder that the agent works in.")] = Path("."),
-    client: Annotated[str, typer.Option("--for", help="claude, codex, opencode or gemini.")] = "claude",
+    client: Annotated[str, typer.Option("--for", help="claude, codex, opencode, gemini or jupyter (Jupyter AI 3).")] = "claude",
 ) -> int:
     """Write the skill and the MCP setting of a coding agent into FOLDER. What its files hold already stays."""
     from kernellab.tools.skill import write_skill

@@ -1,4 +1,4 @@
-"""``kernellab doctor``, ``kernellab grade`` and ``kernellab lab``."""
+"""``kernellab doctor``, ``kernellab grade``, ``kernellab release`` and ``kernellab lab``."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ def grade(
     lesson: Annotated[
         str, typer.Option(help="The lesson whose exercises count; default: those that a notebook answers.")
     ] = "",
+    secret: Annotated[
+        str, typer.Option(help="The word that `kernellab release --secret` drew the students' variants with.")
+    ] = "",
+    board: Annotated[Path | None, typer.Option(help="An HTML page of the class by points of verified answers.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Grade the answer cells of the course's notebooks, as text: nothing of a student's runs outside a sandbox.
 
     A right answer has the exercise's points, one that is right and misses a goal has half of them. Equal answers are
-    judged once. Exit 0 when every notebook was read.
+    judged once. A student is the folder below FOLDER that a notebook lies in, else the notebook's name. Exit 0 when
+    every notebook was read.
     """
     from dataclasses import asdict
 
     from kernellab.content import written
     from kernellab.dsls.machine import detect_target
     from kernellab.teach.exercise import course
-    from kernellab.teach.grading import as_csv, notebooks
+    from kernellab.teach.grading import as_board, as_csv, notebooks, seed_of, student_of
     from kernellab.teach.grading import grade as graded
     from kernellab.verifier import Verifier
 
@@ -58,15 +63,19 @@ def grade(
         if error is not None:
             unread.append(path.name)
 
+    root = folder if folder.is_dir() else folder.parent
     with Verifier() as verifier:
         marks = list(
             graded(
-                notebooks(folder), course(),
+                notebooks(folder),
+                lambda path: course(seed=seed_of(student_of(path, root), secret) if secret else ""),
                 lambda task, source, options: verifier.verify(task, source, detect_target(source.dsl), options=options),
-                lesson, tell,
+                lesson, tell, root,
             )
         )  # fmt: skip
     text = as_csv(marks)
+    if board is not None:
+        say(f"wrote {written(board, as_board(marks, f'{lesson or folder.name}: verified answers'))}")
     if csv is not None:
         say(f"wrote {written(csv, text)}")
     if json:
@@ -74,6 +83,39 @@ def grade(
     elif csv is None:
         print(text, end="")
     return 1 if unread else 0
+
+
+def release(
+    lesson: Annotated[str, typer.Argument(help="The lesson, or the exam.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write to.")],
+    students: Annotated[Path | None, typer.Option(help="A file of names, one a line: a folder for each.")] = None,
+    secret: Annotated[str, typer.Option(help="Draws each student's variant of an exercise; keep it to yourself.")] = "",
+) -> int:
+    """Write one lesson for a class: its notebook and its own exercises, without answers, guide or other lessons.
+
+    With --students and --secret each student gets a variant of the exam (constants, axis, activation); `kernellab grade
+    FOLDER --secret WORD` judges each by that variant.
+    """
+    import shutil
+
+    from kernellab.content import content, written
+    from kernellab.teach.exercise import course, lesson_file
+    from kernellab.teach.grading import seed_of
+
+    if (students is None) != (not secret):
+        raise KernellabError("Variants need the names and a secret.", "Give both --students FILE and --secret WORD.")
+    name = course().lesson(lesson).name
+    names = students.read_text(encoding="utf-8").split("\n") if students is not None else [""]
+    for student in filter(None, map(str.strip, names)) if students is not None else names:
+        if Path(student).name != student:
+            raise KernellabError(f"{student!r} is no name of a folder.", "Write names without slashes.")
+        place = out / student
+        (place / "exercises").mkdir(parents=True, exist_ok=True)
+        (place / "kernellab.toml").touch()
+        shutil.copyfile(content("notebooks") / "lessons" / f"{name}.ipynb", place / f"{name}.ipynb")
+        text = lesson_file(name, seed_of(student, secret) if secret else "")
+        say(f"wrote {written(place / 'exercises' / f'{name}.toml', text).parent.parent}")
+    return 0
 
 
 def lab(
@@ -145,6 +187,11 @@ def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:
     from kernellab.content import content
 
     source = content("notebooks")
+    if solutions and not (source / "solutions").is_dir():
+        raise KernellabError(
+            "An installed kernellab has no reference answers: its users could read them.",
+            "Copy notebooks/solutions/ of the repository into your workspace; they are then found there.",
+        )
     kept = ["lessons"] + (["solutions", "exercises"] if solutions else [])
     for folder in kept:
         (out / folder).mkdir(parents=True, exist_ok=True)

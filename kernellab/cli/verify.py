@@ -16,6 +16,8 @@ from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError, counted
 from kernellab.options.design import CheckCall, VerifyCall
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
+from kernellab.task import load_task
+from kernellab.task.audit import admit, weaknesses
 from kernellab.verifier.protocol.remedies import remedy
 from kernellab.verifier.protocol.stats import one_line_each
 
@@ -42,8 +44,6 @@ def verify(
     from kernellab.dsls.detect import dsl_of
     from kernellab.dsls.machine import detect_target
     from kernellab.dsls.sources import read_source, with_constants
-    from kernellab.task import load_task
-    from kernellab.task.audit import admit, weaknesses
     from kernellab.verifier import Verifier
     from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
 
@@ -161,8 +161,6 @@ def rank(
     """
     from kernellab.dsls.machine import detect_target
     from kernellab.dsls.sources import read_source
-    from kernellab.task import load_task
-    from kernellab.task.audit import admit
     from kernellab.verifier import RankOptions, Verifier
     from kernellab.verifier.protocol.option_words import plain_dsl
 

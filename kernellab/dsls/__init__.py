@@ -12,10 +12,11 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from kernellab.dsls.base import Adapter
-from kernellab.dsls.spec import knowledge_roots, read_spec, spec_files
-from kernellab.errors import TargetError
+from kernellab.dsls.spec import read_spec, spec_files
+from kernellab.errors import KernellabError, TargetError
 
 #: name -> (module, class) of those that documents alone cannot describe
 _MODULES = {
@@ -65,11 +66,19 @@ def _make(name: str, path: Path | None) -> Adapter:
 
 def adapter_files() -> dict[str, Path]:
     """DSL name -> its adapter.py; a workspace's own goes before the installation's."""
-    found: dict[str, Path] = {}
-    for root in knowledge_roots():
-        for path in sorted(root.glob(f"dsl/*/{ADAPTER}")):
-            found.setdefault(path.parent.name, path)
-    return found
+    return spec_files(file=ADAPTER)
+
+
+def imported_file(path: Path, error: type[KernellabError]) -> ModuleType:
+    """The module that the file at ``path`` of a DSL's folder defines. Raises ``error``: it cannot be imported."""
+    spec = spec_from_file_location(f"kernellab_dsl_{path.parent.name}_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as fault:
+        raise error(f"{path} cannot be imported: {type(fault).__name__}: {fault}.", "Correct it.") from fault
+    return module
 
 
 def read_adapter(path: Path) -> Adapter:
@@ -78,13 +87,7 @@ def read_adapter(path: Path) -> Adapter:
     Raises:
         TargetError: the file does not import, or does not define exactly one subclass of Adapter.
     """
-    spec = spec_from_file_location(f"kernellab_dsl_{path.parent.name}", path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise TargetError(f"{path} cannot be imported: {type(error).__name__}: {error}.", "Fix it.") from error
+    module = imported_file(path, TargetError)
     kinds = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Adapter)]
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
     if len(own) != 1:

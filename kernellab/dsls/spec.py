@@ -191,10 +191,10 @@ def knowledge_roots(workspace: Path | None = None) -> tuple[Path, ...]:
     return tuple(unique)
 
 
-def spec_files(workspace: Path | None = None) -> dict[str, Path]:
-    """DSL name -> its spec.toml; a workspace's own document goes before the installation's."""
+def spec_files(workspace: Path | None = None, file: str = SPEC) -> dict[str, Path]:
+    """DSL name -> its ``file``; a workspace's own document goes before the installation's."""
     found: dict[str, Path] = {}
     for root in knowledge_roots(workspace):
-        for path in sorted(root.glob(f"dsl/*/{SPEC}")):
+        for path in sorted(root.glob(f"dsl/*/{file}")):
             found.setdefault(path.parent.name, path)
     return found

@@ -44,6 +44,8 @@ class SearchRequest(SearchOptions):
     #: sketches and kernels that it begins with, in addition to the designs of the rules
     sketches: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+    #: who wrote the sketches, where they are a session's
+    author: Author = Author.HUMAN
     workspace: str | Path | None = None
     #: a Dask cluster that does the jobs: local:N or dask://HOST:PORT; "" threads of this process
     cluster: str = ""
@@ -60,7 +62,7 @@ class Proposal(Record):
     number: int
     round: int
     island: int
-    #: who made it: seed, cross, person, rules:REWRITE, model:NAME
+    #: who made it: seed, cross, person, session, rules:REWRITE, model:NAME
     operator: str
     author: Author = Author.RULES
     parents: tuple[int, ...] = ()

@@ -448,8 +448,9 @@ def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
     for spec in filter(None, (request.model, *chosen.shares)):
         check_model(Role.DESIGNER, spec, place, chosen.budget)
     first = Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN)
+    of_session = {} if request.author is Author.HUMAN else {"operator": "session", "author": request.author}
     given = [
-        *(first.model_copy(update={"sketch": sketch}) for sketch in request.sketches),
+        *(first.model_copy(update={"sketch": sketch, **of_session}) for sketch in request.sketches),
         *(first.model_copy(update={"source": source}) for source in request.sources),
     ]
     wanted = fidelity(request.precision)

@@ -15,12 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kernellab.conditions import CLOCKS
 from kernellab.errors import EvolveError, JournalError
 from kernellab.evolve.records import EVENT, Evaluated, Event, Migrated, Proposed, Remeasured, Steered, Unknown
 from kernellab.evolve.state import RunState, fold
 from kernellab.journal import JournalFile
-from kernellab.older_records import clock_of, upgraded, upgraded_exchange
 
 PREFIX = "run:"
 _WISHES = ":wishes"
@@ -28,8 +26,6 @@ _WISHES = ":wishes"
 _REPEATED = (Proposed, Evaluated, Migrated, Remeasured)
 #: how pydantic names a value that is none of those known, and with it a field that is none
 _VALUES = {"enum", "literal_error"}
-#: what lines of format 1 with a verdict or a score have; others may hold it in a text, and are read as they are
-_OLDER = ('"flags":', *(f'"clock":"{label}"' for label in CLOCKS.values()), "(recorded on ")
 _LATER = {"extra_forbidden", *_VALUES}
 
 
@@ -107,7 +103,6 @@ def names(workspace: Path) -> list[str]:
 
 
 def _events(line: str) -> list[Event | Unknown]:
-    line = _upgraded(line)
     try:
         return [EVENT.validate_json(line)]
     except ValidationError as error:
@@ -125,22 +120,6 @@ def _events(line: str) -> list[Event | Unknown]:
         f"The run holds an event that this kernellab cannot read ({faults[0]['msg']}).",
         "Open it with the version that wrote it.",
     )
-
-
-def _upgraded(line: str) -> str:
-    """A line of format 1 as it is written today."""
-    if not any(mark in line for mark in _OLDER):
-        return line
-    event = json.loads(line)
-    if event.get("kind") == "verified":
-        event["verdict"] = upgraded(event["verdict"])
-    if event.get("kind") == "exchanged" and "recorded_at" not in event["exchange"]:
-        event["exchange"] = upgraded_exchange(event["exchange"])
-    scores = [event["evaluation"].get("score")] if event.get("kind") == "evaluated" else []
-    scores += event.get("scores", {}).values() if event.get("kind") == "remeasured" else []
-    for score in filter(None, scores):
-        score["clock"] = clock_of(score.get("clock", ""))
-    return json.dumps(event)
 
 
 def _time(whole: Any) -> float:

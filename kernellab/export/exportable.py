@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, ScalarLimit, StridesLimit, of
+from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, ScalarLimit, Stated, StridesLimit, of
 from kernellab.dsls.text import imported
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
@@ -50,6 +50,17 @@ class VerifiedKernel:
             raise KernellabError(
                 f"{self.name}'s kernel is right with the parameters of its constructor only, and cannot be exported.",
                 "Let it read the parameters that it is given, and verify it again.",
+            )
+        left_out = [c.argument for c in of(self.verdict.conditions, ScalarLimit) if not c.taken]
+        if left_out:
+            raise KernellabError(
+                f"{self.name}'s kernel has no parameter {left_out[0]}, and is not exported.",
+                "Give it that parameter, and verify it again.",
+            )
+        if any(of(self.verdict.conditions, Stated)):
+            raise KernellabError(
+                f"{self.name}'s verdict is of an earlier format, which does not say what limits the kernel has.",
+                "Verify it again.",
             )
         built_in = [c.argument for c in of(self.verdict.conditions, DrawnLimit) if c.built_in]
         if built_in:

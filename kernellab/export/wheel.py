@@ -16,7 +16,7 @@ from typing import Any
 from kernellab.errors import KernellabError
 from kernellab.export.exportable import VerifiedKernel, packages_of
 from kernellab.export.package import Package
-from kernellab.export.runtime.prebuilt import LIBRARY, MACHINE, machine_text
+from kernellab.export.runtime.prebuilt import LIBRARY, MACHINE, loaded_by, machine_text
 from kernellab.records import Author
 from kernellab.target import Backend
 
@@ -131,8 +131,6 @@ def _python(kernel: VerifiedKernel) -> str:
 def _library(kernel: VerifiedKernel) -> str:
     """Where the kernel's own build puts its library, told by the builder that it calls."""
     import tvm_ffi.cpp
-
-    from kernellab.export.runtime.prebuilt import loaded_by
 
     found: list[str] = []
     build: Any = tvm_ffi.cpp.build

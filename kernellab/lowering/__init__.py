@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from kernellab.dsls.spec import knowledge_roots
+from kernellab.dsls import imported_file
+from kernellab.dsls.spec import spec_files
 from kernellab.errors import LoweringError
 from kernellab.lowering.embedded_sketch import with_sketch
 from kernellab.lowering.tunables import fixed_tunables
@@ -38,7 +38,7 @@ LOWERING = "lowering.py"
 
 def lowered_dsls() -> tuple[str, ...]:
     """The DSLs that a sketch can be lowered to: those of this package first."""
-    return tuple(dict.fromkeys([*_OWN, *_lowering_files()]))
+    return tuple(dict.fromkeys([*_OWN, *spec_files(file=LOWERING)]))
 
 
 def lower(program: Program, binding: Binding, target: Target) -> Source:
@@ -62,32 +62,16 @@ def _lowering(dsl: str) -> Lowering:
         module, function = _OWN[dsl]
         found: Lowering = getattr(import_module(module), function)
         return found
-    path = _lowering_files().get(dsl)
+    path = spec_files(file=LOWERING).get(dsl)
     if path is None:
         known = ", ".join(lowered_dsls())
         raise LoweringError(f"There is no lowering to {dsl!r}.", f"Choose one of {known}, or a model or human Coder.")
     return _read(path)
 
 
-def _lowering_files() -> dict[str, Path]:
-    """DSL -> its lowering.py; a workspace's own goes before the installation's."""
-    found: dict[str, Path] = {}
-    for root in knowledge_roots():
-        for path in sorted(root.glob(f"dsl/*/{LOWERING}")):
-            found.setdefault(path.parent.name, path)
-    return found
-
-
 def _read(path: Path) -> Lowering:
     """The function ``lower`` of the file at ``path``."""
-    spec = spec_from_file_location(f"kernellab_lowering_{path.parent.name}", path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise LoweringError(f"{path} cannot be imported: {type(error).__name__}: {error}.", "Correct it.") from error
-    function = getattr(module, "lower", None)
+    function = getattr(imported_file(path, LoweringError), "lower", None)
     if not callable(function):
         raise LoweringError(f"{path} defines no function 'lower'.", "Define lower(program, binding, target) -> Source.")
     found: Lowering = function

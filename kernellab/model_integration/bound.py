@@ -10,6 +10,8 @@ import math
 import time
 from functools import lru_cache
 
+import torch
+
 from kernellab.errors import KernellabError
 from kernellab.task import load_task
 from kernellab.verifier.audit.bound import Rates, roofline
@@ -38,8 +40,6 @@ def bound_ms(text: str, name: str, device: str) -> float:
 
 def _rates(bandwidth: float, dtype: str, device: str) -> Rates:
     if device == "cuda":
-        import torch
-
         from kernellab.verifier.cuda.bound import matmul_rate
 
         tf32 = torch.backends.cuda.matmul.allow_tf32
@@ -55,8 +55,6 @@ def copy_rate(size: int, device: str) -> float:
 
 @lru_cache(maxsize=64)
 def _copy_rate(size: int, device: str) -> float:
-    import torch
-
     source = torch.zeros(size // 2, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     if device != "cuda":
@@ -79,8 +77,6 @@ def _copy_rate(size: int, device: str) -> float:
 
 @lru_cache(maxsize=1)
 def _product_rate() -> float:
-    import torch
-
     a = torch.rand(768, 768)
     return 2 * 768**3 / _best(lambda: a @ a)
 

@@ -24,12 +24,14 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
+
 from kernellab.model_integration.sources import Given
 from kernellab.model_integration.unit import Unit
 
 if TYPE_CHECKING:
-    import torch
-
     Module = torch.nn.Module
 
 _RANGE, _STEP = "kernellab:", "kernellab step"
@@ -100,8 +102,6 @@ def measure(given: Given, steps: int = 5) -> Measured:
 
 def run_step(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """One call of the model; where it trains, with the loss's backward."""
-    import torch
-
     if not given.train:
         with torch.no_grad():
             return given.model(*args, **kwargs)
@@ -113,8 +113,6 @@ def run_step(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 def timed(step: Any, device: str, seconds: float = 0.6, least: int = 5) -> float:
     """The median of single runs in ms; on a GPU the device is waited for after each."""
-    import torch
-
     found: list[float] = []
     until = time.perf_counter() + seconds
     while len(found) < least or (time.perf_counter() < until and len(found) < 200):
@@ -130,8 +128,6 @@ def timed(step: Any, device: str, seconds: float = 0.6, least: int = 5) -> float
 
 def graphed(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
     """A step without a loss as a CUDA graph to replay; None on a CPU, in training, or where it cannot be captured."""
-    import torch
-
     if given.device.type != "cuda" or given.train:
         return None
     graph = torch.cuda.CUDAGraph()
@@ -153,8 +149,6 @@ def graphed(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
 @contextmanager
 def kept_state(model: Module) -> Iterator[None]:
     """Buffers (running statistics), gradients and random generators are afterwards as they were before."""
-    import torch
-
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     gradients = [(p, p.grad) for p in model.parameters()]
     try:
@@ -171,8 +165,6 @@ def kept_state(model: Module) -> Iterator[None]:
 
 def used_gpus() -> list[int]:
     """The devices whose generators may be drawn from."""
-    import torch
-
     return list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
 
 
@@ -180,10 +172,6 @@ def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
     """The outermost events of each of ``steps`` steps, in order."""
     # the profiler's own notices go to stderr, and are nothing for a person
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    import torch
-    from torch._C._autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile, record_function
-
     cuda = given.device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
     with _ranges(given.model):
@@ -210,8 +198,6 @@ def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
 @contextmanager
 def _ranges(model: Module) -> Iterator[None]:
     """Each module's call is a range of the profile while this lasts."""
-    from torch.profiler import record_function
-
     open_: list[Any] = []
     handles = []
     for path, module in model.named_modules():
@@ -297,9 +283,6 @@ def _size(event: Any) -> int:
 @lru_cache(maxsize=1)
 def _note_us() -> float:
     """Microseconds that the profiler takes to write down one call on the host, by a call that does next to nothing."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     value, calls = torch.zeros(2, 2), 300
 
     def work() -> float:

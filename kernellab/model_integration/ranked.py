@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.errors import CaptureError, ProfileError
 from kernellab.model_integration.bound import bound_ms
 from kernellab.model_integration.measure import Event, Measured, join, measure
@@ -234,8 +236,6 @@ def profile(
         ProfileError: the model cannot be built or called, or holds kernels already. What cannot be captured is reported
             in ``captured.problems``.
     """
-    import torch
-
     if isinstance(model, (str, Path)):
         given = model_of(model, device=device, train=train)
     else:

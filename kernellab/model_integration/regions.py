@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.fx import Node
 
 from kernellab.model_integration.unit import Op, Unit, nodes_in
 from kernellab.operations.aten import Copies, Role, aten_op, copies_of, role_of
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 _PRODUCTS = (Role.PRODUCT, Role.CONVOLUTION, Role.ATTENTION)
 _VIEWS = (Role.RESHAPE, Role.TURN, Role.PART, Role.SAME)
@@ -123,8 +123,6 @@ def is_view(op: Op) -> bool:
 
 def allowed(op: Op) -> bool:
     """Can a kernel compute it: no randomness, nothing written, tensors as results?"""
-    import torch
-
     role = role_of(op.word)
     if (role is Role.RANDOM and not is_view(op)) or role in _OUTSIDE:
         return False

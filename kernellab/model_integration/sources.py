@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
 from kernellab.errors import KernellabError, ProfileError, TaskError
 from kernellab.task import read_task
 from kernellab.task.values import seeded
 
 if TYPE_CHECKING:
-    import torch
-
     Module = torch.nn.Module
 
 #: a call's arguments: positional and by name
@@ -38,8 +39,6 @@ class Given:
 
     @property
     def device(self) -> torch.device:
-        import torch
-
         args, kwargs = self.draw(0)
         tensors = [*self.model.parameters(), *tensors_in((args, kwargs))]
         return tensors[0].device if tensors else torch.device("cpu")
@@ -54,8 +53,6 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
     Raises:
         ProfileError: the text does not run, or does not define one of them; or there is no such device.
     """
-    import torch
-
     try:
         text, name = read_task(text_or_path, what="model")
     except TaskError as error:
@@ -86,8 +83,6 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
 
 
 def _device(name: str | None) -> torch.device:
-    import torch
-
     gpu = torch.cuda.is_available()
     try:
         where = torch.device(name or ("cuda" if gpu else "cpu"))
@@ -106,8 +101,6 @@ def given_model(
     Raises:
         ProfileError: it is no module, or does not run on them.
     """
-    import torch
-
     if not isinstance(model, torch.nn.Module):
         raise ProfileError(
             f"A {type(model).__name__} is not a torch module.",
@@ -129,16 +122,12 @@ def given_model(
 
 def square_loss(outputs: Any) -> torch.Tensor:
     """The mean square of all outputs: a loss that every output element matters to."""
-    import torch
-
     found = [o for o in tensors_in(outputs) if o.is_floating_point()]
     return torch.stack([o.float().square().mean() for o in found]).sum()
 
 
 def redrawn(value: torch.Tensor) -> torch.Tensor:
     """Other values of the same support: integers and bools within the range, floats about the same mean and spread."""
-    import torch
-
     if not value.numel():
         return value
     low, high = value.amin(), value.amax()
@@ -155,16 +144,10 @@ def redrawn(value: torch.Tensor) -> torch.Tensor:
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor of a nest of tuples, lists, mappings and dataclasses, in order."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    import torch
-    from torch.utils._pytree import tree_map_only
-
     return tree_map_only(torch.Tensor, change, value)
 
 
@@ -201,8 +184,6 @@ def _run(name: str, function: Callable[..., Any], *args: Any, remedy: str = _ALO
 
 
 def _first_call(given: Given, remedy: str = _ALONE) -> None:
-    import torch
-
     args, kwargs = given.draw(0)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         _run(given.name, partial(given.model, *args, **kwargs), remedy=remedy)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.fx import Node
 
 from kernellab.errors import ProfileError
 from kernellab.model_integration.regions import Region
-
-if TYPE_CHECKING:
-    import torch
-    from torch.fx import Node
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _DTYPES_OF_RAND = ("float32", "float64", "float16", "bfloat16")
@@ -103,9 +102,6 @@ def literal(value: Any, name: Callable[[Any], str]) -> str:
     Raises:
         ProfileError: it is of a kind that a text cannot hold.
     """
-    import torch
-    from torch.fx import Node
-
     if isinstance(value, Node):
         return name(value)
     if isinstance(value, (tuple, list)):

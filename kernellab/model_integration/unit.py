@@ -17,13 +17,15 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
+
 from kernellab.model_integration.sources import Call, Given
 from kernellab.operations.aten import Copies, copies_of
 
 if TYPE_CHECKING:
-    import torch
-    from torch.fx import Node
-
     Module = torch.nn.Module
 
 #: where the model's own code stands in a message of the tracer's
@@ -118,9 +120,6 @@ def capture_model(given: Given) -> Captured:
 
 
 def _unit(path: str, module: Module, call: Call) -> Unit:
-    import torch
-    from torch.export.graph_signature import InputKind
-
     args, kwargs = call
     with _quiet(), torch.no_grad():
         program = torch.export.export(module, args, kwargs, strict=False)
@@ -174,8 +173,6 @@ def _word(node: Node) -> str:
 
 def _out_of_place(node: Node) -> None:
     """``relu_`` of a value that no one reads afterwards becomes ``relu``."""
-    import torch
-
     target: Any = node.target
     if not hasattr(target, "_schema") or not target._schema.is_mutable or not node.args:
         return
@@ -212,8 +209,6 @@ def _below(path: str, inner: str) -> str:
 
 def _calls(given: Given) -> dict[str, Call]:
     """What each module was first called with in one call of the model."""
-    import torch
-
     calls: dict[str, Call] = {}
     handles = []
     for path, module in given.model.named_modules():
@@ -287,9 +282,6 @@ def _quiet() -> Iterator[None]:
 
 def nodes_in(value: Any) -> Sequence[Node]:
     """The nodes among a node's arguments, in order."""
-    from torch.fx import Node
-    from torch.utils._pytree import tree_leaves
-
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Node)]
 
 

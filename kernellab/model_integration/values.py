@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from kernellab.model_integration.regions import Region
 from kernellab.model_integration.sources import Given
 from kernellab.model_integration.task_text import Seen, seen
 from kernellab.model_integration.unit import Unit, nodes_in
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 #: what each value of a unit was like
 _KEPT: weakref.WeakKeyDictionary[Any, dict[Node, Seen]] = weakref.WeakKeyDictionary()
@@ -20,8 +21,6 @@ _KEPT: weakref.WeakKeyDictionary[Any, dict[Node, Seen]] = weakref.WeakKeyDiction
 
 def execute(unit: Unit, inputs: Sequence[Any], on_value: Callable[[Node, Any], None] = lambda *_: None) -> Any:
     """The unit's outputs (in the graph's own nest) on its flattened inputs; a value is let go after its last use."""
-    from torch.utils._pytree import tree_map_only
-
     held: dict[Node, Any] = dict(zip(unit.inputs, inputs, strict=True))
     state: dict[str, Any] = dict(unit.module.named_parameters(remove_duplicate=False))
     state |= dict(unit.module.named_buffers(remove_duplicate=False))
@@ -44,15 +43,11 @@ def execute(unit: Unit, inputs: Sequence[Any], on_value: Callable[[Node, Any], N
 
 def flat_call(unit: Unit, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """A call's arguments in the order of the unit's inputs."""
-    from torch.utils._pytree import tree_leaves
-
     return tree_leaves((tuple(args), dict(kwargs)))
 
 
 def stats_of(given: Given, region: Region) -> dict[Node, Seen]:
     """What the region's inputs were like in the model's own call."""
-    import torch
-
     unit = region.unit
     if unit not in _KEPT:
         found: dict[Node, Seen] = {}
@@ -72,8 +67,6 @@ def stats_of(given: Given, region: Region) -> dict[Node, Seen]:
 
 def inputs_of(given: Given, region: Region) -> list[Any]:
     """The values that go into a region in the model's own call."""
-    import torch
-
     from kernellab.model_integration.measure import kept_state
 
     held: dict[Node, Any] = {}

@@ -322,7 +322,7 @@ class _Asked:
 
     def _broken(self, error: Exception) -> ModelError:
         cause = error.__cause__ or error
-        reason = str(cause) or type(cause).__name__
+        reason = str(cause) or "the connection was lost"
         if self.partial.chars:
             return faults.cut(self.endpoint, reason)
         return faults.no_connection(self.endpoint, reason)

@@ -40,7 +40,17 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
         )  # fmt: skip
     if status in (401, 403, 404, 405, 407) and "html" in headers.get("content-type", ""):
         return garbage(endpoint, f'a web page (HTTP {status}), as a proxy or a login page does: "{said}"')
-    if status in (401, 403, 407):
+    if status == 407:
+        return ModelError(
+            ModelFault.AUTH, f"A proxy in front of {host} asks for a name and a password (HTTP 407).{quoted}",
+            "Give them in HTTPS_PROXY (http://NAME:PASSWORD@PROXY), or go around it with NO_PROXY, then resume.",
+        )  # fmt: skip
+    if status == 403 and endpoint.key:
+        return ModelError(
+            ModelFault.AUTH, f"{host} takes the key and does not allow the request (HTTP 403).{quoted}",
+            "Ask for access to the model, give another key, or choose another model; then resume.",
+        )  # fmt: skip
+    if status in (401, 403):
         missing = "" if endpoint.key else " No key is configured."
         return ModelError(
             ModelFault.AUTH, f"{host} refuses the key (HTTP {status}).{missing}{quoted}",
@@ -91,6 +101,11 @@ def _status_of(code: str, said: str) -> int:
 
 
 def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
+    if "WRONG_VERSION_NUMBER" in reason:
+        return ModelError(
+            ModelFault.NETWORK, f"{endpoint.host} does not speak https.", "Write http:// in base_url, then resume.",
+            resumable=True,
+        )  # fmt: skip
     return ModelError(
         ModelFault.NETWORK, f"{endpoint.host} cannot be reached: {scrub_error(reason).rstrip('.')}.",
         "Check base_url and that the server runs, then resume.", resumable=True,

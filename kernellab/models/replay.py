@@ -28,7 +28,6 @@ from kernellab.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models import faults
 from kernellab.models.chat import ChatReply, ChatRequest
 from kernellab.models.keys import scrub
-from kernellab.older_records import exchange_line
 from kernellab.records import Role
 
 _FORMAT, _VERSION = "kernellab replay", 1
@@ -109,7 +108,7 @@ def read_replay(path: Path) -> Replay:
         if not line.strip():
             continue
         try:
-            exchanges.append(Exchange.model_validate_json(exchange_line(line)))
+            exchanges.append(Exchange.model_validate_json(line))
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in fault["loc"])

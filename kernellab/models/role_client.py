@@ -83,7 +83,7 @@ class Talk:
         """
         # a key that a log or a person's cell brought into the prompt goes to no one and is not kept
         messages = tuple(message.model_copy(update={"content": scrub(message.content)}) for message in messages)
-        max_tokens = self._affordable(messages, max_tokens)
+        asked, max_tokens = max_tokens, self._affordable(messages, max_tokens)
         if self.cancel is not None and self.cancel.is_set():
             raise ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
         request = ChatRequest(messages, schema, schema_name, max_tokens, purpose=purpose)
@@ -115,7 +115,7 @@ class Talk:
             stopped = isinstance(error, KeyboardInterrupt)
             keep(None, Finish.CANCELLED if stopped else Finish.ERROR, f"{type(error).__name__}: {error}")
             raise
-        no_answer = _no_answer(reply)
+        no_answer = _no_answer(reply, None if max_tokens == asked else max_tokens)
         keep(reply, reply.finish, f"{no_answer.kind.value}: {no_answer.message}" if no_answer else "")
         if no_answer is not None:
             raise no_answer
@@ -205,11 +205,16 @@ _FINISH_OF = {
 }  # fmt: skip
 
 
-def _no_answer(reply: ChatReply) -> ModelError | None:
-    """What is wrong with a reply that came back; None for an answer."""
+def _no_answer(reply: ChatReply, left: int | None = None) -> ModelError | None:
+    """What is wrong with a reply that came back; None for an answer. ``left``: tokens that the budget limited it to."""
     finish = Finish.EMPTY if reply.finish is Finish.STOP and not reply.text.strip() else reply.finish
     if finish is Finish.STOP:
         return None
+    if finish is Finish.TRUNCATED and left is not None:
+        return ModelError(
+            ModelFault.TRUNCATED, f"The reply of {reply.model} is longer than the {left} tokens that the budget left "
+            "for it; half a reply is not used.", "Raise the budget and resume; nothing is lost.", reply=reply,
+        )  # fmt: skip
     kind, sentence, remedy = _NO_ANSWER.get(
         finish, (ModelFault.SERVER, "{model} ended its reply with an error.", "Resume to ask again.")
     )

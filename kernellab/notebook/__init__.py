@@ -18,6 +18,7 @@ def load(shell: InteractiveShell) -> None:
     # %config finds its classes there
     configurables: list[Any] = shell.configurables
     lab = next((found for found in configurables if isinstance(found, KernelLab)), None)
+    lab_is_new = lab is None
     if lab is None:
         lab = KernelLab(parent=shell)
         configurables.append(lab)
@@ -25,6 +26,10 @@ def load(shell: InteractiveShell) -> None:
         shell.register_magics(magics(shell, lab))
     show_sessions(shell)
     install(shell)
+    if lab_is_new and hasattr(shell, "kernel"):  # a person types the first cell now; a plain shell may never design
+        from kernellab.notebook.warm import begin
+
+        begin()
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -357,12 +357,13 @@ class Texts(TypedDict):
 
 class Partial(TypedDict):
     """What a running model turn has written so far: the last few thousand of `length` characters; turn None when
-    none."""
+    none. Where it `waits` for its next try, the text is why, and for how long."""
 
     turn: str | None
     role: str
     text: str
     length: int
+    waits: bool
 
 
 class Checked(TypedDict):

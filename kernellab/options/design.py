@@ -18,7 +18,7 @@ from kernellab.options.approval import APPROVALS, Approval
 from kernellab.options.entry import CALL, EVERYWHERE, REQUEST, Option, Surface
 
 #: parts of the method that ``without`` leaves out, so that their worth can be measured
-ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates")
+ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates", "profile")
 #: the trust levels, and words for them
 LEVELS = ("T0", "T1", "T2", "T3", "T4")
 LEVEL_WORDS = {"quick": "T1", "normal": "T2", "sealed": "T3", "thorough": "T4"}

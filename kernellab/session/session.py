@@ -14,6 +14,7 @@ from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.exchanges import Exchange
 from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.memory.memory import Memory
 from kernellab.options.approval import Approval
 from kernellab.records import Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
@@ -42,7 +43,6 @@ from kernellab.target import Backend, Target
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from kernellab.memory.memory import Memory
 
 T = TypeVar("T")
 log = logging.getLogger("kernellab.session")
@@ -131,7 +131,6 @@ class Session:
         Raises:
             MemoryStoreError, TaskError, CaptureError.
         """
-        from kernellab.memory.memory import Memory
         from kernellab.session.memory_export import offer
 
         return offer(self.memory() or Memory.open(self.workspace), self.state, asked=True)

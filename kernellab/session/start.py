@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from kernellab.agents.roles import Roles, parse_roles
 from kernellab.dsls import get_adapter
@@ -26,9 +26,7 @@ from kernellab.session.request import DesignRequest
 from kernellab.session.session import Session, approval_of
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.quoting import quoted
-
-if TYPE_CHECKING:
-    from kernellab.task import Task
+from kernellab.task import Task, identifier, read_task
 
 _LIVE: dict[tuple[Path, str], Session] = {}
 _LOCK = threading.RLock()
@@ -170,8 +168,6 @@ def task_text(task: str | Path | Task, name: str | None) -> tuple[str, str, Task
     """A task's text and name, and the Task itself where one was given. Raises TaskError."""
     if not isinstance(task, (str, Path)):
         return task.text, name or task.name, task if name in (None, task.name) else None
-    from kernellab.task import identifier, read_task
-
     text, found = read_task(task, name)
     return text, identifier(name or found), None
 

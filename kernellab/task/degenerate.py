@@ -167,7 +167,9 @@ def _mean(want: Tensor) -> float:
 
 
 def _as_output(value: Tensor, want: Tensor) -> Tensor | None:
-    return value.to(want.dtype) if value.shape == want.shape else None
+    if value.shape != want.shape or (value.is_complex() and not want.is_complex()):
+        return None
+    return value.to(want.dtype)
 
 
 def matches(got: Tensor, want: Tensor, floor: float) -> bool:

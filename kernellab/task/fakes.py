@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.errors import TaskError
 from kernellab.task.dims import TaskForm
 from kernellab.task.faking import faking
 from kernellab.task.task import Task
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
-
 
 def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) -> list[Any]:
     """The reference's arguments, tensors of ``shapes`` (by position; the task's own, not given) with nothing in them:
     to be called under :func:`faking`."""
-    import torch
-
     if shapes is None:
         sizes = task.module().default_sizes()
         shapes = {i: a.extents(sizes) for i, a in enumerate(task.args) if a.is_tensor}

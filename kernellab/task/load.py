@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kernellab.errors import MOST_BYTES, TaskError
+from kernellab.errors import MOST_BYTES, TaskError, counted
 from kernellab.task.audit import quality
-from kernellab.task.describe import describe
 from kernellab.task.module import task_module
-from kernellab.task.task import Task
+from kernellab.task.task import Arg, ArgKind, Task
+
+if TYPE_CHECKING:
+    from kernellab.task.module import TaskModule
 
 
 def load_task(text_or_path: str | Path, name: str | None = None, *, audit: bool = False) -> Task:
@@ -54,3 +58,96 @@ def identifier(stem: str) -> str:
 @lru_cache(maxsize=256)
 def _load(name: str, text: str) -> Task:
     return describe(task_module(name, text))
+
+
+# -- what a task module states, as a Task ------------------------------------------------------------------------------
+# What a running task module states, as a Task: its arguments with symbolic shapes, its outputs, its policy.
+
+
+def describe(module: TaskModule) -> Task:
+    """The Task that a running module states: arguments with symbolic shapes, outputs, policy.
+
+    Raises:
+        TaskError: as :func:`kernellab.task.load_task`.
+    """
+    from kernellab.task.policy import read_policy
+    from kernellab.task.shapes import infer
+
+    while True:
+        try:
+            shapes = infer(module)
+            break
+        except TaskError:
+            # the cases that a task lists may hold where their Dims' ranges do not
+            if not module.narrow():
+                raise
+    module.described = True
+    args = _arguments(module, shapes.inputs, shapes.state)
+    policy = read_policy(module.namespace, args)
+    args = tuple(
+        Arg(**{**vars(a), "static": a.name in policy.static or a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)})
+        for a in args
+    )
+    return Task(
+        name=module.name,
+        text=module.text,
+        form=module.form,
+        framework="numpy" if module.numpy else "torch",
+        dims=module.dims,
+        args=args,
+        outputs=shapes.outputs,
+        precision=policy.precision,
+        tolerance=policy.tolerance,
+        domain=policy.domain,
+        static=tuple(a.name for a in args if a.static),
+        hash=module.hash,
+        notes=_notes(module),
+        learnt=module.learnt(),
+    )
+
+
+def _notes(module: TaskModule) -> tuple[str, ...]:
+    """What was decided in reading the task."""
+    listed = module.listed
+    found = ("eval mode: in training mode the reference is random",) if module.evaluates else ()
+    if listed is None or not listed.left_out:
+        return found
+    return (
+        *found,
+        f"{counted(listed.left_out, 'case')} of {len(listed.bytes)} differ in more than sizes and are left out",
+    )
+
+
+def _arguments(
+    module: TaskModule,
+    inputs: Sequence[tuple[tuple[int | str, ...], str, bool] | bool | int | float],
+    state: Mapping[str, tuple[tuple[int | str, ...], str, bool]],
+) -> tuple[Arg, ...]:
+    defaults = {p.name: p.default for p in module.parameters() if isinstance(p.default, (bool, int, float))}
+    args: list[Arg] = []
+    for name, given in zip(module.argument_names(), inputs, strict=True):
+        if isinstance(given, tuple):
+            args.append(Arg(name, ArgKind.TENSOR, given[1], given[0], last=given[2]))
+        else:
+            args.append(Arg(name, ArgKind.SCALAR, _scalar_dtype(given), default=defaults.get(name), value=given))
+    for p in module.trailing_scalars(len(module.placed())):
+        args.append(Arg(p.name, ArgKind.SCALAR, _scalar_dtype(p.default), default=p.default, value=p.default))
+    taken = {a.name for a in args}
+    for key, (shape, dtype, learnt) in state.items():
+        kind = ArgKind.PARAMETER if learnt else ArgKind.BUFFER
+        args.append(Arg(_free(key, taken), kind, dtype, shape, key=key))
+    return tuple(args)
+
+
+def _free(key: str, taken: set[str]) -> str:
+    base = "".join(c if c.isalnum() else "_" for c in key)
+    base = f"p_{base}" if base[:1].isdigit() else base
+    name = base
+    while name in taken:
+        name = f"{name}_"
+    taken.add(name)
+    return name
+
+
+def _scalar_dtype(value: bool | int | float) -> str:
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float64"

@@ -46,6 +46,7 @@ class Learnt:
     needs_values: bool
     listed: Listed | None
     dims: tuple[Dim, ...]
+    slots: tuple[Slot, ...] | None
 
 
 class TaskModule:
@@ -84,12 +85,14 @@ class TaskModule:
 
     def learnt(self) -> Learnt:
         """What is known, for a module of the same text that is made again."""
-        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims)
+        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims, self.slots)
 
     def learn(self, known: Learnt) -> None:
         """Takes what another module of this text was found to be."""
         self.mutates, self.written, self.numpy = known.mutates, known.written, known.numpy
         self.needs_values, self.listed, self.dims = known.needs_values, known.listed, known.dims
+        # known before any call: inputs() must not be asked for them on a fake or meta device
+        self.slots = known.slots
         self.described = True
 
     # -- what the verifier, the designer and the session call
@@ -384,6 +387,11 @@ class TaskModule:
     def trailing_scalars(self, given: int) -> list[inspect.Parameter]:
         """The reference's parameters behind the first ``given`` whose defaults are numbers."""
         return [p for p in self.parameters()[given:] if isinstance(p.default, (bool, int, float))]
+
+    def untried(self) -> tuple[tuple[str, str], ...]:
+        """Those whose defaults are anything but numbers, and which inputs() does not give: names and values as code."""
+        rest = self.parameters()[len(self.placed()) :]
+        return tuple((p.name, repr(p.default)[:60]) for p in rest if not isinstance(p.default, (bool, int, float)))
 
     def parameters(self) -> list[inspect.Parameter]:
         """The reference's parameters that can be given one by one."""

@@ -10,8 +10,10 @@ of ``hints.toml`` serve every exercise that has no hints for a fault.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +58,7 @@ class Goals(_Data):
     floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
     compiler makes no x86 code.
     ``uses``, ``avoids``: words of the sketch. ``flops``: floating-point operations at the task's own sizes, at most.
+    ``asynchronous``: a chip for which the sketch's loads become copies of its copy engine.
     ``dsl``: the language that a kernel is to be written in, in place of a sketch; no other goal goes with it.
     """
 
@@ -66,6 +69,7 @@ class Goals(_Data):
     choices: int | None = Field(default=None, gt=0)
     packed: float | None = Field(default=None, gt=0, le=1)
     flops: float | None = Field(default=None, gt=0)
+    asynchronous: str = ""
     dsl: str = ""
     uses: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
@@ -80,7 +84,7 @@ class Mistake(_Data):
 
 
 class Exercise(_Data):
-    """One exercise; ``task`` is a task's text, or the name of one of the lesson's ``[tasks]``."""
+    """One exercise; ``task`` is a task's text, one of the lesson's ``[tasks]``, or another exercise of it."""
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
@@ -91,6 +95,8 @@ class Exercise(_Data):
     goals: Goals = Goals()
     hints: tuple[Hint, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
+    #: of an exam: what ``@NAME@`` stands for in the task and in the reference answer, drawn for each student
+    vary: Mapping[str, str] = Field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -105,6 +111,11 @@ class Lesson(_Data):
     title: str
     tasks: Mapping[str, str] = Field(default_factory=dict)
     exercise: tuple[Exercise, ...] = ()
+
+    def text_of(self, exercise: Exercise) -> str:
+        """The text of the exercise's task, which may be that of another exercise."""
+        other = next((e.task for e in self.exercise if e.id == exercise.task), exercise.task)
+        return self.tasks.get(other, other)
 
 
 @dataclass(frozen=True)
@@ -154,7 +165,7 @@ class Course:
                 return lesson.tasks[name]
             for exercise in lesson.exercise:
                 if exercise.id == name:
-                    return lesson.tasks.get(exercise.task, exercise.task)
+                    return lesson.text_of(exercise)
         return None
 
     def task(self, exercise: Exercise) -> Task:
@@ -164,8 +175,9 @@ class Course:
         return load_task(self.task_text(exercise.id) or "", exercise.name)
 
 
-def course(workspace: Path | None = None) -> Course:
-    """The installation's lessons, and those of the workspace, which go before lessons of the same name.
+def course(workspace: Path | None = None, seed: str = "") -> Course:
+    """The installation's lessons, and those of the workspace, which go before lessons of the same name. With a ``seed``
+    an exercise with variants asks for the one that the seed draws, else for its first.
 
     Raises:
         CourseError: a file that cannot be read, with the key that is wrong.
@@ -173,11 +185,11 @@ def course(workspace: Path | None = None) -> Course:
     own = (workspace or find_workspace()) / "exercises"
     folders = [content("notebooks") / "exercises", *([own] if own.is_dir() else [])]
     stamp = tuple((path, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.glob("*.toml")))
-    return _read(stamp)
+    return _read(stamp, seed)
 
 
-@lru_cache(maxsize=4)
-def _read(files: tuple[tuple[Path, int], ...]) -> Course:
+@lru_cache(maxsize=64)
+def _read(files: tuple[tuple[Path, int], ...], seed: str) -> Course:
     lessons: dict[str, Lesson] = {}
     common: tuple[Hint, ...] = ()
     for path, _ in files:
@@ -185,8 +197,47 @@ def _read(files: tuple[tuple[Path, int], ...]) -> Course:
         if path.name == COMMON:
             common = tuple(_checked(Hint, row, path) for row in found.get("hint", ()))
         else:
-            lessons[path.stem] = _checked(Lesson, {**found, "name": path.stem}, path)
+            rows = [_drawn(row, seed) for row in found.get("exercise", ())]
+            lessons[path.stem] = _checked(Lesson, {**found, "exercise": rows, "name": path.stem}, path)
     return Course(dict(sorted(lessons.items())), common)
+
+
+def _drawn(row: dict[str, Any], seed: str) -> dict[str, Any]:
+    """The exercise in one of its variants: ``vary`` is a list of tables, of which the seed takes one."""
+    variants = row.get("vary")
+    if not isinstance(variants, list) or not variants:
+        return row
+    number = int.from_bytes(hashlib.sha256(f"{seed}:{row.get('id')}".encode()).digest()[:8], "big") if seed else 0
+    values = variants[number % len(variants)]
+    return {**row, "vary": values, "task": filled(str(row.get("task", "")), values)}
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """``text`` with ``@NAME@`` replaced by the variant's value of that name."""
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def lesson_file(name: str, seed: str = "", workspace: Path | None = None) -> str:
+    """The file of one lesson as a learner gets it: with a ``seed`` in the variant that it draws, which names no other.
+
+    Raises:
+        CourseError: there is no such lesson.
+    """
+    own = (workspace or find_workspace()) / "exercises" / f"{name}.toml"
+    path = own if own.is_file() else content("notebooks") / "exercises" / f"{name}.toml"
+    if not path.is_file():
+        raise CourseError(f"There is no lesson {name!r}.", "%kernel_progress lists them.")
+    head, *parts = path.read_text(encoding="utf-8").split(_TABLE)
+    rows = [_drawn(row, seed) for row in _parsed(path).get("exercise", ())]
+    own = [filled(part, row["vary"]) if "vary" in row else part for part, row in zip(parts, rows, strict=True)]
+    before = [part.partition("vary = [\n") for part in (head, *own)]
+    return _TABLE.join(start + rest.partition("\n]\n")[2] for start, _, rest in before)
+
+
+#: begins an exercise in a lesson's file
+_TABLE = "[[exercise]]"
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -205,17 +256,18 @@ def _checked(kind: type[Any], found: object, path: Path) -> Any:
         raise CourseError(f"{path.name}: {where}: {first['msg']}.", "See the teacher's guide for the keys.") from None
 
 
-def solution(exercise: str) -> str | None:
-    """The reference answer, where this installation or the learner's folder has it; None elsewhere.
+def solution(exercise: str, values: Mapping[str, str] | None = None, workspace: Path | None = None) -> str | None:
+    """The reference answer, of the variant with those ``values``; None where this machine has none.
 
-    Answers lie apart, in ``notebooks/solutions/*.toml`` (exercise -> sketch), and are copied only when asked for.
+    Answers lie apart, in ``solutions/*.toml`` (exercise -> sketch) of the repository or of a teacher's workspace. A
+    wheel has none: what is installed can be read by whoever answers.
     """
-    try:
-        folder = content("notebooks") / "solutions"
-    except KernellabError:
-        return None
-    for path in sorted(folder.glob("*.toml")):
+    folders = [(workspace or find_workspace()) / "solutions"]
+    with suppress(KernellabError):
+        folders.append(content("notebooks") / "solutions")
+    for path in (path for folder in folders for path in sorted(folder.glob("*.toml"))):
         found = _parsed(path)
         if exercise in found:
-            return str(found[exercise])
+            given = values if values is not None else course(workspace).exercise(exercise).vary
+            return filled(str(found[exercise]), given)
     return None

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
+from kernellab.dsls.machine import named_chip
 from kernellab.errors import KernellabError, counted
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
+from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals
 from kernellab.teach.measure import least_bytes
@@ -107,14 +109,26 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
                 "goal-parallel",
                 f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} is asked.",
             )
+    if goals.asynchronous and (why := _synchronous(program, task, goals.asynchronous)):
+        yield Missed("goal-asynchronous", f"For an {goals.asynchronous} it becomes no asynchronous kernel: {why}.")
     spanned = choices(program, task) if goals.choices is not None else 0
     if goals.choices is not None and spanned < goals.choices:
         yield Missed(
             "goal-choices", f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
         )
     for word in goals.uses:
-        if not _has(plain, word):
+        if not _uses(plain, word):
             yield Missed("goal-uses", f"It does not use {word} yet.")
+
+
+def _synchronous(program: Program, task: Task, chip: str) -> str:
+    """Why the sketch, lowered for ``chip``, loads its tiles with the threads that compute; "" where the copy engine
+    does."""
+    from kernellab.lowering.triton.source import why_not_asynchronous
+
+    target = Target(dsl="triton", backend=Backend.CUDA, chip=named_chip(chip))
+    reasons = why_not_asynchronous(program, bind(program, task, {}, target), target)
+    return next((why for why in reasons.values() if why), "")
 
 
 def choices(program: Program, task: Task) -> int:
@@ -139,6 +153,26 @@ def _has(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
+def _uses(text: str, word: str) -> bool:
+    """Does the sketch use the word for a result? A name that is called so, a value that nothing reads and a temp tensor
+    that nothing loads are no use."""
+    if word == "temp":
+        names = re.findall(r"(\w+)\[[^;]*?\]: \w+ temp", text)
+        return any(re.search(rf"\b(?:load|gather)\(\s*{name}\[", text) for name in names)
+    if re.search(rf"(?<!\w){re.escape(word)}\s*=(?!=)|->\s*{re.escape(word)}\b", text):
+        return False
+    lines = text.splitlines()
+    while True:
+        read = [
+            line for line in lines
+            if not (set_ := re.match(r"\s*(\w+) = ", line))
+            or len(re.findall(rf"\b{set_[1]}\b", "\n".join(lines))) > len(re.findall(rf"\b{set_[1]}\b", line))
+        ]  # fmt: skip
+        if len(read) == len(lines):
+            return _has("\n".join(read), word)
+        lines = read
+
+
 def asked(goals: Goals) -> list[str]:
     """The goals as sentences, for the exercise's card."""
     said = []
@@ -155,6 +189,8 @@ def asked(goals: Goals) -> list[str]:
         said.append(f"computes at most {goals.flops:.3g} floating-point operations")
     if goals.parallel is not None:
         said.append(f"at least {goals.parallel} iterations can run at once")
+    if goals.asynchronous:
+        said.append(f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel")
     if goals.choices is not None:
         said.append(f"its tunables span at least {goals.choices} designs")
     if goals.packed is not None:

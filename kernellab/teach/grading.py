@@ -7,11 +7,13 @@ misses a goal has half of them. No time enters.
 from __future__ import annotations
 
 import csv
+import hmac
 import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from kernellab.errors import CourseError
@@ -72,18 +74,21 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
 
 
 def grade(
-    files: Iterable[Path], course: Course, verify: Verify, lesson: str = "", tell: Told = lambda path, error: None
-) -> Iterator[Mark]:
-    """The marks of each notebook, for the exercises of ``lesson`` or for those that it answers; equal answers are
-    judged once.
+    files: Iterable[Path], course_of: Callable[[Path], Course], verify: Verify, lesson: str = "",
+    tell: Told = lambda path, error: None, root: Path | None = None,
+) -> Iterator[Mark]:  # fmt: skip
+    """The marks of each notebook, for the exercises of ``lesson`` or for those that it answers; equal answers to equal
+    tasks are judged once. ``course_of`` gives the exercises as the notebook's student has them. Notebooks are
+    named from ``root`` on.
 
     Raises:
         VerifierError, TargetError: nothing can be judged on this machine.
     """
-    judged: dict[tuple[str, str], Outcome] = {}
+    judged: dict[tuple[str, str, str], Outcome] = {}
     attacks: dict[tuple[str, str], set[str]] = {}
-    wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
     for path in files:
+        course, title = course_of(path), str(path.relative_to(root)) if root is not None else path.name
+        wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
         try:
             given = answers(path, course)
         except CourseError as error:
@@ -95,16 +100,17 @@ def grade(
             except CourseError:
                 continue
             if name not in given:
-                yield Mark(path.name, name, 0.0, exercise.points, "no answer")
+                yield Mark(title, name, 0.0, exercise.points, "no answer")
                 continue
             if exercise.attack:
-                yield _attack_mark(path.name, exercise, given[name], attacks)
+                yield _attack_mark(title, exercise, given[name], attacks)
                 continue
             text = given[name][-1]
-            key = (name, " ".join(text.split()))
+            task = course.task(exercise)
+            key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
             if key not in judged:
-                judged[key] = judge(text, course.task(exercise), exercise.goals, verify, Trust.T1, exercise.mistakes)
-            yield _mark(path.name, exercise, judged[key])
+                judged[key] = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
+            yield _mark(title, exercise, judged[key])
         tell(path, None)
 
 
@@ -132,6 +138,39 @@ def _attack_mark(
         holes |= judged[key]
     reason = "; ".join(filter(None, (f"holes: {', '.join(sorted(holes)) or 'none'}", failure)))
     return Mark(notebook, exercise.id, float(len(holes)), exercise.points, reason)
+
+
+def student_of(notebook: Path, folder: Path) -> str:
+    """Whose notebook it is: the folder below ``folder`` that it lies in, else its own name."""
+    parts = notebook.relative_to(folder).parts if notebook.is_relative_to(folder) else (notebook.name,)
+    return parts[0] if len(parts) > 1 else notebook.stem
+
+
+def seed_of(student: str, secret: str) -> str:
+    """What draws the variants of a student's exam. Without the teacher's ``secret`` no one can tell another's."""
+    return hmac.new(secret.encode(), student.encode(), "sha256").hexdigest()
+
+
+def as_board(marks: Sequence[Mark], title: str) -> str:
+    """A page of one table: students by the points of verified answers alone; what has half of its points counts
+    nothing here."""
+    full = [mark for mark in marks if mark.points == mark.most]
+    students = {student_of(Path(m.notebook), Path()): 0.0 for m in marks}
+    exercises = list(dict.fromkeys(m.exercise for m in marks))
+    reached = {(student_of(Path(m.notebook), Path()), m.exercise): m.points for m in full}
+    for (student, _), points in reached.items():
+        students[student] += points
+    head = "".join(f"<th>{escape(word)}</th>" for word in ("", "student", "points", *exercises))
+    rows = ""
+    for student in sorted(students, key=lambda name: (-students[name], name)):
+        rank = 1 + sum(points > students[student] for points in students.values())
+        cells = "".join(f"<td>{'yes' if (student, e) in reached else ''}</td>" for e in exercises)
+        rows += f"<tr><td>{rank}</td><td>{escape(student)}</td><td>{students[student]:g}</td>{cells}</tr>\n"
+    style = "body{font-family:sans-serif;color-scheme:light dark}td,th{padding:2px 8px;text-align:left}"
+    return (
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title><style>{style}</style>"
+        f"<h1>{escape(title)}</h1><p>Points of verified answers.</p><table><tr>{head}</tr>\n{rows}</table></html>\n"
+    )
 
 
 def as_csv(marks: Sequence[Mark]) -> str:

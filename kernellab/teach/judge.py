@@ -8,7 +8,7 @@ asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +22,7 @@ from kernellab.sketch.program.program import Program
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, asked, facts, missed
+from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -188,6 +189,9 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if source.dsl != goals.dsl:
             said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
             return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
+        if goals.dsl == "triton" and (fault := host_fault(module)) is not None:
+            line, said = fault
+            return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
@@ -195,9 +199,18 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     return _verified(source, task, verify, level, None)
 
 
-def translations(text: str, task: Task) -> dict[str, str]:
-    """A right sketch as the rules lower it, by language: what a kernel engineer would read. Languages that the rules
-    cannot lower it to are left out."""
+@dataclass(frozen=True)
+class Translation:
+    """A sketch in another language; ``lines`` leads from a line of ``code`` to the sketch's line it comes from."""
+
+    language: str
+    code: str
+    lines: Mapping[int, int]
+
+
+def translations(text: str, task: Task) -> list[Translation]:
+    """A right sketch as the rules lower it: what a kernel engineer would read. Languages that the rules cannot lower it
+    to are left out."""
     from kernellab.lowering import lower
     from kernellab.session.edits import main_file
     from kernellab.sketch.check import load_program
@@ -206,13 +219,14 @@ def translations(text: str, task: Task) -> dict[str, str]:
 
     chip = find_chip(_GPU)
     if chip is None:
-        return {}
-    program, codes = load_program(text), {}
+        return []
+    program, codes = load_program(text), []
     for language, dsl in (("Triton", "triton"), ("CUDA C++", "cuda_c")):
         target = Target(dsl=dsl, backend=Backend.CUDA, chip=chip)
         with suppress(KernellabError):
             source = lower(program, bind(program, task, {}, target), target)
-            codes[language] = source.files[main_file(source)]
+            file = main_file(source)
+            codes.append(Translation(language, source.files[file], source.line_map.get(file, {})))
     return codes
 
 

@@ -11,7 +11,7 @@ from kernellab.target import Target
 from kernellab.task import Task
 
 #: a share of a copy's rate above which the two were not measured alike
-_MOST_SHARE = 1.05
+MOST_SHARE = 1.05
 _IN_CACHES = "no share of a copy's is known: the data stays in the caches, or the copy was timed on a busy machine"
 
 
@@ -40,7 +40,7 @@ class Figures:
         beside = f", {self.against}" if self.against else ""
         share = ""
         if self.of_copy is not None:
-            share = f", {100 * self.of_copy:.0f}% of a copy's" if self.of_copy <= _MOST_SHARE else f", {_IN_CACHES}"
+            share = f", {100 * self.of_copy:.0f}% of a copy's" if self.of_copy <= MOST_SHARE else f", {_IN_CACHES}"
         return f"{self.ms:.3g} ms{beside}; {self.rate / 1e9:.3g} GB/s of inputs and outputs{share}"
 
 

@@ -6,7 +6,9 @@ is a measurement's speedup over eager, ``A/B`` says how many times as fast as B 
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import math
 import re
 import time
@@ -22,7 +24,7 @@ from kernellab.content import find_workspace
 from kernellab.errors import CourseError
 from kernellab.journal import JournalFile
 from kernellab.records import Record
-from kernellab.teach.exercise import Exercise
+from kernellab.teach.exercise import Course, Exercise
 
 STREAM = "course:progress"
 #: a prediction within this factor counts as near
@@ -169,6 +171,19 @@ def text_hash(text: str) -> str:
     """Names an answer; spaces at the ends of lines do not count."""
     plain = "\n".join(line.rstrip() for line in text.strip().splitlines())
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def as_csv(course: Course, progress: Progress) -> str:
+    """Exercise by exercise: points, of how many, different answers tried, and the day of the first right one."""
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["lesson", "exercise", "points", "of", "tries", "first right"])
+    for lesson in course.lessons.values():
+        for e in lesson.exercise:
+            tries = progress.attempts(e.id)
+            first = next((time.strftime("%Y-%m-%d", time.localtime(a.time)) for a in tries if a.good), "")
+            table.writerow([lesson.name, e.id, progress.points(e), e.points, len({a.text for a in tries}), first])
+    return file.getvalue()
 
 
 def read(workspace: Path | None = None) -> Progress:

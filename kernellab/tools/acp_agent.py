@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
 from kernellab.tools.tool import CODE
 from kernellab.verifier.judge import turns
+from kernellab.verifier.sandbox import sandbox
 
 _TICK_S = 0.05
 #: until what an agent detached is killed, where it starts other processes meanwhile
@@ -51,6 +53,10 @@ _OWN = {
     "XDG_CONFIG_HOME": (".config", "config"), "XDG_CACHE_HOME": (".cache", "cache"),
     "XDG_DATA_HOME": (".local/share", "data"), "XDG_STATE_HOME": (".local/state", "state"),
 }  # fmt: skip
+#: beginnings of variables with tokens of Jupyter's servers, or with places that the agent does not see
+_LEFT_OUT = ("JPY_", "JUPYTER_TOKEN", "JUPYTERHUB_", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+#: where programs of the person listen that would run a command outside of what confines the agent
+_LISTENING = ("/run/user/*", "/tmp/tmux-*", "/run/screen", "/run/docker.sock", "/run/podman", "/run/containerd")
 _CONFINE = Path(__file__).with_name("confine.py")
 _FINISH = {
     "end_turn": Finish.STOP, "max_tokens": Finish.TRUNCATED, "max_turn_requests": Finish.TRUNCATED,
@@ -226,8 +232,8 @@ class _Run:
 
     @property
     def apart(self) -> bool:
-        """Can the agent neither read the judge's memory nor write its files?"""
-        return "landlock" in self.held
+        """Can the agent neither read the judge's memory, write its files, nor command the notebook?"""
+        return "mnt" in self.held and sandbox.contains(self.held)
 
     def new_tokens(self, told: Any) -> dict[str, int]:
         """The tokens that are new in what the agent tells at the end of a prompt; nothing where it tells nothing.
@@ -337,14 +343,16 @@ class _Run:
         assert program is not None
         temporary = self._folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        variables = {**os.environ, **self._options.env, "TMPDIR": str(temporary)}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+        variables = {**kept, **self._options.env, "TMPDIR": str(temporary)}
         own, moved = self._own_folders(variables)
-        writable = json.dumps([str(self._folder), "/dev", *own])
+        writable = json.dumps([str(self._folder), *own])
         variables |= moved
         told, report = os.pipe()
         with (self._folder / "stderr.txt").open("wb") as errors:
             process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable, str(_CONFINE), str(report), writable, program, *self._options.command[1:],
+                sys.executable, str(_CONFINE), str(report), writable, json.dumps(_commanding()), program,
+                *self._options.command[1:],
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, limit=_MESSAGE,
                 cwd=self._folder, env=variables, start_new_session=True, pass_fds=[report],
             )  # fmt: skip
@@ -408,6 +416,16 @@ class _Run:
             text = (self._folder / "stderr.txt").read_text(encoding="utf-8", errors="replace")
             return f" It wrote: {scrub(' '.join(text.split())[-300:])}" if text.strip() else ""
         return ""
+
+
+def _commanding() -> list[str]:
+    """Folders and sockets by which the agent could command the notebook, a Jupyter server or the person's programs."""
+    from jupyter_core.paths import jupyter_config_dir, jupyter_runtime_dir
+
+    application = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)
+    kernel = application.instance().abs_connection_file if application and application.initialized() else ""
+    jupyter = [jupyter_runtime_dir(), jupyter_config_dir(), kernel]
+    return [*filter(None, [*jupyter, os.environ.get("XDG_RUNTIME_DIR")]), *(p for g in _LISTENING for p in glob(g))]
 
 
 def _alive_below(first: psutil.Process) -> list[psutil.Process]:

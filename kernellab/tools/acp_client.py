@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from kernellab.exchanges import Step, StepKind
@@ -86,11 +87,12 @@ class Client:
         if self._is_ours(title):
             return
         self.flush()
+        folder = self._desk.context.folder
         diffs = [c for c in known["content"] or () if getattr(c, "type", "") == "diff"]
         texts = [c.content.text for c in known["content"] or () if hasattr(getattr(c, "content", None), "text")]
         self._desk.add(Step(
             kind="edit" if diffs else "tool", title=title,
-            text="\n".join(_difference(d) for d in diffs) or json.dumps(known["raw_input"] or {}, default=str),
+            text="\n".join(_difference(d, folder) for d in diffs) or json.dumps(known["raw_input"] or {}, default=str),
             result="\n".join(texts), failed=update.status == "failed", started=known["started"],
             seconds=time.time() - known["started"],
         ))  # fmt: skip
@@ -105,7 +107,9 @@ class Client:
         title = tool_call.title or known.get("title") or "a tool"
         ours = self._is_ours(title)
         title = f"{kind} {title}" if kind and kind not in ("other", *title.split()) else title
-        changes = "\n".join(_difference(part) for part in content if getattr(part, "type", "") == "diff")
+        changes = "\n".join(
+            _difference(part, self._desk.context.folder) for part in content if getattr(part, "type", "") == "diff"
+        )
         detail = (changes or (json.dumps(given, default=str) if given else ""))[:_DETAIL]
         answer = "turn" if ours else await self._asked(title, detail)
         # what is allowed for a turn is remembered here: an agent may remember it for ever
@@ -152,8 +156,9 @@ async def in_daemon(work: Callable[[], str]) -> str:
     return await asyncio.wrap_future(done)
 
 
-def _difference(diff: Any) -> str:
+def _difference(diff: Any, folder: Path | None) -> str:
     import difflib
 
-    before, after = (diff.old_text or "").splitlines(), diff.new_text.splitlines()
-    return "\n".join(difflib.unified_diff(before, after, diff.path, diff.path, lineterm="", n=2))
+    before, after, path = (diff.old_text or "").splitlines(), diff.new_text.splitlines(), Path(diff.path)
+    name = str(path.relative_to(folder) if folder and path.is_relative_to(folder) else path)
+    return "\n".join(difflib.unified_diff(before, after, name, name, lineterm="", n=2))

@@ -1,9 +1,9 @@
-"""Starts an agent's program: ``python confine.py FD WRITABLE COMMAND ...``. A script, so that nothing else is loaded.
+"""Starts an agent's program: ``python confine.py FD WRITABLE HIDDEN COMMAND ...``; a script: nothing else is loaded.
 
 The agent is in a PID namespace, so that it ends with all it started when this process is killed, also by the death of
 the notebook; where there is none, this process inherits what detaches itself, and whoever ends the agent finds it
-below. The agent writes to the folders of WRITABLE (JSON) and reads no other process's memory. What holds is written to
-FD, in level words; what the machine refuses is left out.
+below. Under root it is another user. It writes to the folders of WRITABLE, sees nothing of HIDDEN (both JSON) and reads
+no other process's memory. What holds is written to FD, in level words; what the machine refuses is left out.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.sandbox import mounts, sandbox
 
 
 def main() -> None:
-    report, writable, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
+    (report, writable, hidden), command = map(json.loads, sys.argv[1:4]), sys.argv[4:]
     sandbox.die_with_parent()
     names = sandbox.enter(network=True)
     if not names:
@@ -28,11 +28,13 @@ def main() -> None:
         os.close(report)
         _follow(child)
     sandbox.die_with_parent()
-    own = bool(names) and sandbox.own_proc(limited=False)
+    own = "mnt" in names and sandbox.own_proc(limited=False) and mounts.hide(hidden)
     if child := os.fork():  # the first of a namespace takes no signals by default: it only waits
         os.close(report)
         _follow(child)
-    held = [*([names] if own else []), *sandbox.hold(writable)]
+    # what is left of root after that is read alone, so that the program and its settings are found wherever they lie
+    other = own and sandbox.user_of(writable)
+    held = [*([names] if own else []), *(["uid"] if other else []), *sandbox.hold([*writable, "/dev"], other)]
     os.write(report, ", ".join(held).encode())
     os.close(report)
     os.execvp(command[0], command)

@@ -144,6 +144,7 @@ class Remembered(BaseModel):
 
 class MemoryResult(Result):
     kernels: list[Remembered]
+    notes: list[str] = Field(default_factory=list, description="Advice that a person approved, with its effect.")
 
 
 @tool()
@@ -175,4 +176,9 @@ def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
         summary=f"{len(kernels)} kernels." if kernels else "Nothing similar is remembered.",
         next="A remembered kernel counts only after it is verified again." if kernels else "",
         kernels=kernels,
+        notes=[
+            f"{note.advice} ({note.ratio:.2f}x [{note.low:.2f}, {note.high:.2f}])"
+            for note in sorted(memory.store.skills("approved = true"), key=lambda note: -note.ratio)
+            if request.dsl in ("", note.dsl) or not note.dsl
+        ][: request.limit],
     )

@@ -244,6 +244,9 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
 class LensRequest(SourceRequest):
     chip: str = Field(default="", description="The GPU to compile for: h100, a100 ...; empty: this machine's.")
     level: str = Field(default="", description="A text to show: ttir, ttgir, llir, ptx, sass, gimple, asm.")
+    before: dict[str, str] = Field(
+        default_factory=dict, description="An earlier kernel's files: what differs is shown, of `level` or the source."
+    )
     page: int = Field(default=1, ge=1)
 
 
@@ -260,23 +263,34 @@ class LensResult(Result):
     levels: list[str]
     text: Page | None
     notes: list[str]
+    changed: dict[str, list[str]] = Field(
+        default_factory=dict, description="Facts that differ from `before`: the value there, and here."
+    )
 
 
 @tool()
 def lens(context: Context, request: LensRequest) -> LensResult:
-    """Show what the compiler made of a kernel: registers, spills, vector width, and one text of it. Nothing is run."""
+    """Show what the compiler made of a kernel: registers, spills, vector width, one text, or what differs."""
+    from kernellab.lens.difference import SOURCE, difference
+
     found = _look(context, request)
     level = found.level(request.level) if request.level else None
     if request.level and level is None:
         raise ToolError(f"There is no level {request.level!r} here.", f"Levels: {', '.join(found.names)}.")
+    text, changed = level.text if level is not None else "", {}
+    if request.before:
+        earlier = _look(context, request.model_copy(update={"files": request.before, "path": ""}))
+        differs = difference(earlier, found, request.level or SOURCE, ("before", "now"))
+        text, changed = differs.text, {fact.name: [fact.a, fact.b] for fact in differs.facts}
     return LensResult(
         summary=f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in found.facts[:8]) + ".",
-        next=f"level={found.names[-1]} shows that text." if found.names and level is None else "",
+        next=f"level={found.names[-1]} shows that text." if found.names and not text else "",
         target=found.target,
         facts=[Figure(name=f.name, value=f.value, sentence=f.sentence, kernel=f.kernel) for f in found.facts],
         levels=found.names,
-        text=page_of(level.text, request.page) if level is not None else None,
+        text=page_of(text, request.page) if text else None,
         notes=list(found.notes),
+        changed=changed,
     )
 
 

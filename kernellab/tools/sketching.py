@@ -41,6 +41,9 @@ class TaskResult(Result):
     domain: dict[str, str]
     target: str
     bound_ms: float | None = Field(None, description="Speed-of-light bound at the task's own sizes on a CPU, in ms.")
+    headroom: float | None = Field(
+        None, description="How much faster the best verified kernel of the session could become, by its bound."
+    )
     reference: Page
 
 
@@ -72,6 +75,7 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
         domain={name: str(domain) for name, domain in task.domain.items()},
         target=str(target),
         bound_ms=_bound(task, target),
+        headroom=_headroom(context, request.task),
         reference=page_of(task.text),
     )
 
@@ -85,6 +89,16 @@ def _bound(task: Task, target: Target) -> float | None:
         return None
     bound = speed_of_light(task, target.chip.cores)
     return bound.ms if bound is not None else None
+
+
+def _headroom(context: Context, name: str) -> float | None:
+    from kernellab.session import sessions
+
+    if context.bound is not None or name not in {one.rpartition("-")[0] for one in sessions(context.workspace)}:
+        return None
+    best = context.session(name).state.best()
+    share = best.verdict.bound_share if best is not None else None
+    return 1 / share if share else None
 
 
 class SketchRequest(Request):

@@ -55,8 +55,18 @@ def _gemini(folder: Path) -> dict[Path, str]:
     }
 
 
+def _jupyter(folder: Path) -> dict[Path, str]:
+    # Jupyter AI 3 starts these servers for each agent of a chat
+    path = folder / ".jupyter" / "mcp_settings.json"
+    settings = _settings(path, "mcp_servers", [])
+    others = [one for one in settings["mcp_servers"] if one.get("name") != "kernellab"]
+    settings["mcp_servers"] = [*others, {"name": "kernellab", **_server(), "env": []}]
+    return {folder / "AGENTS.md": _with_section(folder / "AGENTS.md"), path: json.dumps(settings, indent=2) + "\n"}
+
+
 CLIENTS: Mapping[str, Callable[[Path], dict[Path, str]]] = {
     "claude": _claude, "codex": _codex, "opencode": _opencode, "gemini": _gemini,
+    "jupyter": _jupyter,
 }  # fmt: skip
 
 
@@ -88,10 +98,18 @@ def _with_section(path: Path) -> str:
 
 def _with_entry(path: Path, key: str, entry: Mapping[str, Any]) -> str:
     """The JSON file with ``entry`` as the server kernellab."""
+    settings = _settings(path, key, {})
+    settings[key]["kernellab"] = dict(entry)
+    return json.dumps(settings, indent=2) + "\n"
+
+
+def _settings(path: Path, key: str, empty: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    """The JSON object of a file, with ``key`` in it. Raises ToolError."""
     try:
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        settings.setdefault(key, {})["kernellab"] = dict(entry)
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if not isinstance(settings.setdefault(key, empty), type(empty)):
+            raise TypeError(f"{key} is something else")
     except (ValueError, AttributeError, TypeError) as error:
         remedy = "Correct it, or name another folder."
         raise ToolError(f"{path} is no JSON object with {key}: {error}", remedy) from None
-    return json.dumps(settings, indent=2) + "\n"
+    return settings

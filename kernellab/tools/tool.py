@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernellab.verifier import Verifier
 
 #: modules whose functions are tools
-_MODULES = ("sketching", "documents", "judging", "sessions", "searching")
+_MODULES = ("sketching", "documents", "judging", "sessions", "searching", "profiling")
 #: characters of a page: about 3,000 tokens, so that a result stays under 4,000
 PAGE = 12_000
 #: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases

@@ -24,7 +24,7 @@ from tests.agents.model_parts import CPU
 #: the text of a reply to a request's messages
 Player = Callable[[Sequence[dict[str, str]]], str]
 
-_TASK = re.compile(r"^# The task: (\w+).*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TASK = re.compile(r"^# The task: (\w+).*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: a slip of somebody who knows the language: what is written, and what is written instead
 _SLIPS = (
     (r"reduce_sum\(", "reduce_max("), (r"reduce_max\(", "reduce_sum("), (r"\bexp\(", "exp2("), (r"\brsqrt\(", "sqrt("),
@@ -63,10 +63,10 @@ class Scripted:
         told = "\n\n".join(message["content"] for message in messages if message["role"] != "assistant")
         if "You are the Conductor" in told:
             return "coder"
-        stated = _TASK.search(told)
+        stated = TASK.search(told)
         if stated is None:
             return "I see no task."
-        found = self._made(stated[1], stated[2])
+        found = self.right(stated[1], stated[2])
         if found is None:
             return "I do not know how to write this."
         sketch, files = found
@@ -76,7 +76,8 @@ class Scripted:
         shown = ["kernel.cpp"] if given else list(files)
         return "As the rules do.\n\n" + "".join(f"FILE: {name}\n```cpp\n{files[name]}```\n" for name in shown)
 
-    def _made(self, name: str, text: str) -> tuple[str, dict[str, str]] | None:
+    def right(self, name: str, text: str) -> tuple[str, dict[str, str]] | None:
+        """The rules' sketch and files for a task; None where they cannot write it."""
         if text not in self.known:
             try:
                 task = load_task(text, name)

@@ -70,6 +70,20 @@ def test_no_mask_is_missing_is_said_of_lowered_code_alone() -> None:
     assert "no mask is missing" not in own and "step of the code's own" in own
 
 
+def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
+    def of(share: float, **more: Any) -> str:
+        evidence = Evidence(signature="edge-tile", wrong_fraction=share, **more)
+        return route(EDGE.model_copy(update={"evidence": evidence})).suggestion
+
+    assert "lie at the end of the output" in of(0.1)
+    spoilt = of(0.998)
+    assert "lie at the end" not in spoilt and "99.8 % of the elements are wrong, so it is not an end alone" in spoilt
+    divided = {"sizes": {"M": 8, "N": 1024}, "first_wrong": [0, 512]}
+    assert "lie at the end of N" in of(0.1, **divided) and "not an end alone" in of(0.9, **divided)
+    masked = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
+    assert "errors lie only in" in of(0.1, **masked) and "errors lie only in" not in of(0.9, **masked)
+
+
 def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence:
     return Evidence(tried=[Tried(sizes={name: n}, right=n in right) for n in sorted((*right, *wrong))])
 
@@ -77,7 +91,7 @@ def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence
 def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it_is_not() -> None:
     lines = contrast_lines(tried("S", (32, 64), (29, 33, 65)))
     assert lines[:2] == ["The smallest failing size is S=29.", "Right at S=32, 64; wrong at S=29, 33, 65."]
-    assert lines[2] == "It is right exactly where S is a multiple of 32: a tail of 32 is missing."
+    assert lines[2] == "Of these it is right exactly where S is a multiple of 32: look for a missing tail."
     assert not any("multiple" in line for line in contrast_lines(tried("S", (29, 64), (32, 33))))
     assert contrast_lines(tried("S", (), (1, 64))) == ["It is wrong at each of 2 small sizes that were tried, S=1 too."]
     assert "right at all" in contrast_lines(tried("S", (1, 64), ()))[0]

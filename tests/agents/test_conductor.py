@@ -131,7 +131,10 @@ def test_without_a_run_of_the_sketch_the_class_decides_and_the_reason_says_so(ve
 def test_code_that_could_not_be_written_goes_to_the_designer() -> None:
     found = route(None, RIGHT, error="cpp has no scan over two axes.")
     assert found.to is RouteKind.DESIGNER
-    assert "scan over two axes" in found.suggestion
+    assert "scan over two axes" in found.suggestion and "could not write this sketch" in found.reason
+    alone = route(None, None, error="None of 4 answers could be used.", sketch=None, ablation=frozenset({"sketch"}))
+    assert alone.to is RouteKind.CODER, "nobody else is asked"
+    assert "sketch" not in alone.reason + alone.suggestion and "code that can be used" in alone.suggestion
 
 
 def test_a_fault_of_the_machine_stops() -> None:

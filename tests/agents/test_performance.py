@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.rules import performance
 from kernellab.agents.rules.conductor import RulesConductor
-from kernellab.agents.rules.performance import cost_at, hot_of, slow_because
+from kernellab.agents.rules.performance import cost_at, hot_of, slow_because, work_of
 from kernellab.errors import SketchError
 from kernellab.records import (
     Comparison,
@@ -24,6 +25,7 @@ from kernellab.records import (
 )
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
+from kernellab.verifier.audit.trace import Cost as Work
 
 TASK = """
 import torch
@@ -237,3 +239,165 @@ def test_a_sketch_that_cannot_be_costed_still_gets_a_word(task: Any) -> None:
     assert "could not be costed" in words
     with pytest.raises(SketchError):
         cost_at("sketch nothing {\n}\n", task, Target("cpp", Backend.CPU, CHIP), {})
+
+
+def test_a_count_that_a_problem_ended_is_made_again(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [Work(problem="disturbed"), Work(flops={"float32": 7}), Work(problem="never asked for")]
+    monkeypatch.setattr(performance, "trace", lambda task: counts.pop(0))
+    other = replace(task, name="counted twice")
+    assert work_of(other).problem == "disturbed"
+    assert work_of(other).total_flops == 7 and work_of(other).total_flops == 7
+    assert len(counts) == 1
+
+
+#: one loop over rows, each read once; nothing of it runs at once
+ROWS = """sketch rows {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M, N]: f32 out;
+
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(x * 2.0 -> Y[m, 0:N])
+}
+"""
+ROWS_TASK = """
+import torch
+
+def reference(x):
+    return x * 2.0
+
+def inputs():
+    return torch.randn(512, 256)
+"""
+#: no loop at all
+WHOLE = ROWS.replace("    for m in range(M):\n        load(X[m, ", "    load(X[0:M, ").replace(
+    "        store(x * 2.0 -> Y[m, ", "    store(x * 2.0 -> Y[0:M, "
+)
+PARALLEL = ROWS.replace("    for m", '    @llm_hint("parallel", "coreidx")\n    for m')
+
+
+@pytest.fixture(scope="module")
+def rows() -> Any:
+    return load_task(ROWS_TASK, "rows")
+
+
+def advice(task: Any, verdict: Verdict = passed(2.0), to: RouteKind = RouteKind.DESIGNER, **fields: Any) -> str:
+    target = Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), **fields.pop("chip", {})}))
+    return slow_because(replace(brief(task, verdict, **fields), target=target), to)[0]
+
+
+def test_without_a_sketch_no_word_is_of_one(task: Any) -> None:
+    assert advice(task, sketch=None) == "Make it faster, and measure one change at a time."
+    assert "could not be costed" in advice(task, sketch="sketch nothing {\n}\n")
+
+
+def test_iterations_are_called_few_only_where_there_are_fewer_than_cores(task: Any, rows: Any) -> None:
+    assert "Only 4 iterations" in advice(task)
+    few = advice(task, chip={"cores": 4})
+    assert "Only" not in few and "at once" not in few
+
+
+def test_a_loop_is_to_be_split_only_where_one_is_parallel_and_marked_only_where_there_is_one(rows: Any) -> None:
+    said = advice(rows, sketch=ROWS)
+    assert "mark a loop whose iterations are independent" in said and "Only" not in said
+    assert "mark a loop" not in advice(rows, sketch=PARALLEL)
+    assert "loop" not in advice(rows, sketch=WHOLE), "there is none"
+
+
+def test_a_tensor_is_to_stay_on_chip_only_where_its_traffic_is_what_bounds_the_sketch(task: Any, rows: Any) -> None:
+    assert "Keep W on chip" in advice(task, chip={"cores": 4})
+    bound_by_arithmetic = {"cores": 4, "bandwidth": 1e15}
+    said = advice(task, chip=bound_by_arithmetic)
+    assert "on chip" not in said and "fetched about once" not in said and "Arithmetic bounds it" in said
+    once = advice(rows, sketch=PARALLEL, chip={"cores": 4})
+    assert "Keep" not in once and "Each tensor is fetched about once" in once and "line 6" in once
+
+
+def test_tiles_are_called_too_large_only_where_they_are(task: Any) -> None:
+    footprint = cost_at(SKETCH, task, Target("cpp", Backend.CPU, CHIP), {}).footprint
+    small = {"cores": 4, "l1_bytes": 0, "l2_bytes": footprint - 1, "l3_bytes": 0}
+    limit = Chip(**{**vars(CHIP), **small}).on_chip_bytes
+    assert limit < footprint and f"and {limit} are on chip: make them smaller" in advice(task, chip=small)
+    assert "make them smaller" not in advice(task, chip={**small, "l2_bytes": 1 << 22})
+
+
+def test_arithmetic_is_called_too_much_only_where_it_is_and_where_it_bounds(rows: Any) -> None:
+    wasteful = PARALLEL.replace("x * 2.0", "x * 2.0 + exp(x) - exp(x + 1.0)")
+    fast_memory = {"cores": 4, "bandwidth": 1e15}
+    said = advice(rows, sketch=wasteful, chip=fast_memory)
+    assert "times the arithmetic of the reference" in said and "masked" not in said
+    assert "times the arithmetic" not in advice(rows, sketch=wasteful, chip={"cores": 4}), "memory bounds it"
+    assert "times the arithmetic" not in advice(rows, sketch=PARALLEL, chip=fast_memory), "it does what it must"
+
+
+def test_a_library_call_is_to_go_only_where_a_kernel_must_do_without(task: Any) -> None:
+    called = """sketch called {
+    symbols: M, K, N;
+    tensors: X[M, K]: f32; W[K, N]: f32; T[M, N]: f32 temp;
+
+    T = library.mm(X, W)
+}
+
+sketch scaled {
+    symbols: M, N;
+    tensors: T[M, N]: f32 temp; Y[M, N]: f32 out;
+
+    for m in range(M):
+        load(T[m, 0:N] -> t)
+        store(t -> Y[m, 0:N])
+}
+"""
+    assert "another design must do without it" in advice(task, sketch=called)
+    allowed = advice(task, sketch=called, allow_library=True)
+    assert "call of the framework's library." in allowed and "must do without" not in allowed
+
+
+def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -> None:
+    def of(before_ms: float, now_ms: float) -> str:
+        history = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(2.0, ms=before_ms)),)
+        return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
+
+    assert "an earlier kernel took 3 ms: go back" in of(3.0, 5.0)
+    for before, now in ((5.0, 5.05), (5.0, 5.0), (5.0, 3.0)):
+        assert "go back" not in of(before, now)
+
+
+def test_the_call_is_blamed_only_for_what_a_call_can_take(task: Any) -> None:
+    def of(before_ms: float, now_ms: float) -> str:
+        history = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(2.0, ms=before_ms)),)
+        return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
+
+    assert "what is left may be the call" in of(1.0, 0.65)  # the sketch allows 0.54 ms
+    assert "may be the call" not in of(40.0, 20.0) and "look at the code" in of(40.0, 20.0)
+    assert "may be the call" not in advice(task, passed(2.0, ms=0.65, sol=0.1), RouteKind.CODER)
+
+
+def test_each_reason_to_end_has_a_case_in_which_it_is_not_given(task: Any) -> None:
+    end = performance.why_finish
+    slow, half = passed(0.5), brief(task, improve=True, turns_left=9)
+    assert end(half) == ""
+    cases = {
+        "Nobody asked": replace(half, improve=False),
+        "limit of turns": replace(half, turns_left=0),
+        "of the speed-of-light bound": replace(half, headroom=0.9),
+        "is not known": replace(half, headroom=None, verdict=passed(2.0, sol=None), improvers=frozenset()),
+        "sketch's roofline": brief(task, passed(2.0, ms=0.55, sol=0.5)),
+        "were not faster": brief(task, history=(sent("designer", 2.0), sent("coder", 2.0))),
+        "Every design of the rules": brief(
+            task, slow, improve=False, measures=True,
+            history=(Attempt(route=Route(to="designer", error_class="performance", reason="slow")),),
+        ),
+    }  # fmt: skip
+    for said, case in cases.items():
+        reasons = [words for words in cases if words in end(case)]
+        assert reasons == [said], "one reason, and no other's"
+
+
+def test_what_is_left_untried_names_only_what_was_not_asked(task: Any) -> None:
+    both = frozenset({Role.DESIGNER, Role.CODER})
+    asked = brief(task, improvers=both, history=(sent("designer", 2.0), sent("coder", 2.0)))
+    assert performance.untried(asked) == ""
+    assert "the coder was not asked" in performance.untried(replace(asked, history=asked.history[:1]))
+    assert "was not asked" not in performance.untried(replace(asked, history=(), improve=False))
+    assert "--tune" in performance.untried(replace(asked, measures=True, history=asked.history[1:]))
+    assert "--tune" not in performance.untried(replace(asked, measures=True))

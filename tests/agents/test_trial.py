@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from kernellab.task import load_task
 from tests.agents.model_parts import SKETCH, fenced
+from tests.agents.play import play
 from tests.agents.players import Filed, Scripted, mutated
 from tests.agents.trial import ARMS, TASKS, Row, endpoint, session, table
 from tests.models.fake_server import FakeServer
@@ -56,8 +60,45 @@ def test_a_folder_is_a_player_whose_answers_are_files(tmp_path: Path) -> None:
     writing.join()
 
 
+def test_a_session_is_played_by_files_alone_and_says_what_came_of_it(tmp_path: Path) -> None:
+    scripted, ended = Scripted(), threading.Event()
+
+    def answer_all() -> None:
+        while not ended.is_set():
+            for prompt in tmp_path.glob("*.prompt.md"):
+                reply = prompt.with_name(prompt.name.replace("prompt", "answer"))
+                if not reply.exists():
+                    told = prompt.read_text().split("-->\n", 1)[1]
+                    text = (
+                        '{"done": "It will do."}'
+                        if "There is headroom" in told
+                        else scripted([{"role": "user", "content": told}])
+                    )
+                    reply.with_suffix(".new").write_text(text)
+                    reply.with_suffix(".new").rename(reply)
+            time.sleep(0.05)
+
+    writing = threading.Thread(target=answer_all)
+    writing.start()
+    asked = argparse.Namespace(
+        dsl="cpp", turns=8, designer="model", coder="rules", conductor="rules", without=[], budget=0.05
+    )
+    try:
+        session = play("tests/agents/trials/swiglu.py", tmp_path, asked, patience_s=60)
+    finally:
+        ended.set()
+        writing.join()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert session.state.best() is not None and summary["requests"] == len(list(tmp_path.glob("*.prompt.md"))) >= 1
+    assert summary["speedup"] and summary["prompt_tokens"] > 1000
+    assert "verifier" in (tmp_path / "turns.md").read_text()
+    with pytest.raises(SystemExit, match="take another folder"):
+        play("tests/agents/trials/swiglu.py", tmp_path, asked)
+    with pytest.raises(SystemExit, match="There is no task nothing"):
+        play("nothing", tmp_path / "other", asked)
+
+
 def test_the_endpoint_counts_a_prompts_tokens_and_hands_the_reply_through() -> None:
-    import json
     import urllib.request
 
     wrong: list[int] = []

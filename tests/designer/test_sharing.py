@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.designer.tile.gpu.sharing import Grid, grid_time, resident
 from kernellab.lowering import lower
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import Cost, cost
-from kernellab.sketch.cost.grid import Grid, grid_time, resident
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import TensorRole

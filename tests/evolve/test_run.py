@@ -16,13 +16,13 @@ from kernellab.cli import main
 from kernellab.errors import DesignError, EvolveError, JournalError, KernellabError
 from kernellab.evolve.jobs import Job, evaluate
 from kernellab.evolve.judges import LocalJudge
-from kernellab.evolve.records import Action, Evaluated, Proposed, Status, Steered
+from kernellab.evolve.records import Action, Evaluated, Proposed, SearchRequest, Status, Steered
 from kernellab.evolve.report import page
-from kernellab.evolve.run import Run, begin, open_run, runs
+from kernellab.evolve.run import Run, begin, open_run, planned, runs
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
 from kernellab.lowering.embedded_sketch import code_digest
-from kernellab.records import Source
+from kernellab.records import Author, Source
 from tests.evolve.runs import TASK, evaluated, modelled
 from tests.verifier.kit import MATMUL, TF32
 from tests.zoo.exhibit import exhibits
@@ -76,6 +76,16 @@ def test_words_and_the_page_say_what_each_step_refused(whole: Run) -> None:
     assert f"{best}: {1 / whole.state.worth(best):.3g} ms, " in text, "the cost model's times are no speedups"
     assert "stroke-dasharray" not in text, "and the reference has none"
     assert "http" not in text.replace("http://www.w3.org", ""), "the page loads nothing"
+
+
+def test_a_sketch_of_a_session_is_not_called_a_persons(tmp_path: Path) -> None:
+    def first(**wrote: Author) -> tuple[str, Author]:
+        request = SearchRequest(dsl="cpp", workspace=tmp_path, sketches=("sketch a {}",), **wrote)
+        (given,) = planned(TASK, request).given
+        return given.operator, given.author
+
+    assert first() == ("person", Author.HUMAN)
+    assert first(author=Author.RULES) == ("session", Author.RULES)
 
 
 def test_an_injected_sketch_is_evaluated_and_what_is_sent_to_an_ended_run_is_refused(

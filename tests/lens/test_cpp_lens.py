@@ -10,7 +10,7 @@ import pytest
 from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
 from kernellab.lens import difference, look
-from kernellab.lens.cpp import mca
+from kernellab.lens.cpp.facts import available
 from kernellab.records import Source
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler here")
@@ -77,7 +77,7 @@ def test_vector_width_and_loops_are_facts_of_the_code() -> None:
     assert one["spills in the loop"].value == "0"
 
 
-@pytest.mark.skipif(mca.available() is None, reason="llvm-mca is not installed")
+@pytest.mark.skipif(available() is None, reason="llvm-mca is not installed")
 def test_a_chain_of_divisions_takes_more_cycles_than_a_stream() -> None:
     """A division waits for the one before: more than its latency an iteration, on any CPU."""
     cycles = {fact.name: float(fact.value) for fact in look(cpp(CHAIN)).facts if fact.name == "cycles an iteration"}

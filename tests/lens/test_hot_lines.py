@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -10,12 +11,13 @@ import pytest
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
 from kernellab.agents.model import prompt
 from kernellab.agents.model.prompts.facts import hot_text
+from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge
 from kernellab.lens.cpp.hot import hot_lines
-from kernellab.records import Candidate, GateResult, GateState, HotSpot, HotSpots, Source, Verdict
+from kernellab.records import Candidate, GateResult, GateState, HotSpot, HotSpots, Source, Stage, Timing, Verdict
 from kernellab.verifier import Verifier, VerifyOptions
 from tests.agents.test_model_prompts import NORM, NORM_SKETCH
 
@@ -80,3 +82,51 @@ def test_spots_that_are_not_of_this_text_name_no_line() -> None:
     elsewhere = HotSpots(samples=10, spots=(HotSpot(function="no_such_function", offset=4, count=10),))
     far = HotSpots(samples=10, spots=(HotSpot(function="kernel", offset=1 << 30, count=10),))
     assert hot_lines(source, elsewhere) == hot_lines(source, far) == hot_lines(source, None) == ()
+
+
+def everywhere(source: Source) -> HotSpots:
+    """A sample at each of the first bytes of each function, as if its time went into all of them."""
+    from kernellab.lens.cpp.build import compiled, flags_of, main_cpp
+
+    main = main_cpp(source)
+    assert main is not None
+    made = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
+    names = set(re.findall(r"^(?!\.L)([\w.$@]+):", made.assembly, re.MULTILINE))
+    spots = [HotSpot(function=name, offset=at, count=1) for name in sorted(names) for at in range(0, 1024, 4)]
+    return HotSpots(samples=len(spots), spots=tuple(spots))
+
+
+def test_a_hot_line_names_the_line_of_the_sketch_that_it_was_lowered_from() -> None:
+    source = lowered()
+    found = hot_lines(source, everywhere(source))
+    # lowered code says in a comment which line of the sketch a line is of
+    told = {line.line: int(of[1]) for line in found if (of := re.search(r"// (\d+): ", line.text))}
+    assert len(set(told.values())) >= 2 and {line.line: line.sketch for line in found if line.line in told} == told
+    sketch = NORM_SKETCH.splitlines()
+    for line in found:
+        if line.line in told:
+            assert sketch[line.sketch - 1].strip() in line.text
+    assert all(line.sketch == 0 for line in found if line.line not in source.line_map["kernel.cpp"])
+
+
+def test_lines_that_an_edit_moved_name_the_same_lines_of_the_sketch() -> None:
+    source = lowered()
+    text = f"// by hand\n// more of it\n{source.files['kernel.cpp']}"
+    moved = {"kernel.cpp": carry_lines(source.files["kernel.cpp"], text, source.line_map["kernel.cpp"])}
+    edited = source.model_copy(update={"files": {**source.files, "kernel.cpp": text}, "line_map": moved})
+    found = hot_lines(edited, everywhere(edited))
+    told = {line.line: int(of[1]) for line in found if (of := re.search(r"// (\d+): ", line.text))}
+    assert told and {line.line: line.sketch for line in found if line.line in told} == told
+
+
+def test_a_prompt_names_the_line_of_the_sketch_of_a_hot_line_and_none_where_there_is_none() -> None:
+    source, target = lowered(), detect_target("cpp")
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=everywhere(source))
+    for given, named in ((source, True), (source.model_copy(update={"line_map": {}}), False)):
+        tried = Attempt(Candidate(id="c", source=given, sketch=NORM_SKETCH), NORM_SKETCH, gate, verdict)
+        text = "\n".join(hot_text(CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried,))))
+        assert "kernel.cpp:" in text and ("(sketch line " in text) is named
+    without = CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried,), ablation=frozenset({"profile"}))
+    assert hot_text(without) == []

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import SessionError
-from kernellab.lens.counters import preflight as files
-from kernellab.lens.counters.preflight import Preflight, preflight
-from kernellab.lens.counters.read import counters, facts, rows
+from kernellab.lens.counters import read
+from kernellab.lens.counters.read import Preflight, counters, facts, preflight, rows
 from kernellab.lens.gpu.facts import static_shared
 from kernellab.lens.read import llvm, mlir, ptx, sass
 from kernellab.records import Source
@@ -74,20 +73,18 @@ def test_a_table_of_ncu_becomes_facts() -> None:
 
 
 def test_the_preflight_says_why_counters_cannot_be_read_and_how_they_could(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "has_cuda_device", lambda: True)
-    monkeypatch.setattr(files, "found", lambda: None)
+    monkeypatch.setattr(read, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(read, "ncu_path", lambda: None)
     assert "not installed" in preflight().reason and "nsight-compute" in preflight().remedy
-    monkeypatch.setattr(files, "found", lambda: "/usr/bin/ncu")
-    monkeypatch.setattr(files, "_restricted", lambda: True)
-    monkeypatch.setattr(files, "_is_admin", lambda: False)
+    monkeypatch.setattr(read, "ncu_path", lambda: "/usr/bin/ncu")
+    monkeypatch.setattr(read, "_restricted", lambda: True)
+    monkeypatch.setattr(read, "_is_admin", lambda: False)
     assert "administrators" in preflight().reason and "--cap-add=SYS_ADMIN" in preflight().remedy
-    monkeypatch.setattr(files, "_is_admin", lambda: True)
+    monkeypatch.setattr(read, "_is_admin", lambda: True)
     assert preflight() == Preflight(ncu="/usr/bin/ncu")
 
 
 def test_counters_run_outside_the_sandbox_only_on_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernellab.lens.counters import read
-
     monkeypatch.setattr(read, "preflight", lambda: Preflight(ncu="/usr/bin/ncu"))
     text = "import torch\ndef reference(x: torch.Tensor): return x\ndef inputs(): return torch.randn(4)\n"
     with pytest.raises(SessionError, match="own rights"):

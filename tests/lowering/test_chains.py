@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,26 @@ _V = "(p.transpose(-1, -2) @ g.float()).to(q.dtype)"
 _CAUSAL = "s.masked_fill(m[:, None] < n[None, :], float('-inf'))"
 
 
+#: the heads of a group and their rows are one axis of the products
+_MERGED = """import math
+import torch
+
+def reference(q, k, v, g, o, l):
+    s = q.float() @ k.float().transpose(-1, -2) / math.sqrt(32)
+    p = torch.exp(s - l[..., None])
+    d = (g.float() * o.float()).sum(-1, keepdim=True)
+    ds = p * (g.float() @ v.float().transpose(-1, -2) - d) / math.sqrt(32)
+    dk = ds.reshape(2, 210, 50).transpose(-1, -2) @ q.reshape(2, 210, 32).float()
+    dv = p.reshape(2, 210, 50).transpose(-1, -2) @ g.reshape(2, 210, 32).float()
+    return (ds @ k.float()).to(q.dtype), dk.reshape(k.shape).to(q.dtype), dv.reshape(v.shape).to(q.dtype)
+
+def inputs():
+    q, g, o = (torch.randn(2, 3, 70, 32).to(torch.bfloat16) for _ in range(3))
+    k, v = (torch.randn(2, 1, 50, 32).to(torch.bfloat16) for _ in range(2))
+    return q, k, v, g, o, torch.rand(2, 3, 70) + 3.0
+"""
+
+
 def _drawn(rows: int, keys: int, width: int, dtype: str, *more: int) -> str:
     shapes = [(2, rows, width), (2, keys, width), (2, keys, width), *((2, n, width) for n in more)]
     return ", ".join(f"torch.randn{shape}.to(torch.{dtype})" for shape in shapes)
@@ -77,6 +98,39 @@ def _by_hand(mask: str, rows: int, keys: int, dtype: str = "bfloat16", order: st
 
 def _derived(result: str, rows: int, keys: int, dtype: str = "bfloat16") -> str:
     return backward_text(load_task(_FORWARD.format(result=result, given=_drawn(rows, keys, 32, dtype)), "forward"))
+
+
+def _grouped(result: str, rows: int = 70, keys: int = 70, heads: int = 4, shared: int = 2, more: str = "") -> str:
+    """The backward of an attention of ``heads`` heads of which several read the same keys."""
+    sides = (heads, rows), (shared, keys), (shared, keys)
+    if ".transpose(1, 2), k" in result:
+        sides = tuple(side[::-1] for side in sides)
+    given = ", ".join(f"torch.randn(1, {n}, {size}, 32).to(torch.bfloat16)" for n, size in sides)
+    text = _FORWARD.format(result=result, given=given + more)
+    if more:
+        text = text.replace("(q, k, v)", "(q, k, v, seen)", 1)
+    return backward_text(load_task(text, "forward"))
+
+
+def _grouped_texts() -> dict[str, str]:
+    sdpa = "F.scaled_dot_product_attention(q, k, v, enable_gqa=True{})"
+    row, key = "torch.arange(q.shape[2])[:, None]", "torch.arange(k.shape[2])[None, :]"
+    seen = ", torch.rand(70, 70) + torch.eye(70) > 0.4"
+    rows_first = sdpa.replace("q, k, v", "q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)") + ".transpose(1, 2)"
+    capped = "5 * torch.tanh(q.float() @ k.float().repeat_interleave(2, 1).transpose(-1, -2) / 30)"
+    return {
+        "grouped_causal": _grouped(sdpa.format(", is_causal=True")),
+        "grouped_full_fewer_keys": _grouped(sdpa.format(""), keys=90),
+        "grouped_window": _grouped(sdpa.format(f", attn_mask=({key} <= {row}) & ({key} > {row} - 20)")),
+        "grouped_mask_given": _grouped(sdpa.format(", attn_mask=seen"), more=seen),
+        "grouped_one_head_of_keys": _grouped(sdpa.format(", is_causal=True"), shared=1),
+        "grouped_by_repeating": _grouped(
+            "F.scaled_dot_product_attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), is_causal=True)"
+        ),
+        "grouped_rows_before_heads": _grouped(rows_first.format(", is_causal=True")),
+        "grouped_merged": _MERGED,
+        "grouped_softcap": _grouped(f"(torch.softmax({capped}, -1) @ v.float().repeat_interleave(2, 1)).to(q.dtype)"),
+    }
 
 
 def _texts() -> dict[str, str]:
@@ -113,10 +167,11 @@ def _exact(task: Task, args: tuple[object, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(namespace["reference"](*wide))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("name", list(_texts()))
+@pytest.mark.parametrize("name", [*_texts(), *_grouped_texts()])
 def test_gradients_are_those_of_float64(name: str, tmp_path: Path) -> None:
-    task, sketch, source = designed(_texts()[name], name, INTERPRETER)
-    assert f"{name}_chain2" in sketch and f"{name}_chain3" not in sketch, sketch
+    task, sketch, source = designed((_texts() | _grouped_texts())[name], name, INTERPRETER)
+    # two reshapes of merged heads are two axes, and two loops
+    assert sketch.count(f"sketch {name}_chain") == (3 if name == "grouped_merged" else 2), sketch
     args = task.module().sample(seed=3)
     found = call(source, tmp_path, *args)
     for got, want, eager in zip(found, _exact(task, args), task.module().reference(args), strict=True):
@@ -130,10 +185,40 @@ def test_hidden_blocks_are_not_computed() -> None:
     assert "min(150, j + ROWS)" in sketch and "range(j // STEP * STEP, 150, STEP)" in sketch, sketch
 
 
-def test_what_rows_have_is_stored_once() -> None:
-    _, sketch, _ = designed(_derived("F.scaled_dot_product_attention(q, k, v)", 150, 90), "once", GPU)
+def test_hidden_blocks_of_grouped_heads_are_not_computed() -> None:
+    _, sketch, _ = designed(_grouped_texts()["grouped_window"], "hidden", GPU)
+    kept = [line.strip() for line in sketch.splitlines() if "STEP):" in line or ", BN):" in line]
+    assert len(kept) == 3 and all("min(70, " in line and "//" in line for line in kept), kept
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_what_rows_have_is_stored_once(grouped: bool) -> None:
+    plain = "F.scaled_dot_product_attention(q, k, v)"
+    text = _grouped_texts()["grouped_full_fewer_keys"] if grouped else _derived(plain, 150, 90)
+    _, sketch, _ = designed(text, "once", GPU)
     assert sketch.count("sketch once_attention") == 1 and sketch.count("sketch once_statistics") == 1, sketch
-    assert "[2, 150, 90]" not in sketch, "no matrix of scores is stored"
+    tensors = [line for line in sketch.splitlines() if line.strip().startswith("tensors:")]
+    assert not any(" 90]: f32" in line for line in tensors), "no matrix of scores is stored"
+
+
+@pytest.mark.parametrize("name", ["grouped_causal", "grouped_rows_before_heads"])
+def test_one_program_sums_over_the_heads_that_share_keys(name: str) -> None:
+    _, sketch, _ = designed(_grouped_texts()[name], "shared", GPU)
+    chain = sketch.split("sketch shared_chain2")[1]
+    over_heads = re.search(r'for \w+ in range\(2\):\n +@llm_hint\("pipeline"', chain)
+    assert over_heads is not None and chain.index("-> v_tile") < over_heads.start() < chain.index("store("), chain
+    assert "range(0, 70, BM)" in sketch and "range(0, 70, ROWS" in sketch, "rows, not heads, are tiled"
+
+
+def test_a_sum_over_rows_or_columns_is_no_sum_over_groups(tmp_path: Path) -> None:
+    order = "(ds @ k.float()).sum(-1).to(q.dtype), (ds @ k.float()).sum(1).to(q.dtype)"
+    task = load_task(_by_hand("s", 40, 30, order=order), "summed")
+    sketch = RulesDesigner().designs(DesignBrief(task, INTERPRETER))[0].sketch
+    program = load_program(sketch)
+    args = task.module().sample(seed=3)
+    found = call(lower(program, bind(program, task, {}, INTERPRETER), INTERPRETER), tmp_path, *args)
+    for got, want in zip(found, _exact(task, args), strict=True):
+        assert float((got.double() - want).norm() / want.norm()) <= 5e-3, sketch
 
 
 def test_results_in_float32_keep_their_precision() -> None:
@@ -142,8 +227,13 @@ def test_results_in_float32_keep_their_precision() -> None:
     assert all("wide_chain" not in r.sketch for r in replies)
 
 
-def test_tensor_cores_multiply_and_nothing_spills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_tensor_cores_multiply_and_nothing_spills(grouped: bool, tmp_path: Path) -> None:
     text = _by_hand(_CAUSAL, 512, 512).replace("32)", "128)")
+    if grouped:
+        sdpa = "F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)"
+        given = ", ".join(f"torch.randn(2, {n}, 512, 128).to(torch.bfloat16)" for n in (8, 2, 2))
+        text = backward_text(load_task(_FORWARD.format(result=sdpa, given=given), "forward"))
     task, _, source = designed(text, "sass", GPU)
     path = tmp_path / "sass.py"
     path.write_text(source.files["kernel.py"])

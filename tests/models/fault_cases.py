@@ -81,6 +81,7 @@ CASES = [
     Case("401 wrong key", [status(401, "Incorrect API key provided", code="invalid_api_key")], "auth", 1),
     Case("401 that quotes the key", [_echo_key], "auth", 1),
     Case("403 not allowed", [status(403, "Model not enabled for this project")], "auth", 1),
+    Case("407 of a proxy", [status(407, "Proxy Authentication Required")], "auth", 1),
     Case("402 no credit", [status(402, "Insufficient Balance")], "rate-limit", 1),
     Case("429 quota used up", [status(429, "You exceeded your current quota")], "rate-limit", 1),
     Case("429, Retry-After 0.1, then fine", [status(429, "slow", {"Retry-After": "0.1"}), FINE], "", 2),

@@ -175,7 +175,8 @@ def test_a_request_is_cancelled_whatever_the_server_does(served: Any, act: Act) 
     patience = {"first_token_s": 600, "stall_s": 600, "total_s": 600, "retries": 99, "retry_s": 30}
     server, model = served(act, answer("hello"), concurrency=1, max_reply_chars=10**9, **patience)
     cancel = threading.Event()
-    threading.Timer(0.3, cancel.set).start()
+    # the server has taken the request: one that was cancelled before would leave the act to the next
+    threading.Thread(target=lambda: until(lambda: server.requests) and cancel.set(), daemon=True).start()
     with pytest.raises(ModelError) as caught:
         model.ask(ASK, cancel=cancel)
     assert caught.value.kind is ModelFault.CANCELLED and caught.value.resumable

@@ -51,3 +51,26 @@ def test_a_reply_without_end_spends_little_more_than_the_budget(monkeypatch: pyt
     with played(case) as outcome:
         spent = sum(record.usage.input_tokens + record.usage.output_tokens for record in outcome.records)
         assert 500 < spent < 3000
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "not_said"),
+    [
+        ("401 wrong key", "refuses the key (HTTP 401)", "does not allow"),
+        ("403 not allowed", "takes the key and does not allow the request (HTTP 403)", "refuses the key"),
+        ("407 of a proxy", "A proxy in front of 127.0.0.1", "the key"),
+        ("https where http is spoken", "does not speak https. Write http:// in base_url", "SSL"),
+        ("connection lost in the stream", "was cut off", "ReadError"),
+        ("a budget reached in the middle", "tokens that the budget left for it", "max_tokens"),
+        ("finish: length", "Raise `max_tokens`", "budget left"),
+    ],
+)
+def test_a_sentence_tells_the_cause_and_its_remedy(
+    fault: str, said: str, not_said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELLAB_MODEL_KEY", KEY)
+    (case,) = [case for case in CASES if case.fault == fault]
+    with played(case) as outcome:
+        assert outcome.error is not None
+        told = f"{outcome.error.message} {outcome.error.remedy}"
+    assert said in told and not_said not in told, told

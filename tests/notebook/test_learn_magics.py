@@ -58,6 +58,8 @@ def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) ->
     assert repr(card).count("..x.") == 4, "the rows that are told show what is wrong"
     right = answer(solution("two-inputs") or "")
     assert "two-inputs: right (T1)" in repr(right)
+    assert "GB/s of inputs and outputs" in repr(right) and "the reference answer: " in repr(right)
+    assert "Next: " in repr(right) and "kl-linked" in right._repr_html_()
     assert shell.run_line_magic("kernel_grade", "two-inputs") == 1
     assert shell.run_line_magic("kernel_grade", "01_memory") == 1
     assert "two-inputs passed" in repr(shell.run_line_magic("kernel_progress", "memory"))
@@ -159,4 +161,4 @@ def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell)
     closed = "def right(error, most):\n    return bool((error <= most).all())\n"
     assert "1 of 10 holes closed" in attack(closed, "--close")
     assert shell.run_line_magic("kernel_grade", "close-the-holes") == 1
-    assert "15_fooled: 3 of 23 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))
+    assert "15_fooled: 3 of 24 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))

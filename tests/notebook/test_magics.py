@@ -55,6 +55,23 @@ def test_loading_is_silent_quick_and_imports_no_torch() -> None:
     assert result.stdout.strip() == "True False"
 
 
+def test_loading_in_a_kernel_starts_the_judge_while_a_cell_is_typed() -> None:
+    code = (
+        "import sys, time\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "from kernellab.session.engine.engine import engine\n"
+        "shell = InteractiveShell.instance()\n"
+        "shell.kernel = object()\n"
+        "shell.run_line_magic('load_ext', 'kernellab')\n"
+        "end = time.monotonic() + 120\n"
+        "while engine().verifier().judge_pid is None and time.monotonic() < end: time.sleep(0.1)\n"
+        "while 'torch.export' not in sys.modules and time.monotonic() < end: time.sleep(0.1)\n"
+        "print(engine().verifier().judge_pid is not None, 'torch.export' in sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "True True"
+
+
 def test_the_magics_are_there_after_loading_and_gone_after_unloading(shell: InteractiveShell) -> None:
     def ours(kind: str) -> list[str]:
         return sorted(m.removeprefix("kernel_") for m in shell.magics_manager.magics[kind] if m.startswith("kernel_"))

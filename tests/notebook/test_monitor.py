@@ -14,11 +14,22 @@ from typing import Any
 import pytest
 from notebook_parts import Page
 
-from kernellab.evolve.records import Action, Evaluated, Evaluation, Place, Proposal, Proposed, Steered, Step, Verified
+from kernellab.evolve.records import (
+    Action,
+    Evaluated,
+    Evaluation,
+    Place,
+    Proposal,
+    Proposed,
+    RoundEnded,
+    Steered,
+    Step,
+    Verified,
+)
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.head import best_of, figures, head, lines
+from kernellab.notebook.monitor.head import best_of, figures, head, left, lines
 from kernellab.notebook.monitor.monitor import Monitor
 from kernellab.notebook.monitor.rows import MOST, row, rows
 from kernellab.options.search import Knobs
@@ -97,7 +108,19 @@ def test_an_ended_run_is_shown_with_its_rounds_its_steps_and_its_candidates(ende
     found = rows(follower, 0)["rows"]
     assert sorted(one["number"] for one in found) == sorted(ended.state.proposals)
     assert {one["at"] for one in found} == set(range(1, len(found) + 1))
+    assert shown["left"] is None and shown["spent"] > 0
     json.dumps([shown, told, found])
+
+
+def test_a_run_says_how_long_its_further_rounds_take(waiting: tuple[Run, Page]) -> None:
+    run, _ = waiting
+    stream = write(run, 4)
+    assert left(run.state) is None  # nothing is known of a round yet
+    stream.append([RoundEnded(round=0)])
+    stream.append([Proposed(proposals=(Proposal(number=4, round=1, island=0, operator="seed", sketch="sketch s {}"),))])
+    state = run.state
+    pace = (state.latest - state.begun.time) / 4
+    assert left(state) == pytest.approx(pace * state.knobs.rounds * state.knobs.size, abs=0.1)
 
 
 def test_without_a_front_end_a_run_is_text_and_html(ended: Run) -> None:

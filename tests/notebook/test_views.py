@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from kernellab.models.chat import WAITING
 from kernellab.notebook.saved.receipt import summary, turns_text
 from kernellab.notebook.saved.snapshot import receipt, snapshot
 from kernellab.notebook.views.artefacts import flags_of
 from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, page, rows_of
 from kernellab.notebook.views.detail import detail
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.head import head
+from kernellab.notebook.views.head import doing, head
 from kernellab.notebook.views.headers import library
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
@@ -217,7 +218,8 @@ def test_the_buttons_follow_the_status() -> None:
     running = drawn(state(DESIGN))["can"]
     assert running["pause"] and running["stop"] and not running["step"]
     waiting = drawn(state(*ALL))["can"]
-    assert waiting["step"] and waiting["run"] and waiting["approve"] and not waiting["pause"]
+    # the card has the answer; Step and Run would be the same one under other names
+    assert waiting["approve"] and not waiting["step"] and not waiting["run"] and not waiting["pause"]
     elsewhere = drawn(state(DESIGN, [StatusChanged(status=SessionStatus.PAUSED, reason=ELSEWHERE)]))
     assert elsewhere["status_text"] == "running in another notebook"
     assert not any(elsewhere["can"].values())
@@ -229,6 +231,13 @@ def test_the_texts_leave_out_our_headers_and_hold_the_left_sides_that_differ() -
     assert now["files_before"] == {"kernel.cpp": "// c\n"}
     assert "kl_math.h" in now["artefacts"]
     assert now["language"] == "cpp"
+
+
+def test_a_request_that_waits_is_told_from_a_text_that_is_written() -> None:
+    begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
+    waits = partial(begun, f"{WAITING}No more requests for now. The next try is in 3 s.")
+    assert waits["waits"] and waits["text"].startswith("No more requests")
+    assert not partial(begun, "sketch a {")["waits"]
 
 
 def test_all_stages_are_listed_and_the_next_one_runs() -> None:
@@ -255,6 +264,12 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     first = state(DESIGN, CODE, again)
     assert head(first, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14"
     assert head(now, "", Facts(), stages={})["doing"] == ""
+    assert head(now, "", Facts(), stages={"t5": []})["doing"] == "the judge starts"
+    begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES))])
+    assert head(begun, "", Facts(), stages={"t1": []})["doing"] == "reading the task"
+    begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
+    assert doing(begun, {"t1": []}, task_read=True) == "no words yet"
+    assert doing(begun, {"t1": []}, task_read=True, partial="sketch") == ""
     rows = {row["name"]: row for row in stage_rows(told, running=True)}
     assert [name for name, row in rows.items() if row["state"] == "running"] == ["correct"]
     assert rows["correct"]["note"] == "case 7 of 14"

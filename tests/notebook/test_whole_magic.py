@@ -7,7 +7,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from kernellab.errors import ProfileError
-from kernellab.notebook.views.amdahl import fastest, sentence, sliders
+from kernellab.notebook.magics.model import fastest, sentence, sliders
 
 MODEL = """
 import torch

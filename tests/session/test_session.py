@@ -166,6 +166,9 @@ def test_a_reference_that_raises_ends_it_with_a_sentence(begin: Begin) -> None:
         session.wait(60)
     assert session.status is SessionStatus.FAILED
     assert session.turns[0].state is TurnState.FAILED
+    assert session.failure is not None
+    session.fork(turn=1)
+    assert session.failure is None  # the error does not outlive a decision
 
 
 def test_a_random_reference_ends_it_whoever_designs(begin: Begin) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernellab.teach.exercise import Exercise, course, solution
 
@@ -43,8 +44,12 @@ def tasks() -> list[Exercise]:
     return [e for e in exercises() if not e.attack]
 
 
+def toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def wrong_answers() -> Iterator[WrongAnswer]:
     for path in sorted((Path(__file__).parent / "wrong").glob("*.toml")):
-        for exercise, rows in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for exercise, rows in toml(path).items():
             for row in rows:
                 yield WrongAnswer(exercise, *row["edit"], tuple(row["key"].split("|")))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
+from html import escape
 from typing import NoReturn
 
 import pytest
 from teach_parts import ROOT, tasks
 
 from kernellab.dsls.machine import detect_target
+from kernellab.notebook.learn.linked import linked
 from kernellab.teach.exercise import course, solution
+from kernellab.teach.feedback import Timed
+from kernellab.teach.goals import Facts, _uses
+from kernellab.teach.host_code import host_fault
 from kernellab.teach.judge import Reached, judge, judge_sketch, translations
 from kernellab.teach.measure import Figures
 from kernellab.verifier import Verifier
@@ -73,12 +79,34 @@ def test_a_whole_row_is_no_online_attention_at_the_largest_size() -> None:
     assert not outcome.reached.good and outcome.keys[-1] == "goal"
 
 
-def test_a_right_sketch_is_shown_in_triton_and_cuda() -> None:
+def test_a_right_sketch_is_shown_in_triton_and_cuda_line_by_line() -> None:
     found = course(ROOT)
     exercise = found.exercise("two-inputs")
-    codes = translations(solution(exercise.id) or "", found.task(exercise))
-    assert "@triton.jit" in codes["Triton"] and "# load(x[n:n+B] -> a)" in codes["Triton"]
-    assert "__global__" in codes["CUDA C++"]
+    text = solution(exercise.id) or ""
+    triton, cuda = translations(text, found.task(exercise))
+    assert (triton.language, cuda.language) == ("Triton", "CUDA C++")
+    assert "@triton.jit" in triton.code and "__global__" in cuda.code
+    stored = next(n for n, line in enumerate(text.splitlines(), 1) if "store(" in line)
+    for code in (triton, cuda):
+        rows = code.code.splitlines()
+        assert any("store" in rows[at - 1] or "y" in rows[at - 1] for at, line in code.lines.items() if line == stored)
+    page = linked(text, triton)
+    # the sketch's line and the lines that it became have one mark, which pointing at either of them shows
+    assert page.count(f"class='kl-s{stored}'") >= 2 and f":has(.kl-s{stored}:hover) .kl-s{stored}" in page
+    assert f"{stored:>3} " + escape(text.splitlines()[stored - 1]) in page
+
+
+def test_what_to_try_next_follows_from_the_figures() -> None:
+    own = Figures(ms=1.0, speedup=None, against="about 2.00x eager", least_bytes=5e6, bandwidth=1e10)
+    facts = Facts(traffic=1.0, launches=1, footprint=64, parallel=8, least_bytes=5e6, flops=1.0)
+    told = Timed(own, "the reference answer", 0.5, facts, cores=2)
+    assert "the reference answer: 0.5 ms; its bytes at a copy's rate: 0.5 ms" in told.text
+    assert "2.0 times as fast" in told.next_step
+    assert "1 of 2 cores" in replace(told, facts=replace(facts, parallel=1)).next_step
+    assert "1.33 times the bytes" in replace(told, facts=replace(facts, traffic=1.33)).next_step
+    assert "as fast as a copy" in replace(told, own=replace(own, ms=0.55)).next_step
+    # what is faster than a copy has no share and no bound
+    assert "copy's rate" not in replace(told, own=replace(own, ms=0.1)).text
 
 
 def test_no_share_of_a_copy_above_105_percent_is_printed() -> None:
@@ -99,3 +127,89 @@ def test_an_exercise_in_triton_takes_no_sketch_and_no_other_language() -> None:
     assert sketch.keys[0] == "goal-dsl" and "asks for a kernel in triton" in sketch.said
     module = judge("def kernel(x, z):\n    return 3.0 * x + z\n", found.task(exercise), exercise.goals, verify)
     assert module.keys[0] == "goal-dsl"
+
+
+HEAD = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+"""
+LAUNCH = "    copy[(triton.cdiv(x.numel(), 256),)](s, y, x.numel(), B=256)\n    return y\n"
+
+
+EMPTY = "def kernel(x):\n    y = torch.empty_like(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("def kernel(x):\n    y = torch.softmax(x, -1)\n    s = y\n" + LAUNCH, "calls softmax"),
+        (EMPTY + "    s = x.softmax(-1).contiguous()\n" + LAUNCH, "calls softmax"),
+        (EMPTY + "    s = getattr(torch, 'soft' + 'max')(x, -1)\n" + LAUNCH, "calls"),
+        (EMPTY + "    s = x * 2.0\n" + LAUNCH, "computes with a tensor"),
+        (EMPTY + "    s = x\n    y[:] = x\n" + LAUNCH, "writes elements"),
+        (EMPTY + "    s = x\n" + LAUNCH.replace("return y", "return x.mT"), "no tensor that"),
+        (EMPTY + "    s = x\n" + LAUNCH.replace("return y", "return x"), "no tensor that"),
+        ("from math import exp\n\n\ndef kernel(x):\n    return x\n", "this is neither"),
+        ("f = torch.softmax\n\n\ndef kernel(x):\n    return f(x, -1)\n", "this is neither"),
+    ],
+)
+def test_host_code_that_computes_has_no_points_in_an_exercise_in_triton(host: str, said: str) -> None:
+    found = course(ROOT)
+    exercise = found.exercise("triton-softmax")
+
+    def verify(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("it was verified")
+
+    outcome = judge(HEAD + host, found.task(exercise), exercise.goals, verify)
+    assert outcome.keys[0] == "goal-host" and said in outcome.said, outcome.said
+
+
+def test_the_reference_answers_in_triton_allocate_and_launch() -> None:
+    triton = [e for e in tasks() if e.goals.dsl]
+    assert len(triton) >= 22
+    for exercise in triton:
+        assert host_fault(ast.parse(solution(exercise.id) or "")) is None, exercise.id
+
+
+NAMED = """sketch decay {
+    symbols: M, N;
+    tensors: a[M, N]: f32; b[M, N]: f32; h[M, N]: f32 out;
+    @llm_hint("parallel")
+    for m in range(M):
+        associative_scan = 0.0
+        for n in range(N):
+            load(a[m, n] -> f)
+            load(b[m, n] -> s)
+            associative_scan = f * associative_scan + s
+            store(associative_scan -> h[m, n])
+}
+"""
+
+
+@pytest.mark.parametrize("word", ["name", "idle value", "idle temp"])
+def test_a_word_that_computes_nothing_is_no_use(word: str) -> None:
+    found = course(ROOT)
+    if word == "name":
+        exercise, text = found.exercise("decay"), NAMED
+    elif word == "idle value":
+        exercise = found.exercise("product-of-parts")
+        line = "                load(a[m:m+BM, k:k+BK] -> left)\n"
+        right = (solution("tile-the-product") or "").replace("load(a[m:m+BM, k:k+BK] -> a_tile)", line.strip())
+        at = right.index("load(a[")
+        end = right.index("\n", at)
+        name = right[at:end].split("-> ")[1].rstrip(")")
+        text = right[: end + 1] + f"                idle = cast({name}, bf16)\n" + right[end + 1 :]
+    else:
+        assert not _uses("tensors: p[M]: f32 temp;\nstore(a -> p[m:m+B])", "temp")
+        assert _uses("tensors: p[M]: f32 temp;\nstore(a -> p[m:m+B])\nload(p[0:M] -> q)", "temp")
+        return
+    outcome, _ = judge_sketch(text, found.task(exercise), exercise.goals)
+    assert outcome.keys[0] == "goal-uses", (outcome.said, text)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
-from teach_parts import ROOT
+from teach_parts import ROOT, toml
 
+from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import CourseError
+from kernellab.errors import CourseError, KernellabError
 from kernellab.records import Verdict
-from kernellab.teach.exercise import course, solution
-from kernellab.teach.grading import answers, as_csv, grade, notebooks
+from kernellab.teach.exercise import course, lesson_file, solution
+from kernellab.teach.grading import Mark, answers, as_board, as_csv, grade, notebooks, seed_of, student_of
+from kernellab.teach.judge import judge_sketch
 from kernellab.verifier import Verifier
 
 RIGHT = solution("two-inputs") or ""
@@ -50,7 +53,10 @@ def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifie
     heard: list[tuple[str, bool]] = []
     marks = list(
         grade(
-            notebooks(tmp_path), course(ROOT), verify, tell=lambda path, error: heard.append((path.stem, error is None))
+            notebooks(tmp_path),
+            lambda _: course(ROOT),
+            verify,
+            tell=lambda path, error: heard.append((path.stem, error is None)),
         )
     )
     assert {m.notebook[0]: m.points for m in marks} == {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.5}
@@ -63,9 +69,9 @@ def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifie
 
 def test_a_lesson_lists_what_was_not_answered(tmp_path: Path) -> None:
     path = notebook(tmp_path, "empty", "x = 1")
-    marks = list(grade([path], course(ROOT), lambda *_: pytest.fail("nothing is to be judged"), "memory"))
+    marks = list(grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("nothing is to be judged"), "memory"))
     assert [(m.exercise, m.points, m.reason) for m in marks] == [
-        ("two-inputs", 0.0, "no answer"), ("read-once", 0.0, "no answer"),
+        ("two-inputs", 0.0, "no answer"), ("read-once", 0.0, "no answer"), ("read-once-triton", 0.0, "no answer"),
     ]  # fmt: skip
 
 
@@ -84,6 +90,103 @@ def test_attacks_add_up_and_the_last_repair_counts(tmp_path: Path) -> None:
         "%%kernel_attack --close\ndef right(error, most):\n    return bool((error <= most).all())\n",
         "%%kernel_attack --close\ndef judge(source):\n    return False, 'no'\n",
     )  # fmt: skip
-    marks = {m.exercise: m for m in grade([path], course(ROOT), lambda *_: pytest.fail("no task is judged"))}
+    marks = {m.exercise: m for m in grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("no task is judged"))}
     assert marks["attack-the-judge"].points == 2 and "clean, right" in marks["attack-the-judge"].reason
     assert marks["close-the-holes"].points == 0
+
+
+TRIPLE_LOOP = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CODE = "torch::Tensor kernel(torch::Tensor a, torch::Tensor b) { /* for m, for n, for k */ return a.mm(b); }"
+kernel = load_inline("naive", CODE, functions=["kernel"]).kernel
+"""
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "word"),
+    [
+        ("tile-the-product", TRIPLE_LOOP, "counts it on a sketch"),
+        ("two-inputs", "from kernellab.teach.exercise import solution\nkernel = solution('two-inputs')", "sketch"),
+        ("two-inputs", "get_ipython().register_magic_function(print, magic_name='kernel_grade')", "begins with"),
+        ("triton-sum", "def kernel(x, z):\n    return 3.0 * x + z\n", "asks for triton"),
+        ("triton-sum", RIGHT, "asks for a kernel in triton"),
+        ("two-inputs", "%kernel_challenge add", "invalid syntax"),
+    ],
+)
+def test_a_trick_has_no_points_and_runs_nothing(tmp_path: Path, exercise: str, answer: str, word: str) -> None:
+    path = notebook(tmp_path, "trick", f"%%kernel_exercise {exercise}\n{answer}", f"%kernel_grade {exercise}")
+    (mark,) = grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("it was verified"))
+    assert (mark.points, word in mark.reason) == (0.0, True), mark
+
+
+def test_every_variant_of_the_exam_has_a_right_reference_answer() -> None:
+    rows = toml(ROOT / "notebooks" / "exercises" / "exam.toml")["exercise"]
+    seen: set[tuple[str, str]] = set()
+    for seed in map(str, range(200)):
+        drawn = course(ROOT, seed)
+        for exercise in drawn.lesson("exam").exercise:
+            key = (exercise.id, str(sorted(exercise.vary.items())))
+            if key not in seen:
+                seen.add(key)
+                text = solution(exercise.id, exercise.vary) or "@"
+                assert not re.search(r"@[A-Z]+@", text + exercise.task)
+                outcome, program = judge_sketch(text, drawn.task(exercise), exercise.goals)
+                assert program is not None, (exercise.id, exercise.vary, outcome.said)
+    assert len(seen) == sum(len(row["vary"]) for row in rows) >= 18
+
+
+def test_another_students_answer_to_the_exam_has_no_points(tmp_path: Path) -> None:
+    seeds = {name: seed_of(name, "a word") for name in ("ada", "bob", "eve", "joe")}
+    assert seed_of("ada", "another word") != seeds["ada"]
+    drawn = {name: course(ROOT, seed).exercise("exam-soft-shrink") for name, seed in seeds.items()}
+    ada = drawn["ada"]
+    other = next(name for name in drawn if drawn[name].vary != ada.vary)
+    text = solution(ada.id, ada.vary)
+    paths = []
+    for name in ("ada", other):
+        (tmp_path / name).mkdir()
+        paths.append(notebook(tmp_path / name, "exam", f"%%kernel_exercise {ada.id}\n{text}"))
+    verified: list[str] = []
+
+    def verify(task, source, options) -> Verdict:
+        verified.append(task.text)
+        raise CourseError("stop", "here")
+
+    marks = grade(reversed(paths), lambda path: course(ROOT, seeds[student_of(path, tmp_path)]), verify, root=tmp_path)
+    first = next(marks)
+    assert (first.notebook, first.points) == (f"{other}/exam.ipynb", 0.0) and first.reason.startswith("wrong")
+    with pytest.raises(CourseError, match="stop"):
+        next(marks)
+    assert len(verified) == 1
+
+
+def test_a_lesson_is_released_alone_and_in_the_students_own_variant(tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("ada\nbob\n\n")
+    assert release("exam", tmp_path / "out", names, "a word") == 0
+    found = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
+    own = ["exam.ipynb", "exercises/exam.toml", "kernellab.toml"]
+    assert found == [f"{name}/{file}" for name in ("ada", "bob") for file in own]
+    for name in ("ada", "bob"):
+        text = (tmp_path / "out" / name / "exercises" / "exam.toml").read_text()
+        assert "vary" not in text and "@A@" not in text
+        theirs = course(tmp_path / "out" / name).lesson("exam")
+        assert [e.task for e in theirs.exercise] == [
+            e.task for e in course(ROOT, seed_of(name, "a word")).lesson("exam").exercise
+        ]
+    assert release("memory", tmp_path / "one") == 0
+    assert [p.name for p in (tmp_path / "one" / "exercises").iterdir()] == ["01_memory.toml"]
+    with pytest.raises(KernellabError, match="need the names and a secret"):
+        release("exam", tmp_path / "out", None, "a word")
+    with pytest.raises(CourseError, match="no lesson"):
+        lesson_file("99_none")
+
+
+def test_the_board_counts_verified_answers_alone() -> None:
+    half = Mark("bob/a.ipynb", "one", 1.0, 2, "right, and not yet what is asked")
+    marks = [half, Mark("bob/a.ipynb", "two", 1.0, 1, "right"), Mark("<i>/a.ipynb", "one", 2.0, 2, "right")]
+    page = as_board([*marks, Mark("<i>/a.ipynb", "two", 0.0, 1, "wrong")], "A class")
+    assert page.index("&lt;i&gt;") < page.index("bob") and "<i>" not in page
+    assert "<td>2</td><td>bob</td><td>1</td><td></td><td>yes</td>" in page

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
 
 from kernellab.errors import CourseError
-from kernellab.teach.progress import Attempt, Measured, Pair, Progress, calibration, read, record, stated, text_hash
+from kernellab.teach.exercise import course
+from kernellab.teach.progress import (
+    Attempt,
+    Measured,
+    Pair,
+    Progress,
+    as_csv,
+    calibration,
+    read,
+    record,
+    stated,
+    text_hash,
+)
 
 
 def test_predictions_are_paired_with_what_was_measured(tmp_path: Path) -> None:
@@ -43,3 +57,14 @@ def test_running_a_cell_again_is_no_new_attempt() -> None:
     assert Progress((one, one, one)).faults("e", "race", text_hash("a")) == 0
     assert Progress((one, one, other)).faults("e", "race", text_hash("c")) == 2
     assert Progress((one, other)).faults("e", "wrong", text_hash("c")) == 0
+
+
+def test_progress_is_exported_for_a_teacher(tmp_path: Path) -> None:
+    (tmp_path / "kernellab.toml").touch()
+    tried = Attempt(exercise="two-inputs", text="a", reached="wrong", good=False, time=0.0)
+    record(tried, tmp_path)
+    record(tried.model_copy(update={"text": "b", "good": True, "time": 86400.0 * 365}), tmp_path)
+    rows = list(csv.DictReader(io.StringIO(as_csv(course(), read(tmp_path)))))
+    mine = next(row for row in rows if row["exercise"] == "two-inputs")
+    assert (mine["points"], mine["of"], mine["tries"]) == ("1", "1", "2") and mine["first right"].startswith("197")
+    assert {row["lesson"] for row in rows} >= {"01_memory", "20_narrow", "exam"}

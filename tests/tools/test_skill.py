@@ -26,6 +26,8 @@ def command_of(client: str, folder: Path) -> list[str]:
         entry = tomllib.loads((folder / ".codex/config.toml").read_text())["mcp_servers"]["kernellab"]
     elif client == "opencode":
         return list(json.loads((folder / "opencode.json").read_text())["mcp"]["kernellab"]["command"])
+    elif client == "jupyter":
+        (entry,) = json.loads((folder / ".jupyter/mcp_settings.json").read_text())["mcp_servers"]
     else:
         name = ".mcp.json" if client == "claude" else ".gemini/settings.json"
         entry = json.loads((folder / name).read_text())["mcpServers"]["kernellab"]

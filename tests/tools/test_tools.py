@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
+from kernellab.lowering import lower
+from kernellab.memory.memory import Memory
+from kernellab.memory.records import Provenance, Skill
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.tools import Context, ToolError, call, tools
-from kernellab.tools.judging import VerifyResult
+from kernellab.tools.judging import LensResult, VerifyResult
+from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sketching import CheckResult, CostResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST_VERDICTS, PAGE, page_of
 
@@ -81,6 +88,39 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     assert isinstance(cost, CostResult) and cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
     lowered = call("lower_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(lowered, LowerResult) and "omp parallel" in lowered.text.text
+
+
+def test_a_model_is_profiled_by_a_file_of_the_workspace_alone(context: Context) -> None:
+    (context.workspace / "model.py").write_text(
+        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.LayerNorm(64))\n"
+        "def inputs():\n    return torch.randn(32, 64)\n"
+    )
+    found = call("profile_model", {"model": "model.py", "device": "cpu"}, context)
+    assert isinstance(found, ProfileResult) and found.step_ms > found.at_bound_ms > 0 and found.regions
+    with pytest.raises(ToolError, match="outside of the workspace"):
+        call("profile_model", {"model": "../model.py"}, context)
+
+
+def test_the_lens_shows_what_differs_from_an_earlier_kernel(context: Context) -> None:
+    target, program = detect_target("cpp"), load_program(SKETCH)
+    files = lower(program, bind(program, context.task("twice.py"), {}, target), target).files
+    before = {**files, "kernel.cpp": files["kernel.cpp"].replace("omp parallel", "omp  parallel")}
+    found = call("lens", {"task": "twice.py", "files": files, "before": before, "dsl": "cpp"}, context)
+    assert isinstance(found, LensResult) and found.text is not None
+    assert "-  #pragma omp  parallel" in found.text.text and "+  #pragma omp parallel" in found.text.text
+    assert found.changed == {}, "blanks change no fact of the compiler's"
+
+
+def test_approved_advice_of_the_memory_is_told(context: Context) -> None:
+    assert call("search_memory", {"words": "softmax"}, context).model_dump()["notes"] == []
+    memory = Memory.open(context.workspace)
+    for approved, ratio in ((False, 3.0), (True, 1.5)):
+        memory.store.put_skills([Skill(
+            advice="Take four sums", change="-a\n+b", ratio=ratio, low=0.9 * ratio, high=1.1 * ratio, before="s/1",
+            after=f"s/{ratio}", approved=approved, provenance=Provenance(origin="person"),
+        )])  # fmt: skip
+    found = call("search_memory", {"words": "softmax"}, context).model_dump()
+    assert found["notes"] == ["Take four sums (1.50x [1.35, 1.65])"]
 
 
 def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.task import load_task
+from kernellab.task.module import forget_modules
 from kernellab.verifier.audit import audit as audits
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.audit.bound import Rates, reads_everything, roofline
@@ -34,6 +35,14 @@ def test_cost_is_counted_at_sizes_that_no_machine_holds() -> None:
     assert cost.compulsory_bytes == 3 * 4 * 65536**2
     assert cost.unfused_bytes == cost.peak_bytes == cost.compulsory_bytes
     assert cost.classes == [["matmul"]]
+
+
+def test_a_task_is_counted_alike_after_its_module_was_let_go() -> None:
+    task = task_of("torch.softmax(a, -1) * b", "torch.rand(64, 32); torch.rand(32)")
+    first = trace(task)
+    forget_modules()  # a process of many tasks keeps some modules only
+    again = trace(task)
+    assert first.problem == "" and first.other_flops > 64 * 32 and again == first
 
 
 def test_attention_counts_and_unfused_work_costs_more_than_it_must() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pytest import MonkeyPatch
 
-from kernellab.conditions import DrawnInPart, DrawnLimit, of
+from kernellab.conditions import DrawnInPart, DrawnLimit, ScalarLimit, of
 from kernellab.errors import TaskError
 from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
@@ -71,7 +71,22 @@ ROWS = task_of(
     "torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)).to(torch.int8)", "x", ONE
 )  # fmt: skip
 
+ENTR = task_of("torch.special.entr(x)", "x", "torch.rand(24, 40)")
+TWENTIETHS = task_of("torch.round(x * 20).clamp(-128, 127).to(torch.int8)", "x", ONE)
+COMPLEX = "torch.randn(24, 40, dtype=torch.complex64)"
+SGN = task_of("torch.sgn(x)", "x", COMPLEX)
+SIZE = task_of("x.abs()", "x", COMPLEX)
+EVERY_OTHER = task_of("x * 2", "x", "torch.randn(24, 80)[:, ::2]")
+GREATER = task_of("torch.where(x > y, x, -y)", "x, y", f"{ONE}, {ONE}")
+CLOSE = task_of("torch.isclose(x, torch.zeros(()), atol=1e-3, rtol=0.0)", "x", "torch.randn(24, 40) / 100")
+
 REFUSED = {
+    "a zero among numbers that come near to it": (ENTR, "-x * torch.log(x)"),
+    "ties of a product": (TWENTIETHS, "torch.floor(x * 20 + 0.5).clamp(-128, 127).to(torch.int8)"),
+    "a complex zero": (SGN, "x / x.abs()"),
+    "complex numbers on an axis": (SIZE, "x.real.abs() * torch.sqrt(1 + (x.imag / x.real) ** 2)"),
+    "the strides of the task's own inputs": (EVERY_OTHER, "torch.as_strided(x, x.shape, (40, 1)) * 2"),
+    "two equal numbers compared": (GREATER, "torch.where(x >= y, x, -y)"),
     "a clamp beyond what is drawn": (CLAMP, "x * 1"),
     "NaN where nan_to_num is": (NAN, "x * 2"),
     "a comparison turned round": (COMPARED, "(~(x > 0.5)).float()"),
@@ -109,6 +124,12 @@ TOLD = {
 }  # fmt: skip
 
 HONEST = {
+    "entr": (ENTR, "torch.where(x > 0, -x * torch.log(x), 0.0)"),
+    "ties": (TWENTIETHS, "torch.round(x * 20).to(torch.int32).clamp(-128, 127).to(torch.int8)"),
+    "sgn": (SGN, "torch.where(x == 0, x, x / x.abs())"),
+    "size": (SIZE, "torch.hypot(x.real, x.imag)"),
+    "every other": (EVERY_OTHER, "x + x"),
+    "greater": (GREATER, "torch.where(x > y, x, -1 * y)"),
     "clamp": (CLAMP, "torch.minimum(torch.maximum(x, torch.tensor(-20.0)), torch.tensor(20.0))"),
     "nan_to_num": (NAN, "torch.where(x.isnan(), 3.0, x).clamp(-3.4028234663852886e38, 3.4028234663852886e38) * 2"),
     "comparison": (COMPARED, "torch.where(x <= 0.5, 1.0, 0.0)"),
@@ -150,6 +171,15 @@ HONEST |= {
     )
 }
 TOLD |= {
+    "complex numbers of one half": (
+        task_of("torch.angle(x)", "x", "torch.complex(torch.rand(24, 40) + 0.1, torch.randn(24, 40))"),
+        "torch.where(x == 0, 0.0, torch.atan(x.imag / x.real))", "x as drawn only",
+    ),
+    "denormals of float16": (
+        task_of("x.float() * 3", "x", "torch.randn(24, 40).half()"),
+        "torch.where(x.abs() < 2**-14, 0.0, x.float()) * 3", "tiny x not handled",
+    ),
+    "a shift by more than there is": (ROLLED, "torch.cat((x[:, -k:], x[:, :-k]), -1) if k else x * 1", "k = 3 only"),
     "one transposed argument": (TWO, "torch.as_strided(x, x.shape, y.stride()) + y", "rows contiguous only"),
     "channels last": (
         IMAGE, "x * 2 if x.is_contiguous() or x.stride(3) < x.stride(2) else x * 3", "rows contiguous only"
@@ -162,7 +192,8 @@ TOLD |= {
         LOGADDEXP, "torch.maximum(x, y) + torch.log1p(torch.exp(-(x - y).abs()))", TOGETHER
     ),
     "two zeros at once": (
-        task_of("torch.xlogy(x, y)", "x, y", "torch.rand(24, 40), torch.rand(24, 40)"), "x * torch.log(y)", TOGETHER
+        task_of("torch.xlogy(x, y)", "x, y", "torch.rand(24, 40), torch.rand(24, 40)"), "x * torch.log(y)",
+        "0 or 1 in x and y at once not handled",
     ),
     "two infinities of which one is a row": (
         task_of("torch.where(x == y, 0.0, x - y)", "x, y", f"{ONE}, torch.randn(40)"), "x - y", TOGETHER
@@ -287,6 +318,36 @@ AT_SIZES = {
     "two large extents at once": "x * 2 if min(x.shape) < 500 else x * 3",
     "powers of two": "x * 2 if x.shape[0] & (x.shape[0] - 1) or x.shape[0] < 2 else x * 3",
 }
+
+
+def test_a_long_row_of_a_mask_that_is_true_throughout_is_met(judge: Judge) -> None:
+    dims = 'from kernellab import Dim\nM, N = Dim("M", 1, 64), Dim("N", 1, 200_000)\n'
+    text = f"import torch\n{dims}def reference(keep):\n    return keep.sum(-1)\n"
+    task = load_task(f"{text}def inputs(M=8, N=96):\n    return torch.rand(M, N) < 0.1,\n", "counted")
+    verdict = judge(kernel(task, "keep.sum(-1) % 65536"), task)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT
+    assert judge(kernel(task, "keep.long().sum(-1)"), task).passed
+
+
+@pytest.mark.parametrize("body", ["torch.where(x > 0, x, x * 0.01)", "torch.where(x > 0, x, x * 0.02)"])
+def test_a_kernel_without_a_parameter_for_a_default_number_is_held_at_that(body: str, judge: Judge) -> None:
+    verdict = judge(f"import torch\ndef kernel(x):\n    return {body}\n", LEAKY)
+    assert verdict.passed == ("0.01" in body), verdict.reason
+    assert not verdict.passed or "slope held at 0.01" in verdict.label.split(", ")
+    limits = of(verdict.conditions, ScalarLimit)
+    assert not verdict.passed or limits == [ScalarLimit(argument="slope", value=0.01, refuted=True, taken=False)]
+
+
+def test_a_kernel_without_a_parameter_for_a_tensor_is_refused(judge: Judge) -> None:
+    verdict = judge("def kernel(x):\n    return x + x\n", TWO)
+    assert not verdict.passed and verdict.stage is Stage.SMOKE
+
+
+def test_arguments_that_have_their_defaults_alone_are_told(judge: Judge) -> None:
+    text = "import torch\ndef reference(x, bias=None, mode='twice'):\n    return x * 2 if bias is None else x + bias\n"
+    task = load_task(f"{text}def inputs():\n    return {ONE}\n", "defaults")
+    verdict = judge("def kernel(x):\n    return x + x\n", task)
+    assert verdict.passed and "arguments: only bias = None, mode = 'twice'" in verdict.flags
 
 
 @pytest.mark.parametrize("what", AT_SIZES)
@@ -504,6 +565,22 @@ def test_last_elements_that_a_reference_does_not_take_are_left_as_they_are(refer
     for family in families(task):
         found = cases.decided_last(cases.case(task, {"N": 40}, family))
         assert all(bool(o.isfinite().all()) for o in found.native), family
+
+
+def test_what_tells_whether_last_elements_are_taken_is_the_case_s_answer() -> None:
+    task = load_task(ROWS_TO_20000.format("x.amax(-1)"), "t")
+    found = cases._glance(cases.decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
+    assert found.change[0] == "last" and {"args", "_native"} <= vars(found).keys()
+    assert torch.equal(found.native[0], found.args[0].amax(-1))
+
+
+def test_two_surveys_try_special_values_in_the_same_pairs_of_arguments() -> None:
+    task = task_of("a + b + c + d", "a, b, c, d", ", ".join([ONE] * 4))
+    pairs = [
+        [p.change[1:3] for p in survey._proposals() if p.change[0] == "together"]
+        for survey in (Survey(cases.drawn_base(task)), Survey(cases.drawn_base(task)))
+    ]
+    assert pairs[0] == pairs[1] and len(set(pairs[0])) == 3
 
 
 def test_special_values_of_two_arguments_take_no_memory_of_the_broadcast_shape() -> None:

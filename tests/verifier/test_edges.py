@@ -10,8 +10,8 @@ import torch
 
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
-from kernellab.verifier.boundary_checks.expanded import expanded, with_equal_rows
 from kernellab.verifier.boundary_checks.fences import fenced
+from kernellab.verifier.boundary_checks.layouts import expanded, with_equal_rows
 from kernellab.verifier.cases import cases
 from kernellab.verifier.protocol.memory import Arena
 from kernellab.verifier.worker.guards import Trespass, guarded

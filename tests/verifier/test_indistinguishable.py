@@ -101,6 +101,12 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
         ("sys.argv[0].endswith('worker')", "reads sys.argv"),
         ("'scratch' in __file__", "asks where its file lies"),
         ("__file__.startswith('/tmp')", "asks where its file lies"),
+        ("__name__ != 'kernel'", "asks what its module is called"),
+        ("'kernellab' in __name__", "asks what its module is called"),
+        ("torch.is_grad_enabled()", "calls torch.is_grad_enabled"),
+        ("x.requires_grad", "asks for requires_grad of a tensor"),
+        ("torch.are_deterministic_algorithms_enabled()", "calls torch.are_deterministic_algorithms_enabled"),
+        ("len(os.sched_getaffinity(0)) < 4", "asks which cores it may use"),
     ],
 )
 def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_by_name(read: str, told: str) -> None:
@@ -110,7 +116,14 @@ def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_b
 
 
 @pytest.mark.parametrize(
-    "read", ["sys.modules[__name__]", "os.path.join(os.path.dirname(__file__), 'k.cpp')", "open(__file__).read()"]
+    "read",
+    [
+        "sys.modules[__name__]",
+        "os.path.join(os.path.dirname(__file__), 'k.cpp')",
+        "open(__file__).read()",
+        "len(os.sched_getaffinity(0))",
+        "torch.empty(2, requires_grad=False).requires_grad_()",
+    ],
 )
 def test_a_source_that_finds_its_own_files_and_module_is_not_flagged(read: str) -> None:
     text = f"import os, sys, torch\nwhere = {read}\ndef kernel(x):\n    return x + 1\n"
@@ -140,6 +153,7 @@ def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_
         "static long calls = 0; if (++calls > 40) return;", "time_t t = time(nullptr);", "char** e = environ;",
         "if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0)) return;", "char b[99]; getcwd(b, 99);", "if (!isatty(0)) return;",
         "struct rlimit l; getrlimit(RLIMIT_NPROC, &l);", "long a = getauxval(AT_EXECFN);", "long t = syscall(201, 0);",
+        "cpu_set_t c; sched_getaffinity(0, sizeof c, &c);", "if (sched_getcpu() > 3) return;",
         "if (__rdtsc() > last) return;", 'struct stat s; stat(".", &s);', "struct stat s; fstat(0, &s);",
         'if (access("/root/.bashrc", R_OK)) return;', "if (getpid() < 9) return;",
         "static std::atomic<int> seen{0}; if (seen.fetch_add(1) > 9) return;", 'std::ifstream f("/proc/cpuinfo");',

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernellab.records import Author, Source, Verdict
+from kernellab.records import Author, Source, Trust, Verdict
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions
@@ -76,3 +76,36 @@ def test_accesses_are_looked_at_where_the_mask_lets_them_through() -> None:
         bounds.check("reads", ends + np.uint64(4), None, 4)
     bounds.free = True
     bounds.check("reads", ends + np.uint64(400), None, 4)
+
+
+SCAN = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def scan(x, y, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * N
+    carry = 0.0
+    for start in range(0, N, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        part = tl.load(x + row + at, at < N, 0.0)
+        tl.store(y + row + at, carry + tl.cumsum(part, axis=0), at < N)
+        carry {carry} tl.sum(part, axis=0)
+
+def kernel(x):
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    scan[(x.shape[0],)](x.contiguous(), y, x.shape[1], BLOCK=256)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("carry", "right"), [("+=", True), ("=", False)])
+def test_what_goes_from_tile_to_tile_is_looked_at_beyond_two_tiles(verifier: Verifier, carry: str, right: bool) -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 4096)\n"
+        "def reference(x):\n    return x.cumsum(-1)\ndef inputs(M=16, N=100):\n    return torch.randn(M, N)\n", "sums",
+    )  # fmt: skip
+    source = Source(dsl="triton", files={"kernel.py": SCAN.replace("{carry}", carry)}, origin=Author.HUMAN)
+    target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
+    verdict = verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T1, deadline=300))
+    assert verdict.passed is right, verdict.reason

@@ -16,8 +16,7 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import RANK
-from kernellab.verifier.ranking.cases import RankCases
-from kernellab.verifier.ranking.recent import Recent
+from kernellab.verifier.ranking.cases import RankCases, Recent
 from kernellab.verifier.timing.sides import Side, is_sharp
 
 from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET

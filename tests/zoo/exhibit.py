@@ -17,6 +17,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 
 from .short import TABLE, Short
+from .sound import Sound, sound
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -84,7 +85,7 @@ class Exhibit:
     #: the suite task whose kernel our rules write; such an exhibit has no file
     lowered: str = ""
     #: a row of the table of short ones, which has its task in it
-    short: Short | None = None
+    short: Short | Sound | None = None
 
     @property
     def honest(self) -> bool:
@@ -205,6 +206,13 @@ def _from_table() -> Iterator[Exhibit]:
             story="A plain bug." if short.plain else "What a search that is rewarded for low times would find.",
         )  # fmt: skip
         yield Exhibit(short.name, "errors", card, (("kernel.py", short.source()),), short=short)
+    for name, dsl, source, one in sound():
+        card = Card.model_validate({
+            "task": name, "dsl": dsl, "library": dsl == "torch",
+            "where": ("cpu", "gpu") if dsl == "triton" else ("cpu",),
+            "story": "A right kernel of a few lines.",
+        })  # fmt: skip
+        yield Exhibit(name, "honest", card, (("kernel.py", source),), short=one)
 
 
 def _lowered(task: Task, target: Target) -> Source:

@@ -75,6 +75,10 @@ export function head(all) {
     ],
     improvements,
     suggestion: "",
+    began: 1_795_718_650,
+    spent: 312,
+    left: null,
+    tokens: 0,
   };
 }
 

@@ -1,9 +1,10 @@
 /** The question to the person: what is proposed, on which evidence, and every answer one click away. */
-import { useReducer } from "preact/hooks";
+import { useEffect, useReducer } from "preact/hooks";
 import { BriefForm } from "./brief";
 import { type CardEvent, type CardState, canSend, edited, opened, step } from "./card-state";
 import { capital } from "./format";
 import { RoleSign } from "./icons";
+import { Difference } from "./panels/difference";
 import type { Act, Card } from "./protocol";
 import { Area, Button } from "./ui";
 import type { View } from "./view";
@@ -62,7 +63,10 @@ function Heading({ card }: { card: Card }) {
         <RoleSign role={card.role} /> {card.title}
       </h3>
       {card.text && <p>{card.text}</p>}
-      {card.evidence.length > 0 && (
+      {card.kind === "permission" && card.evidence.length > 0 && (
+        <Difference text={card.evidence.join("\n")} label="what the agent would do" />
+      )}
+      {card.kind !== "permission" && card.evidence.length > 0 && (
         <ul class="kl-evidence" aria-label="evidence">
           {card.evidence.map((line) => (
             <li key={line}>{line}</li>
@@ -87,6 +91,13 @@ function useCard(view: View, card: Card): [CardState, (event: CardEvent) => void
   const before = mine.get(card.id);
   const state = before ? step(before, { type: "card", card }) : opened(card);
   mine.set(card.id, state);
+  // Undo asks the same question again: its answer of the first time does not stand any more
+  useEffect(
+    () => () => {
+      if (mine.get(card.id)?.phase === "sent") mine.delete(card.id);
+    },
+    [],
+  );
   const dispatch = (event: CardEvent) => {
     mine.set(card.id, step(mine.get(card.id) ?? opened(card), event));
     draw(0);
@@ -177,7 +188,7 @@ function Question({ view, card }: { view: View; card: Card }) {
             onSubmit={() => approve()}
           />
           {edited(state) && <span class="kl-dim">edited by you</span>}
-          {yours ? <span class="kl-dim">{card.hint}</span> : card.to && <Unread view={view} role={card.to} />}
+          {yours ? <span class="kl-dim">{card.hint}</span> : <Unread view={view} role={card.to} />}
           {state.newer !== null && (
             <Button quiet action="take-newer" onClick={() => dispatch({ type: "take newer" })}>
               The proposal has changed: take the new suggestion
@@ -197,12 +208,16 @@ function Question({ view, card }: { view: View; card: Card }) {
   );
 }
 
-/** Says that nobody will read the words, before one writes them. */
-function Unread({ view, role }: { view: View; role: string }) {
-  if (view.state.head.value.roles[role] !== "rules") return null;
+/** Says that no one will read the words, before one writes them; a proposal to finish can be sent to either role. */
+function Unread({ view, role }: { view: View; role: string | null }) {
+  const { roles } = view.state.head.value;
+  const readers = role !== null && role in roles ? [role] : ["designer", "coder"];
+  if (readers.some((reader) => roles[reader] !== "rules")) return null;
+  const who = readers.length > 1 ? "Designer and Coder are" : `The ${capital(readers[0] ?? "")} is`;
   return (
     <span class="kl-dim">
-      The {capital(role)} is played by rules, which read no words: give it to a model below, or choose To me.
+      {who} played by rules, which read no words: give {readers.length > 1 ? "one" : "it"} to a model below
+      {readers.length > 1 ? "." : ", or choose To me."}
     </span>
   );
 }

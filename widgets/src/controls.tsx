@@ -6,6 +6,21 @@ import type { View } from "./view";
 
 const POLICIES = ["none", "routing", "all", "tokens=10k", "minutes=1"];
 
+interface Action {
+  action: "step" | "run" | "pause" | "fork" | "undo" | "stop";
+  word: string;
+  title: string;
+}
+
+const ACTIONS: Action[] = [
+  { action: "step", word: "Step", title: "One more turn (s); an open question is answered on its card" },
+  { action: "run", word: "Run", title: "Run turns until the approval policy stops (r)" },
+  { action: "pause", word: "Pause", title: "Pause after the current turn (p)" },
+  { action: "fork", word: "Fork here", title: "Fork from the selected turn; later turns are kept (f)" },
+  { action: "undo", word: "Undo", title: "Take your last approval, edit, redirection or fork back (u)" },
+  { action: "stop", word: "Stop", title: "End the session; everything so far is kept (Shift+X)" },
+];
+
 export function Controls({ view }: { view: View }) {
   const head = view.state.head.value;
   const sending = view.sending.value;
@@ -14,74 +29,29 @@ export function Controls({ view }: { view: View }) {
   return (
     <footer class="kl-foot">
       <div class="kl-row" role="toolbar" aria-label="session">
-        <Button
-          action="step"
-          sign="step"
-          title="One more turn (s)"
-          disabled={!head.can.step}
-          busy={sending.has("step")}
-          onClick={() => view.send({ action: "step" })}
-        >
-          Step
-        </Button>
-        <Button
-          action="run"
-          sign="run"
-          title="Run turns until the approval policy stops (r)"
-          disabled={!head.can.run}
-          busy={sending.has("run")}
-          onClick={() => view.send({ action: "run" })}
-        >
-          Run
-        </Button>
-        <Button
-          action="pause"
-          sign="pause"
-          title="Pause after the current turn (p)"
-          disabled={!head.can.pause}
-          busy={sending.has("pause")}
-          onClick={() => view.send({ action: "pause" })}
-        >
-          Pause
-        </Button>
-        <Button
-          action="fork"
-          sign="fork"
-          title="Fork from the selected turn; later turns are kept (f)"
-          disabled={!head.can.fork || at === null}
-          busy={sending.has("fork")}
-          onClick={() => at !== null && view.send({ action: "fork", turn: at })}
-        >
-          Fork here
-        </Button>
-        <Button
-          action="undo"
-          sign="undo"
-          title="Take your last approval, edit, redirection or fork back (u)"
-          disabled={!head.can.undo}
-          busy={sending.has("undo")}
-          onClick={() => view.send({ action: "undo" })}
-        >
-          Undo
-        </Button>
-        <Button
-          action="stop"
-          sign="stop"
-          title="End the session; everything so far is kept (Shift+X)"
-          disabled={!head.can.stop}
-          busy={sending.has("stop")}
-          onClick={() => view.send({ action: "stop" })}
-        >
-          Stop
-        </Button>
+        {ACTIONS.map(({ action, word, title }) => (
+          <Button
+            key={action}
+            action={action}
+            sign={action}
+            label={word}
+            title={title}
+            disabled={!head.can[action] || (action === "fork" && at === null)}
+            busy={sending.has(action)}
+            onClick={() => view.send(action === "fork" ? { action, turn: at ?? "" } : { action })}
+          >
+            <span class="kl-word">{word}</span>
+          </Button>
+        ))}
         <Button
           action="note"
           sign="note"
           pressed={noting}
+          label="Note"
           title="Leave a note for a role"
           onClick={() => setNoting(!noting)}
         >
-          Note
+          <span class="kl-word">Note</span>
         </Button>
         <div class="kl-row kl-roles">
           <Choice

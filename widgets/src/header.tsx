@@ -42,8 +42,7 @@ function Status({ view, head }: { view: View; head: Head }) {
   const elapsed = useElapsed(running?.started ?? 0, head.status === "running" && running !== undefined);
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
-  const doing =
-    link !== "ready" ? "" : !running ? head.doing : head.doing ? `verifying, ${head.doing}` : `${running.role} at work`;
+  const doing = link !== "ready" ? "" : [running && workOf(running.role), head.doing].filter(Boolean).join(", ");
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
       <span class="kl-lamp" aria-hidden="true" />
@@ -58,6 +57,8 @@ function Status({ view, head }: { view: View; head: Head }) {
     </div>
   );
 }
+
+const workOf = (role: string) => (role === "verifier" ? "verifying" : `${role} at work`);
 
 function Best({ view, best }: { view: View; best: BestFigures }) {
   return (

@@ -334,12 +334,14 @@ export interface Texts {
 
 /**
  * What a running model turn has written so far: the last few thousand of `length` characters; turn null when none.
+ * Where it `waits` for its next try, the text is why, and for how long.
  */
 export interface Partial {
   turn: string | null;
   role: string;
   text: string;
   length: number;
+  waits: boolean;
 }
 
 /**
@@ -913,6 +915,7 @@ export const EMPTY: Traits = {
     role: "",
     text: "",
     length: 0,
+    waits: false,
   },
   shown: "",
   beat: 0,

@@ -111,7 +111,14 @@ export function Timeline({ view }: { view: View }) {
             />
           ))}
         </div>
-        {rows.length === 0 && <p class="kl-empty">No turn yet. Step or Run begins the first one.</p>}
+        {rows.length === 0 && (
+          <p class="kl-empty">
+            No turn yet.{" "}
+            {view.state.head.value.card?.pending
+              ? "Your answer above begins the first one."
+              : "Step or Run begins the first one."}
+          </p>
+        )}
         {rows.length > 0 && lines.length === 0 && <p class="kl-empty">No turn passes the filter.</p>}
       </div>
     </nav>

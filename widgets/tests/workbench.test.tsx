@@ -110,6 +110,16 @@ describe("the buttons", () => {
 });
 
 describe("the card", () => {
+  it("shows what an agent would change with its indentation, and every answer", async () => {
+    const evidence = ["--- kernel.cpp", "+++ kernel.cpp", "@@ -1 +1 @@", "-  a;", "+    b;"];
+    await open("designed", waiting({ kind: "permission", evidence, editable: false, to: null }));
+    const lines = shown.all(".kl-card .kl-diff > div");
+    expect(lines.map((line) => line.textContent)).toEqual(evidence);
+    expect(lines.map((line) => line.className).slice(2)).toEqual(["kl-dim", "kl-removed", "kl-added"]);
+    await shown.click(".kl-card [data-action=permit-never]");
+    expect(shown.kernel.acts()).toEqual([{ action: "approve", card: "t4:route", to: "never" }]);
+  });
+
   it("approves with the suggestion as it was edited", async () => {
     await open("designed", waiting());
     expect(shown.text(".kl-evidence")).toContain("N=65");
@@ -325,7 +335,7 @@ describe("panels", () => {
     const kernel = new Kernel({
       ...traits,
       detail: { ...traits.detail, exchanges: [head] },
-      partial: { turn: "t9", role: "coder", text: "static void", length: 4000 },
+      partial: { turn: "t9", role: "coder", text: "static void", length: 4000, waits: false },
     });
     kernel.answers.exchange = {
       head,
@@ -442,6 +452,54 @@ describe("a prediction", () => {
     await open("designed", teaching);
     await shown.click("[data-action=no-prediction]");
     expect(shown.kernel.acts()).toEqual([{ action: "predict", expected: null, reason: "" }]);
+  });
+});
+
+describe("a question that Undo asks again", () => {
+  it("can be answered again", async () => {
+    await open("designed", waiting());
+    await shown.click("[data-action=approve]");
+    await shown.change(() => shown.kernel.done());
+    await shown.change(() => shown.kernel.head({ status: "running", card: null }));
+    await shown.change(() => shown.kernel.head(waiting()));
+    expect(shown.find("[data-action=approve]").getAttribute("aria-disabled")).toBeNull();
+    await shown.click("[data-action=approve]");
+    expect(shown.kernel.acts().filter((one) => (one as { action: string }).action === "approve")).toHaveLength(2);
+  });
+});
+
+describe("a proposal to finish", () => {
+  it("says that rules read no words, whoever the work is sent to instead", async () => {
+    const roles = { designer: "rules", coder: "rules", conductor: "rules" };
+    await open("designed", { ...waiting({ to: "finish" }), roles });
+    expect(shown.text(".kl-suggestion")).toContain("Designer and Coder are played by rules, which read no words");
+    await shown.change(() => shown.kernel.head({ roles: { ...roles, coder: "model" } }));
+    expect(shown.text(".kl-suggestion")).not.toContain("read no words");
+  });
+});
+
+describe("a request that waits for its next try", () => {
+  it("is no text that is being written", async () => {
+    await open();
+    const text = "It allows no more requests for now. The next try is in 3 s.";
+    await shown.change(() =>
+      shown.kernel.put("partial", { turn: "t1", role: "designer", text, length: text.length, waits: true }),
+    );
+    await shown.key(".kl", "1");
+    expect(shown.text(".kl-streaming")).toBe(`Designer waits. ${text}`);
+  });
+});
+
+describe("the Prompt panel after Stop", () => {
+  it("leads to the turn that was broken off, which the line has left", async () => {
+    await open("designed", { status: "stopped", current: "t1" });
+    const turns = shown.kernel.traits.changed as TurnRow[];
+    const cut = { ...(turns[0] as TurnRow), id: "t99", number: 99, state: "stopped", on_path: false } as TurnRow;
+    await shown.change(() => shown.kernel.put("changed", [...turns, cut]));
+    await shown.key(".kl", "5");
+    expect(shown.text(".kl-panel-prompt")).toContain("Turn 99 was stopped");
+    await shown.click("[data-action=look-stopped]");
+    expect(shown.kernel.traits.shown).toBe("t99");
   });
 });
 

@@ -14,7 +14,8 @@ class Options:
     ``ablation`` leaves parts of the method out, added to the brief's own
     (:data:`kernellab.options.design.ABLATIONS`): ``gate`` (sketches are not run before code is asked for), ``routing``
     (every failure goes to the Coder), ``sketch`` (code straight from the task), ``examples`` (no examples and no known
-    designs in prompts), ``intermediates`` (the Coder is not told what the sketch computes at the first wrong element).
+    designs in prompts), ``intermediates`` (the Coder is not told what the sketch computes at the first wrong element),
+    ``profile`` (prompts do not say which lines a kernel's time goes into).
     """
 
     token_budget: int = 16_000

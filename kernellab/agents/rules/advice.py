@@ -16,6 +16,9 @@ from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
 
+#: where more of an output is wrong than this, its errors do not lie in one place
+_MOSTLY = 0.5
+
 
 def _fixes(brief: RouteBrief, evidence: Evidence) -> str:
     """The sentences of the evidence's signature that hold here; empty where none does."""
@@ -80,7 +83,8 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
 def _about_sketch(brief: RouteBrief) -> str:
     gate = brief.gate
     if brief.error:
-        return f"Write it so that it can be lowered: {brief.error}"
+        what = "the sketch so that code can be made of it" if brief.sketch else "code that can be used"
+        return f"Write {what}: {brief.error}"
     if gate is None:
         return "Write a sketch for this task."
     for finding in gate.diagnostics:
@@ -110,8 +114,14 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     """Names the dimension whose last tile is wrong, its size, and the loads that need the mask."""
     dim, size = _edge_dimension(brief, evidence)
+    share = evidence.wrong_fraction or 0.0
     if not dim or (size and _divided(brief, dim, size)):
-        return _about_the_end(dim, size, is_verbatim(brief))
+        if share <= _MOSTLY:
+            return _about_the_end(dim, size, is_verbatim(brief))
+        return (
+            f"{_percent(share)} of the elements are wrong, so it is not an end alone: look for a loop that takes a "
+            "step too many or too few, and for an index that is wrong."
+        )
     places = _places(brief, dim)
     lines = _code_lines(brief, places)
     # a sum over the masked dimension shows its error at other places than the load's, so the loads come first
@@ -120,11 +130,15 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     at = f" ({', '.join(lines)})" if lines else ""
     tile = f"the last tile of {dim}" if dim else "the last tile"
     extent = f" ({dim}={size})" if dim and size else ""
-    if (evidence.wrong_fraction or 0.0) > 0.5:
+    if share > _MOSTLY:
         # what is read past the end of a reduced dimension spoils every result of it
-        words = f"{100 * (evidence.wrong_fraction or 0.0):.3g} % of the elements are wrong"
+        words = f"{_percent(share)} of the elements are wrong"
         return f"Mask {what}{at}: {words} where {tile} is not a full one{extent}, and none at whole tiles."
     return f"Mask {what}{at}: errors lie only in {tile}{extent}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _about_the_end(dim: str, size: int | None, verbatim: bool) -> str:
@@ -174,7 +188,7 @@ def _multiples(right: Sequence[Tried], wrong: Sequence[Tried]) -> list[str]:
         for step in (64, 32, 16, 8, 4, 2):
             good, bad = {c.sizes[dim] for c in right}, {c.sizes[dim] for c in wrong}
             if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
-                return [f"It is right exactly where {dim} is a multiple of {step}: a tail of {step} is missing."]
+                return [f"Of these it is right exactly where {dim} is a multiple of {step}: look for a missing tail."]
     return []
 
 

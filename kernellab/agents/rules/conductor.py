@@ -135,7 +135,8 @@ def _without_code(brief: RouteBrief) -> Route:
     """A sketch that the gate refused, or that the Coder could not turn into code."""
     gate = brief.gate
     if brief.error:
-        reason = f"The Coder could not write this sketch as code: {brief.error}"
+        what = "write this sketch as code" if brief.sketch else "write code that can be used"
+        reason = f"The Coder could not {what}: {brief.error}"
         return _route(RouteKind.DESIGNER, ErrorClass.API, reason, brief)
     if gate is None:
         return _route(RouteKind.DESIGNER, ErrorClass.ALGORITHM, "There is no sketch that was checked.", brief)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import RouteBrief
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
-from kernellab.errors import KernellabError, counted
+from kernellab.errors import KernellabError, SketchError, counted
 from kernellab.records import Role, RouteKind, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
@@ -26,14 +26,33 @@ PATIENCE = 2
 GAIN = 1.03
 #: traffic above the distinct bytes by this factor is worth a word
 _AGAIN = 1.2
+#: calls, the start of threads and the first touch of an output may take so many ms
+_AROUND_MS = 0.2
 #: arithmetic of a sketch above the reference's by this factor is worth a word
 _MORE_WORK = 1.5
 
 
-@lru_cache(maxsize=64)
 def work_of(task: Task) -> Work:
-    """What one run of the reference takes at the task's own sizes."""
-    return trace(task)
+    """What one run of the reference takes at the task's own sizes; counted once, and again where a problem ended it."""
+    try:
+        return _counted(task)
+    except _Uncounted as error:
+        return error.work
+
+
+class _Uncounted(Exception):
+    def __init__(self, work: Work) -> None:
+        super().__init__(work.problem)
+        self.work = work
+
+
+@lru_cache(maxsize=64)
+def _counted(task: Task) -> Work:
+    """As :func:`work_of`. Raises _Uncounted, which is not kept, for what ended in a problem."""
+    work = trace(task)
+    if work.problem:
+        raise _Uncounted(work)
+    return work
 
 
 def more_work(task: Task, cost: Cost) -> float | None:
@@ -152,14 +171,15 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         facts.append(f"{100 * verdict.own_share:.0f} % of the time is spent in the kernel's own code")
     cost = _cost(brief)
     if cost is None:
-        return "Make it faster: the sketch could not be costed, so measure one change at a time.", facts
-    words, found = _of_launches(cost, brief.target)
+        why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
+        return f"Make it faster{why} one change at a time.", facts
+    words, found = _of_launches(cost, brief.target, brief.allow_library)
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
         words = [
             f"The sketch does {ratio:.1f} times the arithmetic of the reference, most of it {most.operation} in line "
-            f"{most.line}: leave out what is computed and not used, such as masked parts of a tile."
+            f"{most.line}: look for what is computed there more than once, or is not used."
         ]
     standing = standing_of(brief)
     if standing is not None:
@@ -174,7 +194,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     return " ".join(words), facts + found
 
 
-def _of_launches(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
+def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], list[str]]:
     """Words and facts about the launch that takes most of the time in the model, where there are several."""
     if len(cost.launches) < 2:
         return _from_cost(cost, target)
@@ -188,8 +208,8 @@ def _of_launches(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
         f"{share_of(launch, cost):.0%} of the sketch's roofline time"
     )
     if launch.library:
-        words = [f"{launch.kernel} is a call of the framework's library: another design must do without it."]
-        return words, [took]
+        other = "" if library else ": another design must do without it"
+        return [f"{launch.kernel} is a call of the framework's library{other}."], [took]
     words, facts = _from_cost(launch.cost, target, f"launch {launch.kernel}")
     return words, [took, *facts]
 
@@ -199,9 +219,9 @@ def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
     hottest = _hottest(cost)
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
     allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
-    if best is not None and standing.time_ms > best:
+    if best is not None and standing.time_ms > GAIN * best:
         return f"{allowed}; an earlier kernel took {best:.3g} ms: go back to what that one did, and change one thing."
-    if best is not None:
+    if best is not None and best > GAIN * standing.time_ms and standing.time_ms - standing.sketch_ms < _AROUND_MS:
         return (
             f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
             "starting threads and the first touch of outputs as much as the loop."
@@ -222,16 +242,24 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
     at_once = f"{counted(round(cost.parallelism), 'iteration')} can run at once"
     words, facts = [], [f"{name} is bound by {cost.bound}", at_once]
     worst = max(cost.tensors, key=lambda t: t.slow - t.unique, default=None)
-    if worst is not None and worst.unique and worst.slow > _AGAIN * worst.unique:
+    again = worst is not None and worst.unique and worst.slow > _AGAIN * worst.unique
+    if worst is not None and again:
         times = worst.slow / worst.unique
         facts.append(f"{worst.tensor} is fetched {times:.1f} times (line {worst.line})")
-        words.append(
-            f"Keep {worst.tensor} on chip: line {worst.line} fetches it {times:.1f} times; "
-            "load a tile once for all uses, or make the tile of the other dimension larger."
-        )
+        if cost.bound == "memory":
+            words.append(
+                f"Keep {worst.tensor} on chip: line {worst.line} fetches it {times:.1f} times; "
+                "load a tile once for all uses, or make the tile of the other dimension larger."
+            )
     if cost.parallelism < target.chip.cores:
         facts.append(f"the chip has {target.chip.cores} cores")
-        words.append(f"Only {at_once} on {target.chip.cores} cores: split an outer loop, or make its tile smaller.")
+        if cost.parallelism > 1:
+            words.append(f"Only {at_once} on {target.chip.cores} cores: split an outer loop, or make its tile smaller.")
+        elif any(row.iterations > 1 for row in cost.loops):
+            words.append(
+                f"No two iterations can run at once, and there are {target.chip.cores} cores: mark a loop whose "
+                "iterations are independent as parallel, or split one."
+            )
     limit = target.chip.on_chip_bytes
     if limit and cost.footprint > limit:
         facts.append(f"tiles of {cost.footprint} bytes, {limit} on chip")
@@ -243,11 +271,12 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
         share = "bytes" if cost.bound == "memory" else "FLOPs"
         facts.append(f"hottest loop: line {hottest.line} ({hottest.label}), most of the {share}")
         if not words:
+            once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
             words.append(
-                f"Each tensor is fetched about once, so the time goes into how line {hottest.line} is executed: "
-                "change its tile, its vector width, unrolling or the order of the loops."
+                f"{once}, so the time goes into how line {hottest.line} is executed: change its tile, its vector width "
+                "or its unrolling, one at a time."
             )
-    return words or ["Change the tiles and the order of the loops, one at a time."], facts
+    return words or ["Measure one change at a time."], facts
 
 
 def hot_of(brief: RouteBrief) -> str:
@@ -265,7 +294,11 @@ def _hottest(cost: Cost) -> LoopCost | None:
         return row.bytes_total if cost.bound == "memory" else row.flops
 
     most = max(map(weight, cost.loops), default=0.0)
-    return max((row for row in cost.loops if weight(row) >= 0.5 * most), key=lambda r: r.iterations, default=None)
+    return max(
+        (r for r in cost.loops if r.iterations > 1 and weight(r) >= 0.5 * most),
+        key=lambda r: r.iterations,
+        default=None,
+    )
 
 
 def _cost(brief: RouteBrief) -> Cost | None:
@@ -284,7 +317,6 @@ def cost_at(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int
     Raises:
         SketchError: it is wrong, cannot be bound to the task, or cannot be costed.
     """
-    from kernellab.errors import SketchError
     from kernellab.sketch.check import load_program
     from kernellab.sketch.cost import cost
     from kernellab.sketch.program.bind import bind

@@ -12,10 +12,10 @@ from kernellab.cli.output import emit, say, write_files
 from kernellab.lowering.embedded_sketch import carried
 from kernellab.options.entry import numbers
 from kernellab.records import GateState
+from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
     from kernellab.records import GateResult, Source
-    from kernellab.task import Task
 
 
 @sketch_app.command("lift")
@@ -36,7 +36,6 @@ def lift(
     from kernellab.dsls.sources import read_source
     from kernellab.lowering.lift.retarget import move
     from kernellab.sketch.gate import gate
-    from kernellab.task import load_task
 
     loaded, values = load_task(task), dict(numbers(set_ or []))
     given = read_source(source, dsl)

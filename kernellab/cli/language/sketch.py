@@ -11,6 +11,8 @@ from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.errors import KernellabError, SketchError, TargetError
 from kernellab.options.entry import numbers
 from kernellab.records import Diagnostic, GateState
+from kernellab.sketch.program.bind import bind
+from kernellab.task import load_task
 
 if TYPE_CHECKING:
     from kernellab.sketch.cost import Cost
@@ -66,7 +68,6 @@ def print_(file: File, json: Json = False) -> int:
 def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False) -> int:
     """Run it on small edge shapes against the task's reference. Exit 1 when it does not match."""
     from kernellab.sketch.gate import gate
-    from kernellab.task import load_task
 
     text = read_text(file, "sketch")
     if task is None:
@@ -98,9 +99,6 @@ def cost(
         return program
     _known(program, values, sizes)
     if task is not None:
-        from kernellab.sketch.program.bind import bind
-        from kernellab.task import load_task
-
         loaded = load_task(task)
         binding = bind(program, loaded, values, target)
         values = dict(binding.constexpr)
@@ -134,9 +132,7 @@ def lower(
     """Write it as code in a DSL."""
     from kernellab.dsls.machine import INTERPRETED_FOR, detect_target, named_chip
     from kernellab.lowering import lower as lower_program
-    from kernellab.sketch.program.bind import bind
     from kernellab.target import Backend, Target
-    from kernellab.task import load_task
 
     try:
         target = detect_target(dsl)

@@ -11,10 +11,10 @@ from kernellab.cli.language.sketch import Dsl, File, Json, Set, read_program, sk
 from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.errors import KernellabError, TargetError
 from kernellab.options.entry import numbers
+from kernellab.target import Backend, Target
+from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
-    from kernellab.target import Target
-    from kernellab.task import Task
     from kernellab.tuning import Tuned
     from kernellab.tuning.space import Value
     from kernellab.verifier import Verifier
@@ -39,8 +39,6 @@ def tune(
     A ranking is not a verdict: verify the kernel that is written.
     """
     from kernellab.dsls.machine import detect_target
-    from kernellab.target import Backend
-    from kernellab.task import load_task
     from kernellab.tuning.classes import at_sizes, merged, shape_classes
     from kernellab.tuning.measure import WorkerMeasure
     from kernellab.verifier import Verifier

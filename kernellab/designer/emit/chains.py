@@ -21,7 +21,7 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch of chains."""
     r = roles(w.k)
     par = [a for a in (*r.batch, r.row) if a not in w.t.whole]
-    for axis in (*par, r.over):
+    for axis in (*par, *r.groups, r.over):
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset(r.widths))]
     w.narrow, w.loads_once = w.t.lanes, True
@@ -29,7 +29,7 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
     full = [w.tile_axes(w.free(e)) for e in w.k.chains]
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):
         w.body.append(accumulator(name, w.shape(axes), DTYPES[e.dtype]))
-    loop(w, [r.over], lambda: _step(w, r, accs), pipeline(bool(w.t.stages)), {r.over: _range(w, r)})
+    loop(w, [*r.groups, r.over], lambda: _step(w, r, accs), pipeline(bool(w.t.stages)), {r.over: _range(w, r)})
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):
         w.known_as(e, w.scopes[0], Value(Name(name), axes))
     store_all(w, w.k.outs)

@@ -390,10 +390,11 @@ class Attend(Dot):
 class Chain(Dot):
     """Sum over ``over`` of a * b, where a tile of ``a`` is made on chip from :class:`Inner` products.
 
-    ``a`` is multiplied in the dtype of ``b``.
+    ``a`` is multiplied in the dtype of ``b``. ``groups``: further summed axes, as the heads that share keys.
     """
 
     kind: str = "chain"
+    groups: tuple[Axis, ...] = ()
 
     @property
     def inners(self) -> list[Inner]:
@@ -401,7 +402,8 @@ class Chain(Dot):
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        return (*self.over.leaves(), *dict.fromkeys(axis for inner in self.inners for axis in inner.axes))
+        widths = dict.fromkeys(axis for inner in self.inners for axis in inner.axes)
+        return (*self.groups, *self.over.leaves(), *widths)
 
 
 @dataclass(eq=False)

@@ -201,7 +201,7 @@ _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Win: lambda e: (e.join, e.axes, e.taps),
     Inner: lambda e: (e.over,),
     Attend: lambda e: (e.over, e.zero, e.chunk),
-    Chain: lambda e: (e.over,),
+    Chain: lambda e: (e.over, e.groups),
     LogSum: lambda e: (e.axes,),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ written: any pointwise work between the first product and the softmax (scale, ma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kernellab.designer.ir.expr import (
@@ -259,9 +259,14 @@ def roles(attention: Attend, order: Sequence[Axis]) -> Roles | None:
     cols = [a for a in order if a in values and a is not keys and a not in free(attention.a)]
     if not (rows or attention.row) or not cols:
         return None
-    row, col = attention.row or rows[-1], cols[-1]
+    row, col = attention.row or longest(rows) or rows[-1], cols[-1]
     batch = tuple(a for a in order if a in free(attention) and a is not row and a is not col)
     return Roles(batch, row, inner.axes[0], keys, col)
+
+
+def longest(axes: Iterable[Axis]) -> Axis | None:
+    """The axis with the most elements, of equals the last; a size that is not fixed counts as many."""
+    return max(reversed(list(axes)), key=lambda a: a.extent if isinstance(a.extent, int) else math.inf, default=None)
 
 
 # -- what a mask hides -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ outer one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from kernellab.designer.ir.expr import (
     LogSum,
     Num,
     Op,
+    Product,
     Red,
     walk,
 )
@@ -63,7 +64,10 @@ def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
     if isinstance(e, Op) and (e.op == "cast" or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
         first = _outermost(e.args[0], dtype, free, kept)
         return e if first is e.args[0] else replace(e, args=(first, *e.args[1:]))
-    if type(e) is not Dot or len(e.axes) != 1 or e.parts or e.steps:
+    if isinstance(e, Red) and e.kind == "sum" and e.chunk is None:
+        # a sum of products, as over the heads that share keys: what it rounds before is not rounded
+        return _summed(_outermost(e.arg, dtype, free, kept), e, free)
+    if type(e) is not Dot or e.parts or e.steps:
         return e
     for made, other in ((e.a, e.b), (e.b, e.a)):
         chain = _chain(e, made, other, dtype, free, kept)
@@ -72,22 +76,39 @@ def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
     return e
 
 
+def _summed(e: Expr, total: Red, free: Free) -> Expr:
+    """``total``, the sum of ``e``, as one chain where ``e`` is a chain that is rounded or scaled; else itself."""
+    if isinstance(e, Chain) and free(e.a) & free(e.b) >= set(total.axes):
+        return replace(e, groups=(*total.axes, *e.groups))
+    rounded = isinstance(e, Op) and e.op == "cast" and e.dtype in (*_NARROW, "float32")
+    if isinstance(e, Op) and (rounded or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
+        inner = _summed(e.args[0], total, free)
+        if inner is not total:
+            return inner if rounded else replace(e, args=(inner, *e.args[1:]), dtype=total.dtype)
+    return total
+
+
 def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr | None:
     """The sum of ``made``, a computed factor, times ``other``, a stored one of ``dtype``, as a scaled chain.
 
     ``kept``: inner products by the product that each stands for, which several chains share.
     """
-    over = dot.axes[0]
+    over = attention.longest(dot.axes)
+    assert over is not None
+    groups = tuple(a for a in dot.axes if a is not over)
     # float16 has no room for what a scale makes small
     made, factor = _apart(made) if dtype != "float16" else (made, 1.0)
     other, second = _apart(other)
     factor *= second
     if not isinstance(other, Leaf) or other.dtype != dtype or other.operands or over not in free(other):
         return None
-    rows, columns = free(made) - free(other), free(other) - free(made)
-    if len(rows) != 1 or len(columns) != 1:
+    if not set(groups) <= free(made) & free(other):
         return None
-    (row,), (column,) = rows, columns
+    columns = free(other) - free(made)
+    row = _row(made, free(made) - free(other))
+    if row is None or len(columns) != 1:
+        return None
+    (column,) = columns
     # a program holds all columns of its rows
     if not isinstance(column.extent, int) or column.extent > _WIDEST:
         return None
@@ -107,7 +128,7 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
     if not mine:
         return None
     made = Rewrite(lambda e: mine.get(id(e)) or (e if isinstance(e, Frontier) else None))(made)
-    chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line)
+    chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line, groups=groups)
     if factor == 1:
         return chain
     return Op("mul", (chain, Num(factor, "float32")), "float32", dot.line)
@@ -125,6 +146,16 @@ def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | N
         return None
     a, b = (attention.renamed(side, dot.axes[0], width) for side in (a, b))
     return Inner(a, b, width, dot.dtype, dot.line)
+
+
+def _row(made: Expr, rows: Set[Axis]) -> Axis | None:
+    """Which of ``rows`` is the row of the products in ``made``: heads that share keys are rows too, and fewer."""
+    for e in walk(made, inside=False):
+        for side in (e.a, e.b) if isinstance(e, Product) else ():
+            found = attention.longest(a for ix in getattr(side, "index", ()) for a in ix.leaves() if a in rows)
+            if found is not None:
+                return found
+    return None
 
 
 def _apart(e: Expr) -> tuple[Expr, float]:
@@ -227,10 +258,12 @@ def _shares(found: Attend, scores: Expr, zero: bool, free: Free) -> Expr:
 
 @dataclass(frozen=True)
 class Roles:
-    """The axes of chains: a grid of ``batch`` axes, their rows, what they sum over, inner widths, and columns."""
+    """The axes of chains: a grid of ``batch`` axes, their rows, what they sum over (``groups`` outside), inner widths,
+    and columns."""
 
     batch: tuple[Axis, ...]
     row: Axis
+    groups: tuple[Axis, ...]
     over: Axis
     widths: tuple[Axis, ...]
     cols: tuple[Axis, ...]
@@ -240,13 +273,15 @@ def roles(k: Launch) -> Roles:
     """Who is who in a launch of chains."""
     free = Free()
     first = k.chains[0]
-    (row,) = free(first.a) - free(first.b)
+    row = _row(first.a, free(first.a) - free(first.b))
+    assert row is not None
     cols = tuple(dict.fromkeys(a for e in k.chains for a in free(e.b) - free(e.a)))
-    widths = tuple(dict.fromkeys(a for e in k.chains for a in e.axes if a is not first.over))
+    widths = tuple(dict.fromkeys(a for e in k.chains for inner in e.inners for a in inner.axes))
     order = [*dict.fromkeys([*k.stored_axes, *sorted(k.par, key=lambda a: a.uid)])]
     return Roles(
-        tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.over, widths, cols
-    )
+        tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.groups, first.over,
+        widths, cols,
+    )  # fmt: skip
 
 
 # -- what a mask leaves out --------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ _WITHOUT_PRODUCT = (LaunchKind.POINTWISE, LaunchKind.SCATTER, LaunchKind.REDUCTI
 
 def _shares_loop(k: Launch, e: Chain, par: frozenset[Axis]) -> bool:
     """Can ``e`` be summed in the loop of the chains of ``k``?"""
-    fits = k.kind is LaunchKind.CHAIN and k.par == par and k.chains[0].over is e.over
+    fits = k.kind is LaunchKind.CHAIN and k.par == par and (k.chains[0].over, k.chains[0].groups) == (e.over, e.groups)
     return fits and not {id(x) for x in e.inners}.isdisjoint(id(x) for other in k.chains for x in other.inners)
 
 

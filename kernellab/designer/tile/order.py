@@ -24,7 +24,7 @@ def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
         return (*r.batch, r.row, r.width, r.keys, r.col)
     if k.kind is LaunchKind.CHAIN:
         c = chains.roles(k)
-        return (*c.batch, c.row, *c.widths, c.over, *c.cols)
+        return (*c.batch, c.row, *c.widths, *c.groups, c.over, *c.cols)
     if k.kind is LaunchKind.WINDOW:
         order = [a for a in k.stored_axes if a in k.par]
         return (*dict.fromkeys([*order, *(a for a in k.par if a not in order)]), *k.window.axes)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from importlib.resources import files
+
+import jinja2
 
 from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
 from kernellab.lowering.c_family.names import function, safe
 from kernellab.lowering.c_family.types import MEMORY_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.comment_only import index_lines
-from kernellab.lowering.cpp.host import python_source
 from kernellab.lowering.cpp.kernel import KernelEmitter
 from kernellab.lowering.cpp.stages import Stage, stages
+from kernellab.lowering.host import HostFunction, Shape
 from kernellab.lowering.library_call import library_calls, library_made, own_kernels
+from kernellab.lowering.python_text import python_int
 from kernellab.lowering.tunables import choices_text
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.program import DType, Program
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.target import Target
 
 HEADERS = ("kl_math.h", "kl_tile.h")
@@ -119,3 +124,147 @@ def _export(w: Writer, program: Program, stage: Stage, symbols: list[str]) -> No
         for emitter in stage.emitters:
             arguments = [*map(safe, emitter.tensors), *map(safe, emitter.symbols), *map(safe, emitter.numbers)]
             w(f"{function(program, emitter.kernel)}({', '.join(arguments)});")
+
+
+# -- the Python half: checks the arguments, computes sizes, makes the outputs and calls the compiled function ----------
+
+
+@lru_cache
+def _template() -> jinja2.Template:
+    text = (files("kernellab.lowering.cpp") / "kernel.py.jinja").read_text()
+    environment = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False)
+    return environment.from_string(text)
+
+
+def python_source(
+    program: Program, binding: Binding, exports: list[Stage], symbols: list[str], headers: tuple[str, ...]
+) -> str:
+    """kernel.py: ``kernel(<parameters>)``, which calls what kernel.cpp exports, and the library between.
+
+    ``symbols`` are those that each export takes; ``headers`` those that kernel.cpp needs in addition to the two that
+    every kernel has.
+    """
+    host = CppHost(program, binding)
+    return _template().render(
+        title=" then ".join(k.name for k in program.kernels),
+        signature=host.signature(),
+        checks=host.checks(),
+        sizes=host.extents(),
+        shape_checks=host.shape_checks(),
+        allocations=host.allocations(),
+        exports=[stage.name for stage in exports],
+        calls=host.launches(exports, symbols),
+        result=host.result(),
+        tensors=bool(binding.tensors),
+        more_headers="".join(f', "{h}"' for h in headers),
+    )
+
+
+class CppHost(HostFunction):
+    """The parts of kernel.py's function that the template puts together."""
+
+    checks_shapes = True
+
+    def __init__(self, program: Program, binding: Binding) -> None:
+        super().__init__(program, binding)
+        self._taken = set(binding.parameters) | set(program.symbols) | {c.name for c in program.constexprs}
+        self._locals = {t.name: self._local_name(t) for t in program.tensors}
+
+    def _local_name(self, tensor: Tensor) -> str:
+        position = self.binding.tensors.get(tensor.name)
+        if position is not None and tensor.role is TensorRole.IN and position not in self.written():
+            return self.binding.parameters[position]
+        name = tensor.name
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def local(self, tensor: str) -> str:
+        return self._locals[tensor]
+
+    def parameter(self, position: int) -> str:
+        return self.binding.parameters[position]
+
+    def int_text(self, expr: IntExpr) -> str:
+        return python_int(expr)
+
+    def sizes(self, shape: Shape) -> str:
+        inner = ", ".join(map(self.int_text, shape))
+        return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+    def launches(self, exports: list[Stage], symbols: list[str]) -> list[str]:
+        """Calls of what is exported and of the library, in the sketches' order."""
+        self.in_order({stage.first: partial(self._start, stage, symbols) for stage in exports})
+        self.put_written()
+        return self.lines
+
+    def result(self) -> str:
+        results = self.results()
+        return results[0] if len(results) == 1 else f"({', '.join(results)})"
+
+    def _start(self, stage: Stage, symbols: list[str]) -> None:
+        addresses = [f"{self.local(t)}.data_ptr()" for t in stage.tensors]
+        numbers = [self.parameter(self.binding.scalars[n]) for n in stage.numbers]
+        self.put(f"_{stage.name}({', '.join([*addresses, *symbols, *numbers])})")
+
+    def checks(self) -> list[str]:
+        lines = []
+        for tensor in self.program.tensors:
+            position = self.binding.tensors.get(tensor.name)
+            if position is None:
+                continue
+            dtype = self.binding.dtypes.get(position, tensor.dtype)
+            parameter = self.binding.parameters[position]
+            copy = ".clone()" if tensor.role is TensorRole.INOUT else ""
+            given = f"_tensor({parameter}, {parameter!r}, torch.{self.parts(position) or dtype.torch_name})"
+            if self.parts(position):
+                given = f"torch.view_as_real({given}.resolve_conj())"
+            if position in self.binding.last:
+                given = f"_tensor({parameter}.movedim(1, -1), {parameter!r}, torch.{dtype.torch_name})"
+            lines.append(f"{self.local(tensor.name)} = {given}{copy}")
+        return [*lines, *self.constants()]
+
+    def extents(self) -> list[str]:
+        """Symbols by the arguments' dimensions, checked where the source was made for one size; fixed extents."""
+        lines = []
+        by_position = {p: t for t, p in self.binding.tensors.items()}
+        for symbol in self.program.symbols:
+            position, dim = self.binding.symbols.get(symbol, (-1, 0))
+            fixed = self.binding.fixed.get(symbol)
+            if position in by_position:
+                given = "movedim(-1, 1)." if position in self.binding.last else ""
+                lines.append(f"{symbol} = {self.local(by_position[position])}.{given}shape[{dim}]")
+                if fixed is not None:
+                    what = f"{symbol} is {{{symbol}}}; this kernel was made for {fixed} alone."
+                    lines += [f"if {symbol} != {fixed}:", f"    raise ValueError(f{what!r})"]
+            elif fixed is not None:
+                lines.append(f"{symbol} = {fixed}")
+        for symbol, text in self.solved(lambda position: self.local(by_position[position])):
+            lines.append(f"{symbol} = {text}")
+        shapes = [t.shape for t in self.program.tensors] + [o.shape for o in self.binding.outputs]
+        named = frozenset().union(*(e.names() for shape in shapes for e in shape))
+        for constexpr in self.program.constexprs:
+            if constexpr.is_extent and constexpr.name in named:
+                lines.append(f"{constexpr.name} = {int(self.binding.constexpr[constexpr.name])}")
+        return lines
+
+    def shape_checks(self) -> list[str]:
+        return [
+            f"_fits({self.local(t.name)}, {self.binding.parameters[self.binding.tensors[t.name]]!r}, "
+            f"{self.sizes(t.shape)}{'' if self._is_plain(t) else ', view=True'})"
+            for t in self.program.tensors
+            if t.name in self.binding.tensors
+        ]
+
+    def _is_plain(self, tensor: Tensor) -> bool:
+        """Is the declared shape the argument's own, dimension by dimension, and not a view of it?"""
+        places = [self.binding.symbols.get(e.name) if e.kind is IntKind.SYMBOL else None for e in tensor.shape]
+        mine = [(d, p[1]) for d, p in enumerate(places) if p and p[0] == self.binding.tensors[tensor.name]]
+        return None not in places and bool(mine) and all(d == own for d, own in mine)
+
+    def allocations(self) -> list[str]:
+        return [
+            f"{self.local(tensor.name)} = torch.{make}({self.sizes(shape)}, dtype=torch.{tensor.dtype.torch_name})"
+            for tensor, make, shape in self.made()
+        ]

@@ -8,9 +8,14 @@ edit is refused with the line.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from kernellab.errors import KernellabError, LoweringError
-from kernellab.lowering.embedded_sketch import carried
+from kernellab.lowering.embedded_sketch import carried, with_values
+from kernellab.lowering.lift.proof import Difference, difference
 from kernellab.records import Source
+from kernellab.sketch.check import load_program
 from kernellab.task import Task
 
 _DSLS = ("triton", "cpp", "cuda_c")
@@ -24,7 +29,6 @@ def lift(source: Source, task: Task) -> str:
         LoweringError: no lowering of ours wrote it for this task, it does not carry its sketch, or code was changed in
             a way that no sketch follows; the sentence names the line.
     """
-    from kernellab.lowering.lift.edited import fixed
     from kernellab.lowering.lift.proof import difference, refusal, unreadable
     from kernellab.sketch.syntax.printer import format as format_sketch
 
@@ -45,3 +49,80 @@ def lift(source: Source, task: Task) -> str:
     if followed is None:
         raise refusal(place, source, text)
     return format_sketch(followed)
+
+
+# -- sketches for a source whose code was edited -----------------------------------------------------------------------
+# Sketches for a source whose code was edited: the statement's text is changed as the code was, and proved again.
+
+#: edits that are followed one after another
+_MOST_EDITS = 4
+#: what libraries of our lowerings call an operation of the language
+_WORDS = {"maximum": "max", "minimum": "min", "imax": "max", "imin": "min"}
+_SUFFIX = re.compile(r"(?<=[\d.])[fFlLuU]+$")
+_OPERATORS = ("<=", ">=", "==", "!=", "+", "-", "*", "/", "<", ">", "%")
+
+
+def fixed(text: str, place: Difference, source: Source, task: Task) -> str | None:
+    """The sketch of what the code does now, where the edits are changes of single numbers, names or operators."""
+    for _ in range(_MOST_EDITS):
+        best: tuple[str, Difference] | None = None
+        for candidate in _candidates(text, place):
+            try:
+                left = difference(candidate, source, task)
+            except KernellabError:
+                continue
+            if left is None:
+                return candidate
+            if left.far > (best[1] if best else place).far:
+                best = candidate, left
+        if best is None:
+            return None
+        text, place = best
+    return None
+
+
+def _candidates(text: str, place: Difference) -> Iterator[str]:
+    """``text`` with one or all places changed in the statement that the difference comes from, or with a constexpr
+    changed that has the old value."""
+    lines = text.split("\n")
+    at = place.sketch_line - 1
+    line = lines[at] if 0 <= at < len(lines) else ""
+    for pattern, new in _changes(place) if line else ():
+        spots = list(re.finditer(pattern, line))
+        every = [re.sub(pattern, new, line)] if len(spots) > 1 else []
+        for changed in (*(line[: m.start()] + new + line[m.end() :] for m in spots), *every):
+            if changed != line:
+                yield "\n".join([*lines[:at], changed, *lines[at + 1 :]])
+    yield from _revalued(text, place)
+
+
+def _revalued(text: str, place: Difference) -> Iterator[str]:
+    if not (_is_number(place.wanted) and _is_number(place.given)):
+        return
+    old, new = float(place.wanted), float(place.given)
+    for constant in load_program(text).constexprs:
+        if constant.value == old:
+            yield with_values(text, {constant.name: int(new) if new.is_integer() else new})
+
+
+def _changes(place: Difference) -> Iterator[tuple[str, str]]:
+    """What to look for in a statement, and what to put there."""
+    old, new = (_SUFFIX.sub("", t) if t[:1].isdigit() else t for t in (place.wanted, place.given))
+    if _is_number(old) and _is_number(new):
+        spelled = {old, old.removesuffix(".0"), old.removesuffix("."), repr(float(old))}
+        for word in sorted(spelled):
+            short = new.removesuffix(".0") if "." not in word else new
+            yield rf"(?<![\w.]){re.escape(word)}(?![\w.])", short
+    elif old.isidentifier() and new.isidentifier():
+        yield rf"\b{re.escape(_WORDS.get(old, old))}\b", _WORDS.get(new, new)
+    elif _plain(old) in _OPERATORS and _plain(new) in _OPERATORS:
+        yield rf"(?<![-+*/%<>=!]){re.escape(_plain(old))}(?![-+*/%<>=])", _plain(new)
+
+
+def _plain(operator: str) -> str:
+    """``+=`` adds as ``+`` does."""
+    return operator if operator in _OPERATORS else operator.removesuffix("=")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\d+\.?\d*(?:e[-+]?\d+)?", text) is not None

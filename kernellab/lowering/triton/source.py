@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.comment_only import index_lines
 from kernellab.lowering.gluon import Asynchronous, Refused, asynchronous
 from kernellab.lowering.gluon import names as gluon_names
+from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
-from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.program import Loop, Program
+from kernellab.sketch.program.program import Constexpr, DType, Loop, Program
 from kernellab.sketch.program.walk import statements
 from kernellab.target import Backend, Target
 
@@ -38,11 +41,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     kernels = []
     for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
-    own, routes = _asynchronous(program, binding, known, wide, target)
+    own, reasons = _asynchronous(program, binding, known, wide, target)
     host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own)
     host_text = host.write()
 
-    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{routes}"""\n\n'
+    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
     head += ("import functools\nimport warnings\n\n" if own else "") + "import torch\nimport triton\n"
     head += (
         "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
@@ -72,12 +75,19 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     )
 
 
+def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> dict[str, str]:
+    """Kernel -> why it has no form in Gluon on ``target``; "" where it has one."""
+    known = _known(program, binding)
+    _, reasons = _asynchronous(program, binding, known, _wide(program, known), target)
+    return {k.name: reasons.get(k.name, "no loop is hinted copy_engine") for k in own_kernels(program)}
+
+
 def _asynchronous(
     program: Program, binding: Binding, known: dict[str, int], wide: str, target: Target
-) -> tuple[dict[str, Asynchronous], str]:
-    """The kernels that have a form in Gluon, and a line for each kernel whose hints ask for one: its route and why."""
+) -> tuple[dict[str, Asynchronous], dict[str, str]]:
+    """The kernels that have a form in Gluon, and of each whose hints ask for one why it has none, "" where it has."""
     found: dict[str, Asynchronous] = {}
-    routes = ""
+    reasons: dict[str, str] = {}
     options = {
         name: int(binding.constexpr.get(name) or default) for name, default in (("num_warps", 8), ("num_stages", 3))
     }
@@ -86,11 +96,20 @@ def _asynchronous(
             continue
         try:
             found[kernel.name] = asynchronous(program, kernel, known, wide, target, options)
+            reasons[kernel.name] = ""
         except Refused as refused:
-            routes += f"\n\n{kernel.name}: Triton, since {refused}."
-            continue
-        routes += f"\n\n{kernel.name}: Gluon, and Triton where the copy engine refuses a tensor or Gluon is missing."
-    return found, routes + ("\n" if routes else "")
+            reasons[kernel.name] = str(refused)
+    return found, reasons
+
+
+def _routes(reasons: Mapping[str, str]) -> str:
+    """A line for each kernel whose hints ask for Gluon."""
+    lines = [
+        f"\n\n{name}: Triton, since {why}." if why
+        else f"\n\n{name}: Gluon, and Triton where the copy engine refuses a tensor or Gluon is missing."
+        for name, why in reasons.items()
+    ]  # fmt: skip
+    return "".join(lines) + ("\n" if lines else "")
 
 
 def _write(program: Program, name: str, known: dict[str, int], wide: str, *, interpreter: bool) -> Written:
@@ -136,6 +155,127 @@ def _wide(program: Program, known: dict[str, int]) -> str:
             total *= extent.evaluate(known)
         largest = max(largest, total)
     return "tl.int64" if largest >= WIDE_ELEMENTS else ""
+
+
+# -- the Python function that checks arguments, makes outputs and launches the jitted kernels --------------------------
+
+#: constexpr names that are launch options, not parameters of a kernel
+LAUNCH_OPTIONS = ("num_warps", "num_stages")
+#: offsets at or above this many elements are computed in 64 bits (a tile may reach past the last element)
+WIDE_ELEMENTS = 1 << 30
+
+
+class Host:
+    """``index`` is the constexpr parameter that holds the index dtype, "" where it is fixed when lowering."""
+
+    def __init__(
+        self,
+        program: Program,
+        binding: Binding,
+        kernels: list[Written],
+        index: str,
+        asynchronous: Mapping[str, Asynchronous] = MappingProxyType({}),
+    ) -> None:
+        self.asynchronous = asynchronous
+        self.host = GpuHost(program, binding)
+        self.program, self.binding = program, binding
+        self.kernels, self.index = kernels, index
+
+    def write(self) -> str:
+        """The function's text."""
+        return self.host.write(self._launches)
+
+    def _launches(self) -> None:
+        if self.index:
+            sizes = ", ".join(map(self.host.elements, self.program.tensors))
+            self.host.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
+        if any(k.describes for k in self.kernels):
+            self.host.put('triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))')
+        if any(k.persistent for k in self.kernels) or any(a.persistent for a in self.asynchronous.values()):
+            device = self.host.device()
+            cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
+            self.host.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
+        self.host.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
+
+    def _launch(self, kernel: Written) -> None:
+        wanted = kernel.used.union(*(made.names for made in kernel.computed.values()))
+        for name, made in kernel.computed.items():
+            if name in wanted:
+                self.host.put(f"{name} = {made.text}")
+        own = self.asynchronous.get(kernel.name.removesuffix("_kernel"))
+        if own is not None:
+            self._launch_asynchronous(kernel, own)
+        # by position: a keyword costs Triton's launcher 0.4 us
+        arguments = [p.name for p in self.kernel_parameters(kernel)]
+        arguments += [f"{name}={text}" for name, text in self._options(kernel)]
+        indent = "    " if own is not None else ""
+        self.host.put(f"{indent}{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
+
+    def _launch_asynchronous(self, kernel: Written, own: Asynchronous) -> None:
+        for name, made in own.computed.items():
+            if name not in kernel.computed and name in own.functions[-1].parameters:
+                self.host.put(f"{name} = {made.text}")
+        name = kernel.name.removesuffix("_kernel")
+        self.host.put(f'if kl_asynchronous("{name}", {", ".join(own.tensors)}):')
+        warps = f"num_warps // {own.groups}" if own.groups > 1 else "num_warps"
+        given = {"STAGES": "num_stages", "WARPS": warps, "GROUPS": str(own.groups)}
+        given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
+        arguments = [given.get(n, n) for n in own.functions[-1].parameters]
+        self.host.put(f"    kl_launch({', '.join([own.functions[-1].name, own.grid, warps, *arguments])})")
+        self.host.put("else:")
+
+    def _options(self, kernel: Written) -> list[tuple[str, str]]:
+        declared = [name for name in LAUNCH_OPTIONS if self.host.declares(kernel.name.removesuffix("_kernel"), name)]
+        options = [(name, name) for name in declared]
+        if "num_warps" not in declared:
+            options.append(("num_warps", _warps(kernel)))
+        if "num_stages" not in declared and kernel.has_dot:
+            options.append(("num_stages", "3"))
+        return options
+
+    def kernel_parameters(self, kernel: Written) -> list[KernelParameter]:
+        """Parameters of the jitted function: pointers, sizes and scalars, then constexprs."""
+        found = [KernelParameter(t.name, True) for t in self.program.tensors]
+        found += [KernelParameter(s, True) for s in self.program.symbols if s not in self.binding.fixed]
+        runtime = [c for c in self.program.constexprs if self._is_runtime(c)]
+        found += [KernelParameter(c.name, True, _wants_f64(self.program)) for c in runtime]
+        found += [KernelParameter(s, False) for s in self.program.symbols if s in self.binding.fixed]
+        found += [KernelParameter(c.name, False) for c in self.program.constexprs if c not in runtime]
+        found += [KernelParameter(name, False) for name in kernel.computed]
+        found += [KernelParameter(self.index, False)] if self.index else []
+        return [p for p in found if p.name in kernel.used]
+
+    def _is_runtime(self, constexpr: Constexpr) -> bool:
+        return constexpr.name in self.binding.scalars and not constexpr.is_extent
+
+
+@dataclass(frozen=True)
+class KernelParameter:
+    name: str
+    #: passed at run time; else a tl.constexpr
+    runtime: bool
+    f64: bool = False
+
+    def __str__(self) -> str:
+        if not self.runtime:
+            return f"{self.name}: tl.constexpr"
+        return f"{self.name}: tl.float64" if self.f64 else self.name
+
+
+def _wants_f64(program: Program) -> bool:
+    return any(t.dtype is DType.F64 for t in program.tensors)
+
+
+def _warps(kernel: Written) -> str:
+    """About 32 bytes of the largest tile a thread: two 16-byte accesses in flight; more for tiles past 16 KB."""
+    known, rest = kernel.elements
+    if kernel.has_dot:
+        return "8" if max(known, kernel.sums) > 128 * 64 else "4"
+    share = 1024 // kernel.widest
+    if rest:
+        total = " * ".join([*([str(known)] if known > 1 else []), *rest])
+        return f"max(1, min(16, {total} // {share}))"
+    return str(32 if known >= 32 * share * 4 else max(1, min(16, known // share)))
 
 
 __all__ = ["lower_triton"]

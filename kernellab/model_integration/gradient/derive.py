@@ -11,16 +11,17 @@ import ast
 import operator
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernellab.errors import CaptureError
 from kernellab.model_integration.sources import tensors_in
 from kernellab.operations.aten import ATEN
 from kernellab.task import Task, TaskForm
 from kernellab.task.dims import extent
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
 
 _REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
 #: distinct sizes for symbols, so that none is taken for another
@@ -92,9 +93,6 @@ def _differentiable(task: Task) -> list[str]:
 
 def _traced(task: Task) -> tuple[Graph, list[str]]:
     """The graph from the outputs' gradients and the tensors to the gradients, and its arguments' names."""
-    import torch
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     module = task.module()
     sizes = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _PRIMES, strict=False)}
     args = list(module.sample(sizes))
@@ -139,8 +137,6 @@ def _traced(task: Task) -> tuple[Graph, list[str]]:
 
 def _decompositions() -> dict[Any, Any]:
     """What forward and backward are made of, down to pointwise operations, reductions, products and moves."""
-    import torch
-
     every = torch._decomp.decomposition_table
     found: dict[Any, Any] = {}
     for name in (row.name for row in ATEN.values() if row.apart_in_backward):
@@ -164,8 +160,6 @@ def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
 
 
 def _dtype(name: str) -> Any:
-    import torch
-
     return getattr(torch, name)
 
 
@@ -237,6 +231,4 @@ def _word(node: Node) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    import torch
-
     return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -14,6 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from kernellab.errors import SwapError
 from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.model_integration.sources import tensors_in
@@ -23,11 +26,8 @@ from kernellab.target import Backend
 from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.session import Session
 
-    Tensor = torch.Tensor
 
 #: hidden draws on which a pair's gradients are compared
 _DRAWS = 3
@@ -66,8 +66,6 @@ class Pair:
         Raises:
             SessionError: one of them has no kernel that passed.
         """
-        import torch
-
         forward, backward = self.kernels
         count = len(self.task.tensors)
         single = len(self.task.outputs) == 1
@@ -103,8 +101,6 @@ class Pair:
     def gradients_by(self, backward: Callable[..., Any]) -> Callable[..., list[Tensor | None]]:
         """``backward`` as a function from the outputs' gradients (None: zeros) and the inputs to the inputs' gradients,
         None for those that have none."""
-        import torch
-
         smooth = ["float" in a.dtype for a in self.task.tensors]
 
         def gradients(given: Sequence[Tensor | None], args: Sequence[Tensor]) -> list[Tensor | None]:
@@ -137,7 +133,6 @@ class Pair:
 
 def check(task: Task, function: Callable[..., Any], *, cuda: bool = False) -> Together:
     """``function``'s gradients against those of the task's reference, and both timed; as :meth:`Pair.verify`."""
-    import torch
 
     def reference(*args: Any) -> Any:
         return task.module().call(list(args))
@@ -166,8 +161,6 @@ def check(task: Task, function: Callable[..., Any], *, cuda: bool = False) -> To
 
 
 def _drawn(task: Task, seed: int, cuda: bool, own_sizes: bool = False) -> list[Any]:
-    import torch
-
     module = task.module()
     own, chance = module.default_sizes(), random.Random(seed)
     sizes = {d.name: chance.randint(max(1, d.min), max(1, min(d.max, 2 * own[d.name]))) for d in task.dims}
@@ -176,8 +169,6 @@ def _drawn(task: Task, seed: int, cuda: bool, own_sizes: bool = False) -> list[A
 
 
 def _gradients(function: Callable[..., Any], args: Sequence[Any], above: Sequence[Tensor]) -> list[Tensor]:
-    import torch
-
     leaves = [a.detach().requires_grad_(a.is_floating_point()) if isinstance(a, torch.Tensor) else a for a in args]
     with torch.enable_grad():
         made = tensors_in(function(*leaves))
@@ -202,8 +193,6 @@ def pair(task: str | Path | Task, *, name: str | None = None, wait: bool = False
 
 
 def _wide(value: Any) -> Any:
-    import torch
-
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 

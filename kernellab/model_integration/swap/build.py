@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from kernellab.model_integration.regions import Region
 from kernellab.model_integration.unit import Unit, nodes_in
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 _NUMBER = itertools.count(1)
 
@@ -27,8 +28,6 @@ _NUMBER = itertools.count(1)
 def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Callable[..., Any]:
     """``forward(module, *flattened inputs)`` of ``unit`` with each region's callable in its place; it gives the
     outputs in the graph's own nest."""
-    import torch
-
     region_of: dict[Node, int] = {op.node: i for i, (region, _) in enumerate(swaps) for op in region.ops}
     graph = torch.fx.Graph()
     made: dict[Node, Any] = {node: graph.placeholder(node.name) for node in unit.inputs}
@@ -62,9 +61,6 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
     It is a method of the module: a deep copy of a model calls it with the copy's own parameters, and a pickled model
     has its own forward again where it is loaded.
     """
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_unflatten
-
     module = unit.module
     args, kwargs = unit.call
     wanted = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
@@ -100,8 +96,6 @@ def swapped(model: Any) -> list[Any]:
 
 
 def _guard(value: Any) -> Any:
-    import torch
-
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), tuple(value.stride()), value.dtype, value.device
     return value

@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.model_integration.regions import Region
 from kernellab.model_integration.task_text import reference_text
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 _LIBRARY: list[Any] = []
 _NAMESPACE = "kernellab_swap"
@@ -48,8 +46,6 @@ def stand_of(region: Region, kernel: Callable[..., Any], label: str, backward: A
 
 def compiled_reference(region: Region) -> Callable[..., tuple[Tensor, ...]]:
     """The region as the model computes it, as a function of its inputs."""
-    import torch
-
     space: dict[str, Any] = {"torch": torch}
     exec(reference_text(region), space)  # the text that :func:`reference_text` has just written
     written = space["reference"]
@@ -64,8 +60,6 @@ def compiled_reference(region: Region) -> Callable[..., tuple[Tensor, ...]]:
 
 def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[Tensor, ...]]:
     """``stand`` as a function that works eagerly, under autograd and inside torch.compile."""
-    import torch
-
     op = _registered(stand, inputs, outputs)
     single = outputs == 1
     eager = eagerly(stand)
@@ -81,8 +75,6 @@ def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[
 
 def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
     """``stand`` as a function that works eagerly and under autograd."""
-    import torch
-
     function = stand.function
     trained = _trained(stand)
 
@@ -96,8 +88,6 @@ def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
 
 def gradients(stand: Stand, args: Sequence[Tensor], given: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """The gradients of the inputs ``args`` for those of the outputs, in order; None where there is none."""
-    import torch
-
     if stand.backward is not None:
         return tuple(stand.backward(given, args))
     with torch.enable_grad():
@@ -110,8 +100,6 @@ def through(
     outputs: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """Autograd's gradients of ``leaves`` from those of ``outputs``; None where there is none."""
-    import torch
-
     pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     if not pairs or not wanted:
@@ -121,8 +109,6 @@ def through(
 
 
 def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
-    import torch
-
     class Swapped(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Tensor) -> tuple[Tensor, ...]:
@@ -142,8 +128,6 @@ def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
 
 def _registered(stand: Stand, inputs: int, outputs: int) -> Callable[..., Any]:
     """An operator of torch's registry that calls the kernel."""
-    import torch
-
     if not _LIBRARY:
         _LIBRARY.append(torch.library.Library(_NAMESPACE, "FRAGMENT"))  # type: ignore[no-untyped-call]
     word = "".join(c if c.isalnum() else "_" for c in stand.label)[:40]

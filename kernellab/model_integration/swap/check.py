@@ -10,7 +10,11 @@ import copy
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from kernellab.model_integration.measure import kept_state, used_gpus
 from kernellab.model_integration.ranked import Row
@@ -19,10 +23,6 @@ from kernellab.model_integration.swap.call import Stand
 from kernellab.model_integration.values import inputs_of
 from kernellab.verifier.protocol.rules import ERROR
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 #: hidden draws of the model's inputs
 DRAWS = 3
 
@@ -49,8 +49,6 @@ class Expected:
 def misfit(given: Given, row: Row, stand: Stand) -> str:
     """How the kernel's results differ in number, shape or dtype from the region's, or which input it writes into, ""
     where there is nothing."""
-    import torch
-
     region = row.places[0]
     # the kernel is given no parameter itself: what writes into one would leave the model changed
     values = [
@@ -113,8 +111,6 @@ def fault(given: Given, hidden: Sequence[Expected]) -> Fault | None:
 
 def results(given: Given, model: Any, call: Call) -> dict[str, Tensor]:
     """Outputs, and where the model trains the gradients of its parameters, by name."""
-    import torch
-
     args, kwargs = call
     with kept_state(model), torch.random.fork_rng(devices=used_gpus()):
         torch.manual_seed(0)
@@ -132,8 +128,6 @@ def results(given: Given, model: Any, call: Call) -> dict[str, Tensor]:
 
 def compared(name: str, now: Tensor, before: Tensor, exact: Tensor | None) -> Fault | None:
     """How ``now`` differs from ``before`` beyond what its precision class allows; ``exact``: the float64 value."""
-    import torch
-
     if now.shape != before.shape or now.dtype != before.dtype:
         return Fault(f"{name} ({tuple(now.shape)} {now.dtype})", float("inf"), 0, 0)
     if not now.is_floating_point():
@@ -151,8 +145,6 @@ def compared(name: str, now: Tensor, before: Tensor, exact: Tensor | None) -> Fa
 
 def _distance(value: Tensor, truth: Tensor) -> float:
     """Relative Frobenius error; infinite where finite and non-finite places differ."""
-    import torch
-
     wide = value.double()
     finite = torch.isfinite(truth)
     if not torch.equal(torch.isfinite(wide), finite):
@@ -172,9 +164,6 @@ def _in_float64(given: Given) -> Any:
 
 
 def _widened(call: Call) -> Call:
-    import torch
-    from torch.utils._pytree import tree_map_only
-
     change: Callable[[Any], Any] = lambda t: t.double() if t.is_floating_point() else t  # noqa: E731
     wide: Call = tree_map_only(torch.Tensor, change, call)
     return wide

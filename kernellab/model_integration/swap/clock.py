@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from kernellab.model_integration.measure import graphed, kept_state, run_step
 from kernellab.model_integration.ranked import Row
 from kernellab.model_integration.sources import Given
@@ -78,8 +80,6 @@ def paired(given: Given, states: Sequence[_Paused]) -> list[Paired]:
 
 def alone(given: Given, row: Row, kernel: Callable[..., Any]) -> float:
     """How many times as fast as its region a kernel is, on the values of the model's own call."""
-    import torch
-
     values = inputs_of(given, row.places[0])
     reference = compiled_reference(row.places[0])
     with torch.no_grad():
@@ -88,8 +88,6 @@ def alone(given: Given, row: Row, kernel: Callable[..., Any]) -> float:
 
 def backward_alone(given: Given, row: Row, stand: Stand) -> float:
     """How many times as fast as autograd's backward of the region the stand's is; 1 where the model does not train."""
-    import torch
-
     if not given.train:
         return 1.0
     values = [v.detach() for v in inputs_of(given, row.places[0])]
@@ -114,7 +112,6 @@ def by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, s
 def rounds(works: Sequence[Callable[[], Any]], device: str, seconds: float = 0.0) -> list[tuple[float, ...]]:
     """ms of each piece of work, in rounds of all of them in random order, each waited for; more rounds where the ratios
     to the last are uncertain. ``seconds``: what is enough where they are not; 0: as for a model."""
-    import torch
 
     def once(work: Callable[[], Any]) -> float:
         begin = time.perf_counter()

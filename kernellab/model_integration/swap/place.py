@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.model_integration.measure import kept_state, run_step
 from kernellab.model_integration.regions import Region
@@ -22,11 +25,6 @@ from kernellab.model_integration.swap.build import build, calling, guarded
 from kernellab.model_integration.swap.call import Stand, eagerly, through
 from kernellab.model_integration.swap.clock import middle, paired
 from kernellab.model_integration.unit import Unit
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 #: rounds of two steps at least and at most, and seconds after which no other begins
 _LEAST, _MOST, _SECONDS = 5, 40, 6.0
@@ -133,8 +131,6 @@ class _Place:
     ms: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def run(self, *args: Tensor) -> tuple[Tensor, ...]:
-        import torch
-
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
             made: tuple[Tensor, ...] = _beside().apply(self, *args)
             return made
@@ -155,7 +151,6 @@ class _Place:
 @lru_cache(maxsize=1)
 def _beside() -> Any:
     """The region as one operation of autograd's, so that its backward can be timed too."""
-    import torch
 
     class Beside(torch.autograd.Function):
         @staticmethod

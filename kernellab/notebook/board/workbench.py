@@ -129,6 +129,7 @@ class Workbench(Widget):
         shown = head(
             state, self.shown, self._facts, message=self._message, ledger=self._session.ledger(),
             predictions=self._predictions, comparing=self._session.comparing, stages=self._session.stages,
+            partial=self._session.partial,
         )  # fmt: skip
         # a predicate stands behind it in teaching mode; the person's word is what they chose
         return {**shown, "approval": self._approval} if self._approval else shown

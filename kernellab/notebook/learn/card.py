@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from kernellab.notebook.learn.linked import linked
 from kernellab.notebook.learn.picture import bar, wrong_svg
 from kernellab.notebook.saved.coloured import coloured
 from kernellab.notebook.saved.figures import BLUE, GREY, ORANGE, RED
 from kernellab.notebook.saved.receipt import Shown
 from kernellab.notebook.saved.snapshot import CELL, PRE, verdict_html
 from kernellab.teach.goals import Facts, asked
-from kernellab.teach.judge import Outcome, Reached
+from kernellab.teach.judge import Outcome, Reached, Translation
 from kernellab.teach.progress import NEAR, Progress, calibration
 
 if TYPE_CHECKING:
@@ -50,10 +51,11 @@ def framed(head: str, said: str, reached: Reached, hint: str = "") -> Shown:
 
 
 def outcome_card(
-    title: str, outcome: Outcome, hint: Said | None, note: str = "", codes: Mapping[str, str] | None = None
-) -> Shown:
-    """How far an answer came, the hint, and the picture of what was wrong; of a right sketch what the rules make of it,
-    by language."""
+    title: str, outcome: Outcome, hint: Said | None, notes: Sequence[str] = (), text: str = "",
+    codes: Sequence[Translation] = (),
+) -> Shown:  # fmt: skip
+    """How far an answer came, the hint, and the picture of what was wrong; of a right sketch ``text`` what the rules
+    make of it in other languages."""
     head = f"{title}: {outcome.reached.value}"
     if outcome.verdict is not None and outcome.verdict.passed:
         head += f" ({outcome.verdict.trust.value})"
@@ -61,19 +63,15 @@ def outcome_card(
     lines = [head, f"  {said}"]
     if outcome.wrong is not None and not outcome.reached.good:
         lines += [f"  {row}" for row in _telling(outcome.wrong.rows)]
-    lines += [f"  {text}" for text in (str(hint) if hint else "", note) if text]
+    lines += [f"  {row}" for row in (str(hint) if hint else "", *notes) if row]
     colour = _COLOURS.get(outcome.reached, RED)
     html = f"<div style='{_BOX.format(colour)}'><b>{escape(head)}</b><br>{escape(said)}"
     if outcome.wrong is not None:
         html += wrong_svg(outcome.wrong)
     if hint is not None:
         html += f"<p><i>Hint {hint.step} of {hint.steps}.</i> {escape(hint.text)}</p>"
-    if note:
-        html += f"<p>{escape(note)}</p>"
-    for language, code in (codes or {}).items():
-        shown = coloured(code, "kernel.py" if language == "Triton" else "kernel.cu")
-        words = f"the same in {language}, as the rules write it: each line with the sketch's line that it comes from"
-        html += f"<details><summary>{words}</summary><pre {PRE}>{shown}</pre></details>"
+    html += "".join(f"<p>{escape(note)}</p>" for note in notes)
+    html += "".join(linked(text, code) for code in codes)
     if outcome.verdict is not None:
         html += f"<details><summary>the whole verdict</summary>{verdict_html(outcome.verdict)}</details>"
     return Shown("\n".join(lines), f"{html}</div>")
@@ -96,7 +94,7 @@ def challenge_card(title: str, result: Result, tries: Sequence[Tried]) -> Shown:
     """The grade, what it rests on, the rules' kernel to beat, and one's own best."""
     outcome, verdict = result.outcome, result.outcome.verdict
     if not outcome.reached.good:
-        return outcome_card(title, outcome, None, "%kernel_challenge NAME --hint says a little more each time.")
+        return outcome_card(title, outcome, None, ["%kernel_challenge NAME --hint says a little more each time."])
     best = [t for t in tries if t.passed and t.ms is not None]
     lines = [f"{title}: grade {result.grade} ({result.why}) at {verdict.trust.value if verdict else ''}"]
     if verdict is not None:

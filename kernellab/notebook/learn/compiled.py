@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from kernellab.errors import CourseError
-from kernellab.notebook.learn.picture import moving_style, svg
+from kernellab.notebook.learn.picture import frame, moving
 from kernellab.notebook.saved.figures import BLUE, ORANGE
 from kernellab.notebook.saved.receipt import Shown
 from kernellab.teach.judge import source_of
@@ -64,9 +64,8 @@ def _drawn(rows: list[tuple[str, int]], lines: dict[int, str], words: str) -> st
         mark = _mark(_LEFT, at, _RIGHT, ORANGE)
         if line in shown:
             mark += _mark(0, shown[line], _LEFT - 12, BLUE)
-        parts.append(f"<g class='klm' style='animation-delay:{at * 0.7:.2f}s'>{mark}</g>")
-    name = f"kl-moving kl-moving-{len(rows)}"
-    return moving_style(len(rows)) + svg(_LEFT + _RIGHT, height, "".join(parts), words, name)
+        parts.append(frame(at, mark))
+    return moving(len(rows), _LEFT + _RIGHT, height, "".join(parts), words)
 
 
 def _mark(x: float, at: int, width: float, colour: str) -> str:

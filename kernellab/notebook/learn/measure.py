@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING
 
-from kernellab.errors import CourseError, KernellabError
+from kernellab.errors import CourseError
 from kernellab.notebook.saved.receipt import Shown
 from kernellab.teach import progress
 from kernellab.teach.judge import source_of
@@ -42,20 +40,6 @@ def measured(name: str, text: str, task: Task, rank: Rank, target: Target | None
     before = progress.read()
     progress.record(Measured(name=name, ms=found.ms, speedup=found.speedup, time=time.time()))
     return _beside(f"{name}: {found.text}", name, found.speedup, before)
-
-
-def begin_judge() -> threading.Thread:
-    """Two measurements are to come: starts the judge in the background, while the reader thinks."""
-    from kernellab.dsls.machine import detect_target
-    from kernellab.session.engine.engine import engine
-
-    def work() -> None:
-        with suppress(KernellabError), engine().verifying:  # a measurement says itself what keeps it from starting
-            engine().verifier().warm(detect_target())
-
-    begun = threading.Thread(target=work, name="kernellab-warm", daemon=True)
-    begun.start()
-    return begun
 
 
 def replayed(name: str, text: str, chip: str) -> Shown:

@@ -6,12 +6,15 @@ colour and to a screen reader.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from math import prod
 
 from kernellab.notebook.protocol import Touches
 from kernellab.notebook.saved.figures import BLUE, GREEN, ORANGE, RED
+from kernellab.sketch.program.program import DType
 from kernellab.teach.wrong import Wrong
 
 _CELL = 9
@@ -23,6 +26,9 @@ _MARKS: Mapping[str, tuple[str, str, str]] = {
     "u": ("#888888", "never stored", "M{0}.5 {1}.2l.3 .3l-.3 .3l-.3-.3z"),
 }
 _FADE, _SECONDS = 0.72, 0.7
+#: pixels: a page's width, an element at most, and a tensor's height at most; a row of code
+_PAGE, _WIDEST, _TALLEST, _ROW = 680.0, 14.0, 240.0, 15
+_CODE = "font-size='11' font-family='monospace' fill='currentColor' xml:space='preserve'"
 #: steps that an animation shows; later ones repeat the pattern
 _MOST_FRAMES = 24
 
@@ -50,89 +56,126 @@ def wrong_svg(found: Wrong) -> str:
 _NAMES = {"x": "x", "n": "N", "u": "a diamond"}
 
 
-def moving_svg(found: Touches, names: Sequence[str] = ()) -> str:
-    """The tensors side by side; one step after another lights up, loads in blue, stores in orange with a frame.
+def moving_svg(found: Touches, names: Sequence[str] = (), text: str = "") -> str:
+    """The tensors, and the sketch ``text`` under them; step after step lights up, loads in blue, stores in orange with
+    a frame, with the lines of the sketch that make them and the bytes moved so far.
 
-    A style sheet moves it, no script: it plays in saved pages, stops under the pointer, and stands still where the
-    reader asks for less motion.
+    A style sheet moves it, no script: it plays in saved pages, and a row of buttons, which arrow keys walk along, shows
+    one step. It stands still where the reader asks for less motion.
     """
     steps = found["steps"][:_MOST_FRAMES]
-    shown = [(i, t) for i, t in enumerate(found["tensors"]) if not names or t["name"] in names]
-    places: dict[int, tuple[float, float, int]] = {}
-    parts, x, height, widths = [], 0.0, 0.0, 0.0
-    cell = _cell_of([t["shape"] for _, t in shown])
-    for index, tensor in shown:
-        columns = tensor["shape"][-1] if tensor["shape"] else 1
-        rows = max(1, prod(tensor["shape"]) // max(columns, 1))
-        width = max(columns * cell, 7.0 * len(tensor["name"]) + 40)
-        places[index] = x, 16.0, columns
-        shape = ", ".join(map(str, tensor["shape"]))
-        parts.append(
-            f"<text x='{x}' y='11' font-size='10' fill='currentColor'>{escape(tensor['name'])}[{shape}]</text>"
-            f"<rect x='{x}' y='16' width='{columns * cell}' height='{rows * cell}' fill='none' {_LINE}/>"
-            + _grid(x, 16.0, rows, columns, cell)
-        )
-        height, widths = max(height, 16 + rows * cell), x + width
-        x += width + 22
+    places, parts, width, height = _placed(found, names)
+    top, lines = height + 22, text.rstrip().splitlines()
+    width = max(width, 6.7 * max(map(len, lines), default=0) + 8)
+    for number, line in enumerate(lines):
+        parts.append(f"<text x='4' y='{top + _ROW * number + 11:.0f}' {_CODE}>{escape(line)}</text>")
+    moved = [0, 0]
     for number, step in enumerate(steps):
-        marks = "".join(
-            _region(places[part["tensor"]], part["ranges"], cell, part["write"])
-            for part in step["parts"]
-            if part["tensor"] in places
-        )
+        marks = ""
+        for part in step["parts"]:
+            tensor = found["tensors"][part["tensor"]]
+            moved[part["write"]] += DType(tensor["dtype"]).bytes * sum(count for _, count in part["ranges"])
+            if part["tensor"] in places:
+                marks += _region(places[part["tensor"]], part["ranges"], part["write"])
+        for line in sorted({p["line"] for p in step["parts"] if 0 < p["line"] <= len(lines)}):
+            y = top + _ROW * (line - 1)
+            marks += f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{BLUE}' fill-opacity='.3'/>"
+        said = f"step {number + 1} of {found['total']}: {step['at'] or 'once'}; so far "
+        said = escape(f"{said}{moved[0]} B loaded, {moved[1]} B stored")
         parts.append(
-            f"<g class='klm' style='animation-delay:{number * _SECONDS:.2f}s'>{marks}"
-            f"<text x='0' y='{height + 14}' font-size='10' fill='currentColor'>"
-            f"step {number + 1} of {found['total']}: {escape(step['at'] or 'once')}</text></g>"
+            frame(number, f"{marks}<text x='0' y='{height + 14:.0f}' font-size='11' fill='currentColor'>{said}</text>")
         )
     words = f"{found['total']} steps at {found['sizes']}; loads in blue, stores framed in orange."
-    return moving_style(len(steps)) + svg(
-        widths, height + 20, "".join(parts), words, f"kl-moving kl-moving-{len(steps)}"
-    )
+    return moving(len(steps), width, top + _ROW * len(lines) + 4, "".join(parts), words)
 
 
-def moving_style(frames: int) -> str:
-    """The style sheet that shows the groups of class ``klm`` in turn; each says its own delay, 0.7 s apart."""
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor is drawn: its corner, elements a row, and the size of one, in pixels."""
+
+    x: float
+    y: float
+    columns: int
+    wide: float
+    high: float
+
+
+def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], list[str], float, float]:
+    """The tensors one after another, in rows that fit the page; their outlines, and the width and height of all."""
+    places: dict[int, _Place] = {}
+    parts: list[str] = []
+    x, y, row, most = 0.0, 0.0, 0.0, 0.0
+    for index, tensor in enumerate(found["tensors"]):
+        if names and tensor["name"] not in names:
+            continue
+        columns = tensor["shape"][-1] if tensor["shape"] else 1
+        rows = max(1, prod(tensor["shape"]) // max(columns, 1))
+        wide = min(_WIDEST, _PAGE / max(columns, 1), _PAGE if rows == 1 else max(2.0, _TALLEST / rows))
+        high = _WIDEST if rows == 1 else min(max(wide, 4.0), _TALLEST / rows)
+        label = f"{tensor['name']}[{', '.join(map(str, tensor['shape']))}]"
+        across, down = columns * wide, rows * high
+        width = max(across, 6.4 * len(label))
+        if x and x + width > _PAGE:
+            x, y, row = 0.0, y + row + 10, 0.0
+        places[index] = place = _Place(x, y + 16, columns, wide, high)
+        parts.append(
+            f"<text x='{x:.1f}' y='{y + 11:.1f}' font-size='11' fill='currentColor'>{escape(label)}</text>"
+            f"<rect x='{x:.1f}' y='{y + 16:.1f}' width='{across:.1f}' height='{down:.1f}' fill='none' {_LINE}/>"
+            + _grid(place, rows)
+        )
+        row, most = max(row, 16 + down), max(most, x + width)
+        x += width + 22
+    return places, parts, max(most, 420.0), y + row
+
+
+def frame(number: int, inside: str) -> str:
+    """One step of a moving picture."""
+    return f"<g class='klm k{number}' style='animation-delay:{number * _SECONDS:.2f}s'>{inside}</g>"
+
+
+def moving(frames: int, width: float, height: float, inside: str, words: str) -> str:
+    """A picture whose :func:`frame` parts are shown in turn, or one of them by the buttons above it."""
+    key = f"kl{hashlib.sha256(inside.encode()).hexdigest()[:10]}"
     share, total = 100 / max(frames, 1), max(frames, 1) * _SECONDS
-    return (
-        f"<style>.kl-moving-{frames} .klm{{opacity:0;animation:kl-{frames} {total:.1f}s infinite}}"
-        f"@keyframes kl-{frames}{{0%,{_FADE * share:.2f}%{{opacity:1}}{share:.2f}%,100%{{opacity:0}}}}"
-        ".kl-moving:hover .klm{animation-play-state:paused}"
-        "@media (prefers-reduced-motion:reduce){.kl-moving .klm{animation:none}.kl-moving .klm:last-of-type{opacity:1}}"
-        "</style>"
+    shown = ",".join(f"#{key}-{n}:checked~svg .k{n}" for n in range(frames))
+    style = (
+        f"<style>.{key} .klm{{opacity:0;animation:{key} {total:.1f}s infinite}}"
+        f"@keyframes {key}{{0%,{_FADE * share:.2f}%{{opacity:1}}{share:.2f}%,100%{{opacity:0}}}}"
+        f".{key} svg:hover .klm{{animation-play-state:paused}}"
+        f"@media (prefers-reduced-motion:reduce){{.{key} .klm{{animation:none}}.{key} .klm:last-of-type{{opacity:1}}}}"
+        f"#{key}:not(:checked)~svg .klm{{animation:none;opacity:0}}{shown or '.none'}{{opacity:1!important}}"
+        f".{key} input{{margin:0 1px;width:13px;height:13px}}.{key} svg{{display:block}}</style>"
     )
+    buttons = f"<label for='{key}'>play </label><input type='radio' name='step' id='{key}' checked>" + "".join(
+        f"<input type='radio' name='step' id='{key}-{n}' title='step {n + 1}' aria-label='step {n + 1}'>"
+        for n in range(frames)
+    )
+    return f"<form class='{key}'>{style}{buttons}{svg(width, height, inside, words, 'kl-moving')}</form>"
 
 
-def _cell_of(shapes: Sequence[Sequence[int]]) -> float:
-    """Pixels an element, so that all tensors fit side by side."""
-    columns = sum(shape[-1] if shape else 1 for shape in shapes)
-    rows = max((prod(shape) // max(shape[-1], 1) if shape else 1 for shape in shapes), default=1)
-    return round(max(2.0, min(12.0, 640 / max(columns, 1), 260 / max(rows, 1))), 2)
-
-
-def _grid(x: float, y: float, rows: int, columns: int, cell: float) -> str:
-    if cell < 5:
+def _grid(place: _Place, rows: int) -> str:
+    if min(place.wide, place.high) < 5:
         return ""
-    across = "".join(f"M{x} {y + r * cell:.1f}h{columns * cell:.1f}" for r in range(1, rows))
-    down = "".join(f"M{x + c * cell:.1f} {y}v{rows * cell:.1f}" for c in range(1, columns))
+    width, height = place.columns * place.wide, rows * place.high
+    across = "".join(f"M{place.x:.1f} {place.y + r * place.high:.1f}h{width:.1f}" for r in range(1, rows))
+    down = "".join(f"M{place.x + c * place.wide:.1f} {place.y:.1f}v{height:.1f}" for c in range(1, place.columns))
     return f"<path d='{across}{down}' fill='none' stroke='currentColor' stroke-opacity='.14' stroke-width='.5'/>"
 
 
-def _region(place: tuple[float, float, int], ranges: Sequence[Sequence[int]], cell: float, write: bool) -> str:
+def _region(place: _Place, ranges: Sequence[Sequence[int]], write: bool) -> str:
     """The elements of one access: runs of flat numbers, cut at the ends of rows."""
-    x, y, columns = place
     path = ""
     for first, count in ranges:
         at, left = first, count
         while left > 0:
-            row, column = divmod(at, columns)
-            length = min(left, columns - column)
-            path += (
-                f"M{x + column * cell:.1f} {y + row * cell:.1f}h{length * cell:.1f}v{cell:.1f}h{-length * cell:.1f}z"
-            )
+            row, column = divmod(at, place.columns)
+            length = min(left, place.columns - column)
+            wide = max(length * place.wide, 1.5)
+            corner = f"{place.x + column * place.wide:.1f} {place.y + row * place.high:.1f}"
+            path += f"M{corner}h{wide:.1f}v{place.high:.1f}h{-wide:.1f}z"
             at, left = at + length, left - length
-    frame = f" stroke='{ORANGE}' stroke-width='1.4'" if write else ""
-    return f"<path d='{path}' fill='{ORANGE if write else BLUE}' fill-opacity='{0.35 if write else 0.75}'{frame}/>"
+    edge = f" stroke='{ORANGE}' stroke-width='1.4'" if write else ""
+    return f"<path d='{path}' fill='{ORANGE if write else BLUE}' fill-opacity='{0.35 if write else 0.75}'{edge}/>"
 
 
 def bar(share: float, words: str) -> str:

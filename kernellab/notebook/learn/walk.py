@@ -8,7 +8,7 @@ from html import escape
 from kernellab.evolve.lab.curves import USUAL, contender
 from kernellab.evolve.lab.pool import Pool, load
 from kernellab.evolve.lab.replay import steps
-from kernellab.notebook.learn.picture import moving_style, svg
+from kernellab.notebook.learn.picture import frame, moving
 from kernellab.notebook.saved.figures import BLUE, ORANGE
 from kernellab.notebook.saved.receipt import Shown
 
@@ -56,17 +56,17 @@ def _drawn(pool: Pool, taken: tuple[tuple[int, int], ...], words: str) -> str:
     ]
     count = -(-len(taken) // _MOST_FRAMES)
     frames = [taken[at : at + count] for at in range(0, len(taken), count)]
-    for number, frame in enumerate(frames):
+    for number, group in enumerate(frames):
         tried = "".join(
             f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.4' fill='{BLUE}'/>"
-            for x, y in (place(at) for at, _ in frame if not pool.points[at].reason)
+            for x, y in (place(at) for at, _ in group if not pool.points[at].reason)
         )
-        x, y = place(frame[-1][1])
-        best = pool.points[frame[-1][1]].speedup
-        parts.append(
-            f"<g class='klm' style='animation-delay:{number * 0.7:.2f}s'>{tried}"
-            f"<circle cx='{x:.1f}' cy='{y:.1f}' r='6' fill='none' stroke='{ORANGE}' stroke-width='2'/>"
+        x, y = place(group[-1][1])
+        best = pool.points[group[-1][1]].speedup
+        inside = (
+            f"{tried}<circle cx='{x:.1f}' cy='{y:.1f}' r='6' fill='none' stroke='{ORANGE}' stroke-width='2'/>"
             f"<text x='0' y='{_HEIGHT - 4}' font-size='10' fill='currentColor'>{min((number + 1) * count, len(taken))} "
-            f"tried; best so far {best:.2f}x</text></g>"
+            f"tried; best so far {best:.2f}x</text>"
         )
-    return moving_style(len(frames)) + svg(_WIDTH, _HEIGHT, "".join(parts), words, f"kl-moving kl-moving-{len(frames)}")
+        parts.append(frame(number, inside))
+    return moving(len(frames), _WIDTH, _HEIGHT, "".join(parts), words)

@@ -26,4 +26,4 @@ def watched(text: str, task: Task, only: Sequence[str] = ()) -> Shown:
     lines = [line.strip() for line in told.splitlines()]
     reused, moved = lines[1 : 1 + len(found["tensors"])], lines[-1]
     summary = "".join(f"<li>{escape(line)}</li>" for line in (*reused, moved))
-    return Shown(told, f"{moving_svg(found, only)}<ul>{summary}</ul>")
+    return Shown(told, f"{moving_svg(found, only, text)}<ul>{summary}</ul>")

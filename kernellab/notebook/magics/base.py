@@ -18,6 +18,7 @@ from IPython.core.magic_arguments import MagicArgumentParser, parse_argstring
 
 from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook.magics.config import KernelLab
+from kernellab.notebook.warm import wait_for_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ def command(body: Callable[..., Any]) -> Callable[..., Any]:
             args = parse_argstring(run, line)
         except UsageError as error:
             raise UsageError(_usage_of(str(error), run.parser, cell is not None)) from None  # type: ignore[attr-defined]
+        wait_for_imports()
         with self.errors():
             return body(self, args) if cell is None else body(self, args, cell)
 

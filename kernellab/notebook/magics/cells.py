@@ -15,7 +15,9 @@ from kernellab.options.design import DesignCall, DesignVerification, VerifyCall
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from kernellab.exchanges import Exchange
     from kernellab.session import Session
+    from kernellab.session.turn.task_from_text import Proposal
 
 
 @magics_class
@@ -49,7 +51,6 @@ class WorkMagics(KernelMagic):
         from kernellab.model_integration.gradient.derive import said_true
         from kernellab.notebook.board import workbench  # noqa: F401
         from kernellab.notebook.board.registry import keep_receipt
-        from kernellab.notebook.magics.task_from_text import said_for
         from kernellab.session import design
         from kernellab.session.start import check_coder
         from kernellab.verifier.protocol.option_words import for_design
@@ -181,10 +182,39 @@ class WorkMagics(KernelMagic):
         )
 
     def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:
-        from kernellab.notebook.magics.task_from_text import propose
 
         proposed = propose(words, name, roles or None, budget or self.lab.budget)
         self.next_cell(f"{head}\n{proposed.text.strip()}\n")
         print(f"The task of {name} is in the next cell: read it, change what is wrong, and run it.")
         for flag in proposed.flags:
             print(f"  it is weak as a test: {flag}")
+
+
+# -- an operator in words becomes a cell: a task's text, for a person to read before it is used ------------------------
+
+#: what was said for a task that is not designed for yet, by the session's name
+_said: dict[str, tuple[Exchange, ...]] = {}
+
+
+def propose(words: str, name: str, roles: str | None, budget: str) -> Proposal:
+    """Blocking: asks the model that designs or codes (``roles``), else the one that is configured.
+
+    Raises:
+        SessionError: no model is configured.
+        TaskError: no reply was a usable task.
+        ModelError: the model did not answer.
+    """
+    from kernellab.agents.roles import is_model, parse_roles
+    from kernellab.records import Role
+    from kernellab.session.turn.task_from_text import propose_task
+
+    specs, _ = parse_roles(roles)
+    spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
+    found = propose_task(words, spec, name, budget=budget)
+    _said[name] = found.exchanges
+    return found
+
+
+def said_for(name: str) -> tuple[Exchange, ...]:
+    """What was said for the task of that name, once: its session keeps it."""
+    return _said.pop(name, ())

@@ -114,8 +114,10 @@ class EvolveMagics(KernelMagic):
         if isinstance(held, Session):
             created, best = held.state.created, held.state.best()
             sketches = (best.candidate.sketch,) if best is not None and best.candidate.sketch else ()
+            wrote = held.state.sketch_turn(best.turn.id) if best is not None else None
+            author = {"author": wrote.author} if wrote is not None else {}
             return created.text, {
-                "name": created.name, "dsl": created.dsl, "chip": created.chip, "sketches": sketches,
+                "name": created.name, "dsl": created.dsl, "chip": created.chip, "sketches": sketches, **author,
                 "precision": created.options.get("precision") or "",
             }  # fmt: skip
         return named_task(args.name, self.namespace), {"name": args.name} if args.name in self.namespace else {}

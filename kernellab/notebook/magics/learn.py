@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.errors import CourseError, KernellabError
 from kernellab.notebook.magics.base import KernelMagic, command
 
 if TYPE_CHECKING:
     from kernellab.records import Source, Verdict
     from kernellab.target import Target
     from kernellab.task import Task
+    from kernellab.teach.judge import Outcome
     from kernellab.verifier.protocol.options import VerifyOptions
 
 
@@ -53,7 +56,9 @@ class LearnMagics(KernelMagic):
         level = Trust.T2 if args.whole else Trust.T1
         task = found.task(exercise)
         outcome = judge(cell, task, exercise.goals, self._verify, level, exercise.mistakes)
-        codes = translations(cell, task) if outcome.reached.good and is_sketch(cell) else {}
+        sketch = outcome.reached.good and is_sketch(cell)
+        codes = translations(cell, task) if sketch else []
+        notes = self._timed(exercise.id, cell, task, outcome) if sketch else []
         known = progress.read()
         hint = hint_for(exercise, outcome, found, known, cell)
         name = progress.text_hash(cell)
@@ -63,7 +68,7 @@ class LearnMagics(KernelMagic):
         )  # fmt: skip
         progress.record(made)
         _points[exercise.id] = exercise.points if outcome.reached.good else 0
-        return outcome_card(exercise.id, outcome, hint, codes=codes)
+        return outcome_card(exercise.id, outcome, hint, notes, cell, codes)
 
     @no_var_expand
     @line_cell_magic
@@ -96,7 +101,6 @@ class LearnMagics(KernelMagic):
         A grader that runs the notebook again (nbgrader) reads the number as the cell's score. It knows right and wrong
         alone: no time enters.
         """
-        from kernellab.errors import CourseError
         from kernellab.teach.exercise import course
 
         found = course()
@@ -138,7 +142,7 @@ class LearnMagics(KernelMagic):
         after = f" Your first word counts: {first}." if kept else ""
         print(f"{args.name}: {said}.{after}")
         if "/" in args.name and earlier is None:
-            from kernellab.notebook.learn.measure import begin_judge
+            from kernellab.notebook.warm import begin_judge
 
             begin_judge()
 
@@ -220,6 +224,7 @@ class LearnMagics(KernelMagic):
     @magic_arguments()
     @argument("lesson", nargs="?", default="", help="one lesson; default: all")
     @argument("--curve", action="store_true", help="the predictions as a curve")
+    @argument("--csv", metavar="FILE", help="write points, tries and days of all exercises to a file, for a teacher")
     @command
     def kernel_progress(self, args: argparse.Namespace) -> Any:
         """How far you are: exercises, points, and how near your predictions come."""
@@ -228,6 +233,11 @@ class LearnMagics(KernelMagic):
         from kernellab.teach.exercise import course
 
         known = progress.read()
+        if args.csv:
+            from kernellab.content import written
+            from kernellab.notebook.saved.receipt import plain
+
+            return plain(f"wrote {written(Path(args.csv), progress.as_csv(course(), known))}")
         if args.curve:
             from kernellab.notebook.saved.figures import themed
 
@@ -257,6 +267,19 @@ class LearnMagics(KernelMagic):
 
         with engine().verifying:
             return engine().verifier().verify(task, source, detect_target(source.dsl), options=options)
+
+    def _timed(self, name: str, text: str, task: Task, outcome: Outcome) -> list[str]:
+        """A right sketch's time next to eager's, the bound and the reference answer's, and what to try next."""
+        from kernellab.dsls.machine import detect_target
+        from kernellab.teach.feedback import timed
+        from kernellab.teach.judge import source_of
+
+        try:
+            source = source_of(text, task)
+            found = timed(name, source, task, detect_target(source.dsl), self._ranked, outcome.facts)
+        except KernellabError as error:
+            return [f"It was not timed: {error.message}"]
+        return [found.text, f"Next: {found.next_step}"]
 
     @staticmethod
     def _ranked(task: Task, source: Source, target: Target) -> Any:

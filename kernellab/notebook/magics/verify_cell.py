@@ -19,12 +19,13 @@ from kernellab.notebook.saved.receipt import Shown
 from kernellab.notebook.saved.snapshot import verdict_html
 from kernellab.notebook.views.verdict import seconds, stage_rows, verdict_text
 from kernellab.records import Author, Source, StageResult, StageState, Verdict
+from kernellab.session import Session
+from kernellab.session.engine.engine import engine
+from kernellab.task import Task, load_task
 from kernellab.verifier.protocol.stats import one_line_each
 
 if TYPE_CHECKING:
-    from kernellab.session import Session
     from kernellab.target import Target
-    from kernellab.task import Task
     from kernellab.verifier.protocol.options import VerifyOptions
 
 _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
@@ -39,9 +40,6 @@ def task_of(given: object, name: str) -> Task | None:
     Raises:
         TaskError: it is text or a path of a task that cannot be loaded.
     """
-    from kernellab.session import Session
-    from kernellab.task import Task, load_task
-
     if isinstance(given, Session):
         created = given.state.created
         return load_task(created.text, created.name)
@@ -61,8 +59,6 @@ def named_task(name: str, namespace: Mapping[str, Any]) -> Task:
         SessionError: the variable holds no task. TaskError: the file cannot be loaded.
     """
     if name not in namespace:
-        from kernellab.task import load_task
-
         return load_task(Path(name))
     found = task_of(namespace[name], name)
     if found is None:
@@ -139,8 +135,6 @@ class Verification:
 
     def cancel(self) -> None:
         """Ends the judge, and with it this verification; the next one starts a new judge. Safe to repeat."""
-        from kernellab.session.engine.engine import engine
-
         if not self._ended.is_set() and not self.cancelled:
             self.cancelled = True
             if self._judging.is_set():  # while another verification has the judge, it is not ours to end
@@ -181,8 +175,6 @@ class Verification:
         self._ended.set()
 
     def _verify(self) -> Verdict:
-        from kernellab.session.engine.engine import engine
-
         with engine().verifying:
             if self.cancelled:
                 raise _stopped()

@@ -49,6 +49,12 @@ class Head(TypedDict):
     lines: list[Line]
     #: [evaluations, candidate]: who was the verified best from when on
     improvements: list[list[int]]
+    #: seconds since the epoch; and seconds from then to its last event
+    began: float
+    spent: float
+    #: seconds that its further rounds take at the pace up to now, at most; None where it is not known
+    left: float | None
+    tokens: int
     #: a direction that the run proposes and a person decides on, "" for none
     suggestion: str
 

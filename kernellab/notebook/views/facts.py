@@ -18,11 +18,11 @@ from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
 from kernellab.target import Chip, Target
+from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.record.state import State
-    from kernellab.task import Task
 
 log = logging.getLogger("kernellab.notebook")
 
@@ -113,8 +113,6 @@ class Facts:
 
 def gather(session: Session) -> Facts:
     """Blocking: imports torch and runs the task's text. What cannot be had is left out."""
-    from kernellab.task import load_task
-
     created = session.state.created
     target: Target | None = None
     task: Task | None = None

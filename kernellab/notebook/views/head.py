@@ -9,12 +9,13 @@ from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.upcoming import upcoming
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
+from kernellab.session.engine.approval import Expected, expected
+from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
-from kernellab.session.record.view import target_words
+from kernellab.session.record.view import outcome, target_words
 from kernellab.verifier.protocol.stats import one_line_each
 
 STATUS_WORDS = {
@@ -28,8 +29,6 @@ STATUS_WORDS = {
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
-#: lines of what an agent asks to do on its card
-_MOST_DETAILS = 12
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
 
@@ -44,9 +43,10 @@ def head(
     predictions: Predictions | None = None,
     comparing: bool = False,
     stages: Mapping[str, Sequence[StageResult]] | None = None,
+    partial: str = "",
 ) -> Head:
     """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
-    ``stages`` are what running verifications have behind them, by turn."""
+    ``stages`` are what running verifications have behind them, by turn; ``partial`` is what a model writes."""
     standings = state.standings()
     target = state.target
     return {
@@ -60,7 +60,8 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}) or ("timing again in one run" if comparing else ""),
+        "doing": doing(state, stages or {}, facts.task is not None, partial)
+        or ("timing again in one run" if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,
@@ -79,11 +80,22 @@ def head(
     }
 
 
-def doing(state: State, running: Mapping[str, Sequence[StageResult]]) -> str:
-    """What the running verification does, and how long the rest took the last time a kernel passed here."""
-    parts = next((parts for turn, parts in running.items() if parts and turn == state.head), None)
-    if parts is None:
+def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool, partial: str = "") -> str:
+    """What the running turn waits for before its own work, or what a verification does and how long the rest took the
+    last time a kernel passed here."""
+    parts, turn = running.get(state.head or ""), state.head_turn
+    if parts is None or turn is None:
         return ""
+    if not parts:
+        if turn.role is Role.VERIFIER:
+            return "the judge starts"
+        return (
+            "reading the task"
+            if not task_read
+            else "no words yet"
+            if turn.author is Author.MODEL and not partial
+            else ""
+        )
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
     if at is None or known[at.name].state is not StageState.RUNNING:
@@ -123,11 +135,10 @@ def can(state: State) -> dict[Button, bool]:
     if _elsewhere(state):
         return dict.fromkeys(get_args(Button), False)
     question, turn = state.question, state.head_turn
-    asked = question is not None and question.kind is QuestionKind.BRIEF
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
-    stuck = question is not None and question.kind is QuestionKind.ERROR and not _may_retry(state, question)
-    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not asked and not ended
-    goes_on = goes_on and not stuck
+    # an open question is answered on its card alone: Step and Run would be the same answer under other names
+    open_question = question is not None and state.status is SessionStatus.WAITING
+    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not ended and not open_question
     return {
         "step": goes_on,
         "run": goes_on,
@@ -155,16 +166,18 @@ def card(state: State, at: str | None) -> Card | None:
     if question is not None and state.status is SessionStatus.WAITING and at == state.head:
         asked = state.turns.get(question.turn or "")
         route = asked.route if asked and question.kind is QuestionKind.ROUTE else None
+        # of an agent, what it would do
+        wanted = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
         return {
             "id": question.id,
             "kind": question.kind.value,
             "role": question.role.value,
             "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
-            "text": route.reason if route else question.text,
+            "text": route.reason if route else _text(question, asked),
             "hint": _hint(state, question),
             "retry": not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
-            "evidence": _evidence(route) if route else _details(question),
+            "evidence": _evidence(route) if route else wanted,
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
@@ -200,6 +213,8 @@ def _hint(state: State, question: Question) -> str:
         return "A note to the role reaches the agent with its next result; Stop ends it."
     if question.kind is QuestionKind.TURN:
         return "You may edit the result first, or stop."
+    if question.kind is QuestionKind.COST:
+        return "Go on takes the turn; or write it yourself, or give the role to another below."
     if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
         again = "" if _may_retry(state, question) else f"The {role} by rules would answer the same again. "
         return f"{again}Write it yourself, or give the role to a model below and try again."
@@ -210,10 +225,10 @@ def _hint(state: State, question: Question) -> str:
     return question.answer
 
 
-def _details(question: Question) -> list[str]:
-    """What an agent wants to do, in lines; the journal has all of them."""
-    lines = question.suggestion.splitlines() if question.kind is QuestionKind.PERMISSION else []
-    return [*lines[:_MOST_DETAILS], *([f"{len(lines) - _MOST_DETAILS} more lines"] if lines[_MOST_DETAILS:] else [])]
+def _text(question: Question, asked: Turn | None) -> str:
+    """What came of a turn that is done; its title says whose it was."""
+    done = outcome(asked) if asked is not None and question.kind is QuestionKind.TURN else ""
+    return done or question.text
 
 
 def _evidence(route: Route) -> list[str]:
@@ -236,7 +251,7 @@ def _title(question: Question) -> str:
     return {
         QuestionKind.BRIEF: f"You are the {role}.",
         QuestionKind.ERROR: f"The {role} could not go on.",
-        QuestionKind.TURN: f"The {role}'s turn is done.",
+        QuestionKind.TURN: f"The {role} is done.",
         QuestionKind.ROUTE: f"{role}:",
         QuestionKind.COST: f"The {role}'s turn may be costly.",
         QuestionKind.PERMISSION: f"The {role}'s agent asks for permission.",
@@ -318,3 +333,55 @@ def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
         "budget": budget,
         "text": f"{text} of {budget}" if budget else text,
     }
+
+
+# -- what the session does next, who does it, and about what it costs --------------------------------------------------
+
+
+def upcoming(state: State) -> str:
+    """The turn that follows when the person goes on, in words; "" while a turn runs or when nothing follows.
+
+    Seconds and tokens are medians over the session's finished turns of the same role and player.
+    """
+    if state.status is SessionStatus.RUNNING or state.status.ended:
+        return ""
+    question = state.question if state.status is SessionStatus.WAITING else None
+    if question is not None and question.kind is QuestionKind.ROUTE and question.to is not None:
+        if question.to.value not in {role.value for role in Role}:
+            return f"Next: the session ends ({question.to.value})"
+        return _turn(state, Role(question.to.value))
+    if question is not None and question.kind is QuestionKind.PERMISSION:
+        return ""  # the turn that asks is still at work
+    if question is not None and question.kind is QuestionKind.ERROR:
+        return "" if state.roles.get(question.role, "rules") == "rules" else _turn(state, question.role)
+    match next_action(state, lambda turn: False):
+        case Do(role):
+            return _turn(state, role)
+        case Ask(asked) if asked.kind is QuestionKind.COST:
+            return _turn(state, asked.role)
+        case Ask(asked):
+            return f"Next: you ({asked.role.value})"
+        case End(status, _):
+            return f"Next: the session ends ({status.value})"
+
+
+def _turn(state: State, role: Role) -> str:
+    turn = expected(state, role)
+    if turn.player == "human":
+        return f"Next: you ({role.value})"
+    cost = _cost(turn)
+    words = f"Next: {role.value.capitalize()}" + ("" if role is Role.VERIFIER else f" ({turn.player})")
+    return f"{words}, {cost}" if cost else words
+
+
+def _cost(cost: Expected) -> str:
+    parts = [f"about {_seconds(cost.seconds)}"] if cost.seconds is not None else []
+    if cost.free:
+        return ", ".join([*parts, "no tokens"])
+    if cost.tokens:
+        parts.append(f"about {cost.tokens:,.0f} tokens")
+    return ", ".join(parts) or "uses tokens"
+
+
+def _seconds(seconds: float) -> str:
+    return "1 s" if seconds < 1.5 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernellab.models.chat import WAITING
 from kernellab.notebook.protocol import Language, Partial, Texts
 from kernellab.notebook.views.artefacts import names_of
 from kernellab.notebook.views.at_turn import looked_at, sketch_before, source_at, source_before, verdict_at
@@ -56,7 +57,7 @@ def _differing(source: Source, before: Source) -> dict[str, str]:
     return {name: before.files.get(name, "") for name, text in own if before.files.get(name) != text}
 
 
-NO_PARTIAL: Partial = {"turn": None, "role": "", "text": "", "length": 0}
+NO_PARTIAL: Partial = {"turn": None, "role": "", "text": "", "length": 0, "waits": False}
 
 
 def partial(state: State, text: str) -> Partial:
@@ -67,4 +68,7 @@ def partial(state: State, text: str) -> Partial:
         text = "\n\n".join(map(str, state.steps.get(turn.id, ())))
     if not text or turn is None:
         return NO_PARTIAL
-    return {"turn": turn.id, "role": turn.role.value, "text": text[-PARTIAL_LIMIT:], "length": len(text)}
+    waits, text = text.startswith(WAITING), text.removeprefix(WAITING)
+    return {
+        "turn": turn.id, "role": turn.role.value, "text": text[-PARTIAL_LIMIT:], "length": len(text), "waits": waits,
+    }  # fmt: skip

@@ -211,7 +211,6 @@ class Driver:
     def go_on(self, one: bool) -> None:
         """Run, for ``one`` turn or until the session ends or asks."""
         events = decisions.go_on(self.state, self.stops, self.bench.budget)
-        self.failure = None
         self._pace = Pace.ONE_TURN if one else Pace.ON
         self._emit(*events)
 
@@ -449,6 +448,8 @@ class Driver:
         for event in events:
             self._state = apply(self.session, self.state, event)
             self._follow(event)
+        if self.state.status is not SessionStatus.FAILED:
+            self.failure = None  # an edit, a fork or an answer has left the error behind
         self._changed()
 
     def _follow(self, event: Event) -> None:
@@ -468,7 +469,7 @@ class Driver:
             case HeadMoved(reason="again"):
                 self.bench.forget_replays()
             case Undone():
-                self._pace, self.failure = Pace.ON, None
+                self._pace = Pace.ON
             case BudgetSet(budget=budget):
                 self.bench.budget.limits = Budget.parse(budget).limits
 

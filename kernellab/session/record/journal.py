@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,6 @@ from kernellab.content import WORKSPACE
 from kernellab.content import find_workspace as find_workspace
 from kernellab.errors import JournalError
 from kernellab.journal import FILE, LEASE_SECONDS, JournalFile, on_network
-from kernellab.older_records import event_line
 from kernellab.session.record.records import EVENT, Event
 
 FOLDER = WORKSPACE
@@ -45,12 +45,28 @@ class Journal(JournalFile):
 
     def _event(self, line: str) -> Event:
         try:
-            return EVENT.validate_json(event_line(line))
+            return EVENT.validate_json(_current(line))
         except ValidationError as error:
             raise JournalError(
                 f"{self.path} holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
                 "Open it with the version that wrote it, or use another workspace.",
             ) from None
+
+
+def _current(line: str) -> str:
+    """``line``, also of format 1, where the texts of a verdict and a route had no records, as it is written today."""
+    if not any(key in line for key in ('"flags":', '"evidence":')):
+        return line
+    event = json.loads(line)
+    turn = event.get("turn") if event.get("kind") != "compared" else {"verdict": event}
+    if "flags" in (verdict := (turn or {}).get("verdict") or {}):
+        label, flags = verdict.pop("label", ""), verdict.pop("flags")
+        texts = [{"kind": "stated", "stated_label": label}] if label else []
+        verdict["conditions"] = texts + [{"kind": "stated", "stated_flag": flag} for flag in flags]
+    if "evidence" in (route := (turn or {}).get("route") or {}):
+        lines = route.pop("evidence")
+        route["facts"] = [{"text": text, "of_stage": text.startswith("stage ")} for text in lines]
+    return json.dumps(event)
 
 
 _JOURNALS: dict[Path, Journal] = {}

@@ -13,12 +13,11 @@ from kernellab.records import Author, Role, Route, Verdict
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
+from kernellab.sketch.syntax.pins import check_pins, pinned_lines
 from kernellab.target import Backend
 
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
-    from kernellab.sketch.syntax.pins import check_pins
-
     designed = state.sketch_turn(parent) if parent else None
     best = _better(state, parent)
     start = (designed.sketch, _values(state, parent, designed)) if designed else (None, {})
@@ -182,8 +181,6 @@ def budget_left(bench: Bench) -> str:
 
 
 def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
-    from kernellab.sketch.syntax.pins import pinned_lines
-
     best = state.best()
     designed = state.sketch_turn(parent) if parent else None
     pins = pinned_lines(designed.sketch) if designed and designed.sketch else []

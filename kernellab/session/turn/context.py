@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.roles import is_model, make_role
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
-from kernellab.exchanges import Exchange, Step
-from kernellab.models import Budget, ChatModel
+from kernellab.exchanges import Exchange, Finish, Step, Usage
+from kernellab.memory.recall import OFF, Recall, open_recall
+from kernellab.models import (
+    Budget,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    ModelError,
+    ModelFault,
+    Price,
+    Replay,
+    ReplayModel,
+    Talk,
+    open_model,
+)
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
 from kernellab.session.record.records import Created
-from kernellab.session.turn.resumed import Resumed
+from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
-    from kernellab.memory.recall import Recall
-    from kernellab.models import Talk
     from kernellab.target import Target
-    from kernellab.task import Task, TaskFlag
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,6 @@ class Bench:
     def task(self) -> Task:
         """Raises TaskError; TargetError, where what is asked of its precision depends on the machine."""
         from kernellab.designer.eager import as_asked
-        from kernellab.task import load_task
 
         with self._task_lock:
             if self._task is None:
@@ -142,8 +151,6 @@ class Bench:
 
     def talk(self, role: Role, spec: str, channel: Channel) -> Talk:
         """The role's line to its model. Raises ModelError: it is not configured, or its recording cannot be read."""
-        from kernellab.models import Talk
-
         model: ChatModel = self._model(role, spec, channel)
         record = channel.record
         if channel.answered:
@@ -163,8 +170,6 @@ class Bench:
 
         A memory that fails is left out and never ends a session: :attr:`memory_fault` says why.
         """
-        from kernellab.memory.recall import OFF, open_recall
-
         with self._memory_lock:
             if not self._recall_asked and self.created.memory != OFF and self.workspace is not None:
                 self._recall_asked = True
@@ -188,9 +193,6 @@ class Bench:
             self._replays.clear()
 
     def _model(self, role: Role, spec: str, channel: Channel) -> ChatModel:
-        from kernellab.memory.recall import OFF
-        from kernellab.models import ReplayModel, open_model
-
         if not spec.startswith("replay:"):
             # settings may have changed since the last turn
             settings = model_settings(self.workspace)
@@ -210,3 +212,60 @@ class Bench:
                     model.skip(exchange for exchange in channel.said if exchange.recorded_at)
                 self._replays[key] = model
             return self._replays[key]
+
+
+# -- replies that the journal already holds ----------------------------------------------------------------------------
+# A model in front of which stand the replies that the journal already holds, so that nothing is asked twice.
+
+
+class Resumed:
+    """Answers a request as ``answered`` did where it is the same one, in their order; others go to ``model``."""
+
+    def __init__(self, model: ChatModel, role: Role, answered: Sequence[Exchange]) -> None:
+        self._model = model
+        whole = tuple(exchange for exchange in answered if exchange.finish is Finish.STOP)
+        self._earlier = ReplayModel(Replay(Path("journal"), "", (), "", whole), role, by_place=False)
+        self._from_journal = False
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def price(self) -> Price | None:
+        return self._model.price
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        return getattr(self._model, "prompt_tokens", None)
+
+    @property
+    def free(self) -> bool:
+        return self._model.free
+
+    def ask(
+        self,
+        request: ChatRequest,
+        *,
+        cancel: threading.Event | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> ChatReply:
+        """See :meth:`kernellab.models.ChatModel.ask`. A reply of the journal costs nothing more."""
+        self._from_journal = False
+        try:
+            reply = self._earlier.ask(request, cancel=cancel, on_text=on_text)
+        except ModelError as error:
+            if error.kind is not ModelFault.NO_ANSWER:
+                raise
+            return self._model.ask(request, cancel=cancel, on_text=on_text)
+        self._from_journal = True
+        return replace(reply, usage=Usage(), seconds=0.0)
+
+    def recording(self, record: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+        """``record`` for the exchanges that are not in the journal yet."""
+
+        def only_new(exchange: Exchange) -> None:
+            if not self._from_journal:
+                record(exchange)
+
+        return only_new

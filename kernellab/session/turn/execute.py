@@ -44,6 +44,7 @@ from kernellab.session.turn.context import Bench, Channel
 from kernellab.session.turn.fallback import Played, first_answer, unverified_lowering
 from kernellab.session.turn.quoting import quoted
 from kernellab.session.turn.recalling import begun, learn, reminded, reminders, starts
+from kernellab.sketch.syntax.pins import check_pins
 from kernellab.verifier.judge import turns
 
 if TYPE_CHECKING:
@@ -116,7 +117,6 @@ def _both(first: Callable[[Exchange], None], second: Callable[[Exchange], None])
 def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tuple[str, ...]:
     """What a Designer's replies broke of the pins and constraints, reply by reply; none of them became its sketch."""
     from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
-    from kernellab.sketch.syntax.pins import check_pins
 
     designed = state.sketch_turn(parent)
     found: list[str] = []
@@ -236,8 +236,6 @@ def repinned(turn: Turn, state: State) -> Turn:
 
 def _refused(before: str, turn: Turn) -> GateResult | None:
     """The gate's answer to a revision that changes a pinned line or a constraint of a person; None when it is kept."""
-    from kernellab.sketch.syntax.pins import check_pins
-
     breaches: list[Diagnostic] = list(check_pins(before, turn.sketch or "", turn.author))
     if not any(b.severity == "error" for b in breaches):
         return None

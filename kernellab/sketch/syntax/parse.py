@@ -5,12 +5,13 @@ A fault in one line does not hide the others: every line that cannot be read giv
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from lark import Lark
+from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
 from kernellab.errors import SketchError
@@ -19,9 +20,9 @@ from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.file_reader import FileReader
 from kernellab.sketch.syntax.layout import LineKind, LogicalLine, cut
 from kernellab.sketch.syntax.lexers import LayoutLexer, LineLexer, Lines, misplaced
-from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.messages import diagnostic, nearest
 from kernellab.sketch.syntax.reader import Head, Misplaced
-from kernellab.sketch.syntax.refusals import explain, explain_layout
+from kernellab.sketch.syntax.words import DECLARATIONS
 
 #: the reader of lines and its cache are shared by all threads
 _LOCK = threading.RLock()
@@ -165,3 +166,111 @@ def _line_parser() -> Lark:
 @lru_cache(maxsize=1)
 def _file_parser() -> Lark:
     return Lark(_grammar(), parser="lalr", lexer=LayoutLexer, start="file", transformer=_reader)
+
+
+# -- what the grammar's refusals mean to a person: one sentence and a remedy for a line that cannot be read ------------
+
+# ruff: noqa: E501 - one entry a line reads as a table
+_WORDS = {
+    "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','",
+    "COLON": "':'", "EQUAL": "'='", "ARROW": "'->'", "NAME": "a name", "NUMBER": "a number", "STRING": "a string",
+    "COMPARE": "a comparison", "PLUS_MINUS": "'+' or '-'", "TIMES": "'*', '/', '//' or '%'", "POWER": "'**'", "SHIFT": "'<<' or '>>'", "BIT_OR": "'|'", "BIT_XOR": "'^'",
+    "BIT_AND": "'&'", "BIT_NOT": "'~'",
+    "IN": "'in'", "ROLE_IN": "'in'", "RANGE": "'range'", "_SEMI": "';'", "SEMICOLON": "';'", "$END": "the end of the line",
+    "AT": "'@'", "FOR": "'for'", "IF": "'if'", "ELSE": "'else'", "ELIF": "'elif'", "NONE": "'None'",
+}  # fmt: skip
+#: the order in which an expected token is named; operators are always possible and say nothing
+_TELLING = (
+    "COLON",
+    "RPAR",
+    "RSQB",
+    "RBRACE",
+    "ARROW",
+    "EQUAL",
+    "IN",
+    "RANGE",
+    "LPAR",
+    "LBRACE",
+    "LSQB",
+    "NAME",
+    "NUMBER",
+)
+
+_FOREIGN = (
+    (re.compile(r"\s*while\b"), "There is no while loop in a sketch.", "Write for i in range(...)."),
+    (re.compile(r"\s*def\b"), "There are no functions in a sketch.", "Write the statements out, or start a second sketch."),
+    (re.compile(r"\s*(?:import|from)\b"), "A sketch imports nothing.", "Drop the line."),
+    (re.compile(r"\s*return\b"), "A sketch returns nothing.", "Write store(tile -> Y[...])."),
+    (re.compile(r"\s*(?:break|continue|pass)\b"), "Loops run to their end.", "Use if on an index condition."),
+    (re.compile(r"[^=!<>]*(?:[-+*/&|^]|<<|>>)=[^=]"), "There is no in-place operator in a sketch.", "Write x = x + ... instead."),
+    (re.compile(r".*\w\.m?T\b(?!\s*\()"), "A tile has no attributes.", "Write transpose(tile)."),
+    (re.compile(r".*[\w\])]\s*@\s*(?!llm_hint)\w"), "There is no operator '@' in a sketch.", "Write gemm(a, b, acc), or dot(a, b)."),
+    (re.compile(r"\s*for\b(?!.*\brange\b)"), "A loop runs over range(...).", "Write for i in range(start, stop, step):."),
+    (re.compile(r"\s*for\b.*\)\s*$"), "The loop's header has no colon.", "End the line with ':'."),
+    (re.compile(r"\s*(?:if|elif)\b[^:]*$"), "The header has no colon.", "End the line with ':'."),
+    (re.compile(r"\s*else\b[^:]*$"), "The header has no colon.", "Write else:."),
+    (re.compile(r"\s*(?:load|store|atomic_add|gather|scatter)\s*\((?!.*->)"), "The move has no '->'.", "Write load(X[...] -> tile) or store(tile -> Y[...])."),
+    (re.compile(r"\s*\w+\s*\[[^\]]*\]\s*="), "A part of a tensor or tile is assigned.", "Write store(value -> Y[...])."),
+    (re.compile(r".*\)\s*\["), "Only a name takes an index.", "Give the value a name first: part = ..., and then part[:, None]."),
+)  # fmt: skip
+
+
+def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) -> Diagnostic:
+    """The diagnostic of a line that lark refused."""
+    row, col = _place(error, line)
+    for pattern, sentence, remedy in _FOREIGN:
+        if pattern.match(line.text):
+            return diagnostic("syntax", row, col, what=sentence, remedy=remedy)
+    if isinstance(error, UnexpectedCharacters):
+        char = error.char
+        return diagnostic("syntax", row, col, what=f"The character '{char}' has no meaning here.", remedy="Drop it.")
+    found = "the line ends" if error.token.type == "$END" else f"'{error.token}' stands"
+    wanted = _wanted(error)
+    what = f"Expected {wanted}, but {found} here." if wanted else f"'{error.token}' is not expected here."
+    if error.token.type == "$END" and not wanted:
+        what = "The statement is not complete."
+    near = nearest(line.text.split()[0], ("sketch", "for", *DECLARATIONS))
+    return diagnostic("syntax", row, col, what=what, remedy=str(near or "Complete or correct this statement."))
+
+
+def _place(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) -> tuple[int, int]:
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        last = line.text.rstrip().split("\n")
+        return line.line + len(last) - 1, len(last[-1]) + 1
+    row, col = error.line, error.column
+    return line.line + max(row, 1) - 1, max(col, 1)
+
+
+def _wanted(error: UnexpectedToken) -> str:
+    expected = set(error.accepts or error.expected)
+    if {"NAME", "NUMBER"} <= expected:
+        return "a value"
+    words = [_WORDS[name] for name in _TELLING if name in expected]
+    return " or ".join(words[:2])
+
+
+def explain_layout(token: Token, text: str) -> Diagnostic:
+    """The diagnostic of a line that is right in itself and stands in the wrong place."""
+    if token.type == "$END":
+        last = text.rstrip().count("\n") + 1
+        return diagnostic(
+            "layout", last, 1, what="The text ends inside a sketch or a block.", remedy="Close the sketch with '}'."
+        )
+    line = token.line or 1
+    what, remedy = _LAYOUT.get(token.type, ("This line is not allowed here.", "Move it into a sketch's body."))
+    if token.type in ("DEDENT", "L_CLOSE", "L_SIMPLE"):
+        what = "The block or hint before this line has no statement."
+        remedy = "Indent a statement under the header, and put hints right before a for."
+    return diagnostic("layout", line, token.column or 1, what=what, remedy=remedy)
+
+
+_LAYOUT = {
+    "L_SKETCH": ("A sketch starts inside another.", "Close the one before with '}'."),
+    "L_ELSE": ("This else has no if.", "Align it with its if."),
+    "L_ELIF": ("This elif has no if.", "Align it with its if."),
+    "L_HINT": ("A hint is not allowed here.", "Put it right before a for, inside a sketch."),
+    "L_FOR": ("A loop is not allowed here.", "Put it inside a sketch, with its body indented."),
+    "L_IF": ("An if is not allowed here.", "Put it inside a sketch; hints belong to loops."),
+    "L_DECLS": ("A declaration is not allowed here.", "Declare before the first loop of a sketch."),
+    "INDENT": ("This line is indented, and no line above it opens a block.", "Align it with the line before."),
+}

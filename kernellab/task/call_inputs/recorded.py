@@ -8,6 +8,9 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from torch.overrides import TorchFunctionMode
+
 from kernellab.errors import TaskError
 from kernellab.task.call_inputs.slots import is_array
 
@@ -94,8 +97,6 @@ def _copied(value: Any) -> Any:
 
 def _on_cpu() -> Any:
     """While it lasts, tensors that are asked for on a GPU are made on the CPU."""
-    import torch
-    from torch.overrides import TorchFunctionMode
 
     def here(value: Any) -> Any:
         if isinstance(value, torch.device):

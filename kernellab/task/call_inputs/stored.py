@@ -6,12 +6,11 @@ import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from kernellab.errors import TaskError
-
-if TYPE_CHECKING:
-    import torch
 
 #: integers are drawn from here, both ends included; other than int8's they are small enough to add up
 _INT8, _INTEGERS = (-128, 127), (-1024, 1023)
@@ -27,8 +26,6 @@ _DTYPES = {
 
 def drawn(shape: Sequence[int], dtype: str) -> torch.Tensor:
     """A tensor of random values: normal floats, uniform integers, fair bools."""
-    import torch
-
     kind: Any = getattr(torch, dtype)
     if kind is torch.bool:
         return torch.randint(0, 2, tuple(shape)).bool()
@@ -46,8 +43,6 @@ def stored(path: str, key: str) -> torch.Tensor:
     Raises:
         TaskError: the file cannot be read, or holds no such tensor.
     """
-    import torch
-
     try:
         with Path(path).open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))

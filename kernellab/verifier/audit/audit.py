@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
+from kernellab.errors import KernellabError
 from kernellab.records import Record
 from kernellab.task import Task
 from kernellab.task.audit import proposed, quality
@@ -135,8 +136,6 @@ def _impact(task: Task) -> dict[str, float]:
     A gradient shows all that matter smoothly; those without one (below a maximum, left of zero) are changed one by
     one, a few at random and the last, upwards and downwards.
     """
-    from kernellab.errors import KernellabError
-
     args = small_sample(task, 3)
     if args is None:
         return {}
@@ -201,8 +200,6 @@ def _gradient(task: Task, args: Sequence[Any], position: int) -> Tensor:
 
 def _changes(task: Task, args: Sequence[Any], position: int, index: int, up: bool, before: Sequence[Tensor]) -> bool:
     import torch
-
-    from kernellab.errors import KernellabError
 
     # a parameter's copy would be part of a graph
     value = args[position].detach().clone()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from kernellab.operations.aten import Copies, Role, copies_of, role_of
+from kernellab.operations.aten import Copies, Per, Role, aten_op, copies_of, power, role_of
+from kernellab.operations.sketch import OPS
 from kernellab.records import Record
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.audit.arithmetic import flops_beside_products, is_guess
 
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
@@ -209,3 +209,46 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(item)
     elif isinstance(value, dict):
         yield from _tensors(list(value.values()))
+
+
+# -- the arithmetic of one operator apart from products, in FLOPs as the sketch's operations are counted ---------------
+# What an operator must do at least, whatever kernel does it: what its row of the table of operations says
+# (``kernellab.operations.aten``), so that the audit and a sketch's cost agree. An operator without a row counts one
+# FLOP for each element that comes out.
+
+#: n^3 / 3 for each matrix
+_CHOLESKY = ("cholesky", "linalg_cholesky", "linalg_cholesky_ex")
+#: operators whose arithmetic depends on the method, or on values
+_METHODS = frozenset(
+    (
+        Role.ORDER, Role.LINALG, Role.SPECTRUM, Role.RECURRENT, Role.ALGORITHM, Role.DYNAMIC, Role.RESAMPLE,
+        Role.GATHER, Role.SCATTER,
+    )
+)  # fmt: skip
+#: reductions of one tensor that are elementwise of two
+_OF_TWO = ("max", "min")
+
+
+def is_guess(name: str) -> bool:
+    """Is what :func:`flops_beside_products` counts of an operator no figure to compare a kernel's arithmetic with?"""
+    row = aten_op(name)
+    return row is None or (row.role in _METHODS and row.name not in _CHOLESKY)
+
+
+def flops_beside_products(name: str, args: Sequence[Any], given: Sequence[Any], made: Sequence[Any]) -> float:
+    """FLOPs of the operator ``name`` on the tensors ``given``, which makes the tensors ``made``.
+
+    An operator whose functional and in-place forms differ by a final underscore counts alike.
+    """
+    row = aten_op(name)
+    taken = max((t.numel() for t in given), default=0)
+    out = max((t.numel() for t in made), default=0)
+    if row is None:
+        return float(out)
+    if row.name in _CHOLESKY:
+        return float(out * made[0].shape[-1]) / 3
+    if row.name == "pow":
+        return sum(OPS[op].flops for op in power(args[1] if len(args) > 1 else None)) * out
+    if row.role is Role.REDUCE and row.name in _OF_TWO and len(given) > 1:
+        return row.flops * out
+    return row.flops * (taken if row.per is Per.OPERAND else out)

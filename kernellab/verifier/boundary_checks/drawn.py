@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import DrawnInPart, FixedSizes
+from kernellab.conditions import DrawnInPart, FixedArguments, FixedSizes
 from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
@@ -55,8 +55,12 @@ def condition(findings: Findings, one: Drawn) -> None:
 
 
 def fixed_sizes(stages: Stages) -> None:
-    """Says at which shapes a task without Dims was verified: nothing is known of the kernel at others."""
+    """Says at which shapes a task without Dims was verified, and with which values of arguments that are neither
+    tensors nor numbers: nothing is known of the kernel at others."""
     task = stages.task
+    others = task.module().untried()
+    if others:
+        stages.context.findings.add(FixedArguments(values=others))
     if task.dims:
         return
     shapes = dict.fromkeys(a.extents({}) for a in task.tensors if a.shape and not a.key)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, Place
 from kernellab.verifier.protocol.rules import CAPS
@@ -23,8 +25,6 @@ _LINE = 64
 def fenced(args: Sequence[Any], before: bool = False) -> Layout:
     """Places ``args`` contiguously, the end of each within a line of a page that cannot be read; or the beginning of
     each right behind one (``before``)."""
-    import torch
-
     places: list[Place] = []
     fences: list[int] = []
     end = 0

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kernellab.task import ArgKind
 from kernellab.verifier.protocol.memory import Layout, Place, lay_out
 from kernellab.verifier.protocol.rules import CAPS
@@ -52,6 +54,14 @@ def between_vectors(args: Sequence[Any]) -> Layout:
     return _placed(args, contiguous, shift=1)
 
 
+def as_drawn(args: Sequence[Any]) -> Layout | None:
+    """The strides that the task's own inputs have; None where all are contiguous, or as images usually lie."""
+    if all(lay_out([a]).places[0].strides == a.stride() for a in args if hasattr(a, "numel") and a.numel()):
+        return None
+    drawn = iter([a.stride() for a in args if hasattr(a, "numel")])
+    return _placed(args, lambda _: next(drawn))
+
+
 def given_twice(case: Case) -> tuple[Case, Layout] | None:
     """A case in which one tensor is given for two arguments of its form, and its layout; None where there are none."""
     known: dict[tuple[Any, ...], int] = {}
@@ -67,6 +77,38 @@ def given_twice(case: Case) -> tuple[Case, Layout] | None:
         places = tuple(plain.places[first] if j == i else p for j, p in enumerate(plain.places))
         return same, Layout(places, plain.size)
     return None
+
+
+def with_equal_rows(case: Case, dim: int = 0) -> Case:
+    """The case with the first slice along ``dim``, never the last dimension, in place of all of them, of each tensor of
+    two or more dimensions; weights stay as they are."""
+    import torch
+
+    def of(repeats: bool, arg: Any) -> Any:
+        wide = isinstance(arg, torch.Tensor) and arg.dim() >= dim + 2 and arg.shape[dim] > 1
+        return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and repeats else arg
+
+    return replace(case, held=tuple(of(repeats, a) for repeats, a in zip(_repeats(case), case.args, strict=True)))
+
+
+def expanded(case: Case, dim: int = 0) -> Layout:
+    """A layout for the arguments of such a case in which those slices lie in one place."""
+    plain = lay_out(case.args)
+    places = tuple(
+        replace(p, strides=(*p.strides[:dim], 0, *p.strides[dim + 1 :]))
+        if repeats and len(p.shape) >= dim + 2 and 0 not in p.shape
+        else p
+        for repeats, p in zip(_repeats(case), plain.places, strict=True)
+    )
+    return Layout(places, plain.size)
+
+
+def _repeats(case: Case) -> list[bool]:
+    """Which arguments may repeat a slice: tensors that are no weights, and into which the reference does not write."""
+    written = case.task.module().written
+    return [
+        spec.kind is ArgKind.TENSOR and not spec.static and i not in written for i, spec in enumerate(case.task.args)
+    ]
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -97,8 +139,6 @@ def _gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _placed(args: Sequence[Any], strides: Strides, shift: int = 0, alone: int | None = None) -> Layout:
     """``args`` with ``strides``, or the one at ``alone`` and the others contiguous."""
-    import torch
-
     places: list[Place] = []
     end = 0
     for position, arg in enumerate(args):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from kernellab.conditions import Mark
 from kernellab.errors import TaskError
 from kernellab.verifier.attribution.counters import Unseen, rounding_modes
@@ -12,12 +15,9 @@ from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import EDGES
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
-    Tensor = torch.Tensor
 
 #: of MXCSR: what the system gives a thread, flush-to-zero with denormals-are-zero, and the two bits of rounding
 _DEFAULT, _FLUSHED, _ROUNDED = 0x1F80, 0x8040, 0x6000
@@ -68,8 +68,6 @@ def denormals(stages: Stages, base: Case) -> None:
 
 
 def _denormal(values: Tensor) -> Tensor:
-    import torch
-
     if values.dtype not in (torch.float32, torch.float64):
         return torch.zeros_like(values, dtype=torch.bool)
     return (values != 0) & (values.abs() < torch.finfo(values.dtype).tiny)

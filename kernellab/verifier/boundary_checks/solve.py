@@ -97,10 +97,12 @@ class Solver:
                 return None
             x0, d0, x1, d1 = x1, d1, x2, float(values[element])
             if side == 0 and abs(d1) <= 1e-5 * (abs(d0) + abs(x1)):
-                return self._beside(edge, at, x1)
+                near = self._next_to(edge, at, x1)
+                if near is not None:
+                    return near
         return None
 
-    def _beside(self, edge: Edge, at: tuple[int, int], x: float) -> float | None:
+    def _next_to(self, edge: Edge, at: tuple[int, int], x: float) -> float | None:
         """The edge itself may lie one rounding away from what the steps came to."""
         tensor = self.args[at[0]]
         near = torch.tensor(x, dtype=tensor.dtype)

@@ -84,6 +84,8 @@ class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.holds = True
+        #: elements that lay halfway between two whole numbers before they were rounded
+        self.halves = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -92,6 +94,8 @@ class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.holds or func.is_view:
             return made
         op = func.overloadpacket.__name__.removesuffix("_")
+        if op == "round" and isinstance(args[0], Tensor):
+            self.halves += int((args[0] - args[0].floor() == 0.5).sum())
         if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
             self.holds &= _bits(args[1]) <= 1
         if op in ("mean", "var", "std", "var_mean") and isinstance(args[0], Tensor) and isinstance(made, Tensor):

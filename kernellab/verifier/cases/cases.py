@@ -19,7 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import at_ends, of_numbers
+from kernellab.verifier.cases.extents import at_ends, beyond_tiles, of_numbers
 from kernellab.verifier.cases.extents import beside as beside
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
@@ -329,7 +329,9 @@ def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] 
     cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
     step = max(1, len(hidden) // CORRECT.hidden_sizes)
     cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
-    if not interpreted:
+    if interpreted:
+        cases += [case(task, s, of_all(legal)) for s in beyond_tiles(task, numbers)]
+    else:
         cases += _other_families(task, full, legal) if small != full else []
         cases += [_glance(case(task, s, of_all(legal))) for s in beside(task, full, size)]
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
@@ -357,7 +359,7 @@ def of_all(legal: Sequence[Family]) -> Family:
 
 def _glance(found: Case) -> Case:
     """A case compared with the reference at the declared dtype; in float64 only where that is not enough."""
-    return replace(found, double=False)
+    return found._sharing(replace(found, double=False), "_sample", "args", "_native")
 
 
 def decided_last(found: Case) -> Case:
@@ -365,11 +367,13 @@ def decided_last(found: Case) -> Case:
     the reference takes no such values: it raises, or is not finite."""
     import torch
 
-    if found.family is Family.OWN:
-        return found  # no other family is legal: the reference may take the values of its inputs alone
     open_ = []
     for i, legal in enumerate(forms_of(found.task, found.sizes, found.device).legal):
         spec = found.task.args[i]
+        if spec.kind is ArgKind.TENSOR and spec.dtype == "bool" and spec.name not in found.task.domain:
+            open_.append((i, 0.0, 1.0))
+        if found.family is Family.OWN:
+            continue  # no other family is legal: the reference may take the floats of its inputs alone
         if spec.kind is not ArgKind.TENSOR or legal is None or spec.dtype.startswith("float8") or legal.is_sorted:
             continue
         if legal.support not in (*OPEN, Support.UNIT):
@@ -380,8 +384,8 @@ def decided_last(found: Case) -> Case:
     if not open_:
         return found
     other = replace(found, change=("last", -1, secrets.randbits(31), tuple(open_)))
-    try:  # on the host: an index past an end would make a device useless to this process
-        outputs = replace(other, device="cpu", statics=None).native
+    try:  # on the host, where the case keeps its answer: an index past an end would make a device useless
+        outputs = (other if other.device == "cpu" else replace(other, device="cpu", statics=None)).native
     except (KernellabError, RuntimeError):
         return found
     return other if all(map(finite, outputs)) else found

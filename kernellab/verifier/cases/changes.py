@@ -20,9 +20,10 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
     argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
     low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
-    ...))``: multiples of a half or of a smaller power of two in the first argument, powers of two in the others, or
-    ``("together", argument, argument, seed)``: each pair of special values once at one place of both, or ``("last",
-    -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest."""
+    ...), most, step)``: multiples of ``step`` or of a smaller power of two, up to ``most``, in the first argument,
+    powers of two in the others, or ``("together", argument, argument, seed, values)``: each pair of these once at one
+    place of both, or ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest
+    and its smallest, and some rows of masks are true throughout."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -39,7 +40,7 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
         for index, number in change[2]:
             out[where].view(-1)[index] = number
     elif kind == "together":
-        out[where], out[change[2]] = _together(args[where], args[change[2]], change[3])
+        out[where], out[change[2]] = _together(args[where], args[change[2]], *change[3:])
     elif kind == "last":
         seen = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
@@ -49,7 +50,7 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     elif kind == "halves":
         seen = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
-            out[position] = _exact(args[position], seen, low, high, powers=position != where)
+            out[position] = _exact(args[position], seen, low, high, position != where, *change[4:])
     elif kind == "scalar":
         out[where] = change[2]
     elif kind == "permuted":
@@ -63,7 +64,9 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool) -> Tensor:
+def _exact(
+    like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float = 8.0, step: float = 0.5
+) -> Tensor:
     """Values like ``like``'s from ``low`` to ``high``, with which sums, products and quotients are exact.
 
     Raises:
@@ -71,7 +74,7 @@ def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers:
     """
     import torch
 
-    low, high = max(low, -8.0), min(high, 8.0)
+    low, high = max(low, -furthest), min(high, furthest)
     shape = tuple(like.shape)
     if powers:
         least, most = (max(low, 0.0), high) if high > 0 else (-high, -low)
@@ -82,17 +85,17 @@ def _exact(like: Tensor, seen: torch.Generator, low: float, high: float, powers:
         values = torch.exp2(torch.randint(first, last + 1, shape, generator=seen).double())
         values = values if high > 0 else -values
     else:
-        step = min(0.5, 2.0 ** floor(log2((high - low) / 16)))
+        step = min(step, 2.0 ** floor(log2((high - low) / 16)))
         values = torch.randint(ceil(low / step), floor(high / step) + 1, shape, generator=seen).double() * step
     return values.to(like)
 
 
 #: values at which a formula of two arguments may have a separate case
-_SPECIAL = (0.0, 1.0, inf, -inf, nan)
+SPECIAL = (0.0, 1.0, inf, -inf, nan)
 
 
-def _together(one: Tensor, two: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Both with each pair of special values at one place, in rows and columns in turn, so that a reduction meets few of
+def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPECIAL) -> tuple[Tensor, Tensor]:
+    """Both with each pair of ``values`` at one place, in rows and columns in turn, so that a reduction meets few of
     them at once. Their shapes broadcast."""
     import torch
 
@@ -100,7 +103,7 @@ def _together(one: Tensor, two: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     seen = torch.Generator().manual_seed(seed)
     columns = shape[-1] if shape else 1
     rows = torch.Size(shape[:-1]).numel()
-    pairs = torch.tensor(list(product(_SPECIAL, repeat=2)), dtype=torch.float64)
+    pairs = torch.tensor(list(product(values, repeat=2)), dtype=torch.float64)
     pairs = pairs[torch.randperm(len(pairs), generator=seen)][: rows * columns]
     number = torch.arange(len(pairs))
     first, begin = (int(torch.randint(n, (1,), generator=seen)) for n in (rows, columns))
@@ -128,6 +131,10 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
     import torch
 
     out = value.contiguous().clone()
+    if out.dtype == torch.bool:
+        rows = (torch.rand(out.shape[:-1], generator=seen) < 0.5).to(out.device)
+        out[rows] = True
+        return out
     least, most = (float(f(out.double())) if out.numel() else 0.0 for f in (torch.min, torch.max))
     ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
     for dim in dict.fromkeys((out.dim() - 1, 0)):

@@ -80,6 +80,16 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
 
 
+def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
+    """For an interpreter, whose other sizes are small: each Dim in turn a little longer than two of the largest tile
+    that the source names, the others short; what goes from tile to tile shows there."""
+    tile = max((n for n in numbers if n & (n - 1) == 0 and 8 <= n <= _LARGEST_TILE), default=0)
+    short = {d.name: _inside(task, d.name, 3) for d in task.dims}
+    longer = [{**short, d.name: _inside(task, d.name, 2 * tile + 1)} for d in task.dims if tile and d.max > tile]
+    return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.named_bytes, [], tries=1)
+
+
+_LARGEST_TILE = 2048
 _PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
 
 

@@ -208,7 +208,33 @@ def _largest_at(place: int) -> Pattern:
 
 
 def _scaled(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    rows.copy_(rows.double() * low)
+    import torch
+
+    wide = rows.to(torch.complex128) if rows.is_complex() else rows.double()
+    rows.copy_(wide * low)
+
+
+def _turned(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Complex numbers turned by some quarters of a circle."""
+    import torch
+
+    flat = rows.view(-1)
+    turns = torch.randint(4, (flat.numel(),), generator=seen).to(flat.device)
+    parts = flat.real.clone(), flat.imag.clone()
+    # no product: it would make zeros of either sign
+    for turn, (real, imag) in enumerate((parts, (-parts[1], parts[0]), (-parts[0], -parts[1]), (parts[1], -parts[0]))):
+        at = turns == turn
+        flat.real[at], flat.imag[at] = real[at], imag[at]
+
+
+def _on_axes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Every third complex number without its imaginary part where ``low`` is 1, another third without its real part
+    where ``high`` is."""
+    flat = rows.view(-1)
+    if low:
+        flat.imag[0::3] = 0.0
+    if high:
+        flat.real[1::3] = 0.0
 
 
 def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -241,4 +267,5 @@ PATTERNS: dict[str, Pattern] = {
     "positive": _one_sign(1), "negative": _one_sign(-1),
     "constant rows": _constant_rows, "unusual row": _unusual_row, "largest first": _largest_at(0),
     "largest last": _largest_at(-1), "scaled": _scaled, "magnitudes": _magnitudes,
+    "turned": _turned, "on axes": _on_axes,
 }  # fmt: skip

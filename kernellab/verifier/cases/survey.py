@@ -26,6 +26,7 @@ from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.changes import SPECIAL
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
@@ -170,16 +171,19 @@ class Survey:
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
                 continue
-            if not value.numel() or value.is_complex() or is_float8(value) or value.dtype == torch.uint64:
+            if not value.numel() or is_float8(value) or value.dtype == torch.uint64:
                 continue
-            if value.is_floating_point():
+            if value.is_complex():
+                found += _complex(spec.name, position, value)
+            elif value.is_floating_point():
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
         return _in_order([*found, *self._together()])
 
     def _together(self) -> list[_Proposal]:
-        """Special values in two arguments at one place: of few pairs of arguments, which no one knows before."""
+        """Special values in two arguments at one place: of the first pairs of arguments, so that two verdicts of one
+        kernel tell of the same."""
         free = [
             i for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
             if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
@@ -187,13 +191,14 @@ class Survey:
         ]  # fmt: skip
         pairs = [(a, b) for a, b in combinations(free, 2) if _meet(self.base.args[a].shape, self.base.args[b].shape)]
         found = []
-        for a, b in secrets.SystemRandom().sample(pairs, min(len(pairs), DRAWN.pairs)):
+        for a, b in pairs[: DRAWN.pairs]:
             names = [self.task.args[i].name for i in (a, b)]
-            found.append(_Proposal(
-                ("together", a, b, secrets.randbits(31)), Grade.CONDITION,
-                f"special values in {names[0]} and {names[1]} at once not handled", True, True,
-                covered=frozenset(_not_propagated(kind, name) for kind in _SPECIAL for name in names),
-            ))  # fmt: skip
+            both = f"in {names[0]} and {names[1]} at once not handled"
+            covered = [f"0 or 1 {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
+            for values, words, others in (((0.0, 1.0, -1.0), "0 or 1", ()), (SPECIAL, "special values", covered)):
+                change = ("together", a, b, secrets.randbits(31), values)
+                condition = f"{words} {both}"
+                found.append(_Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(others)))
         return found
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
@@ -298,16 +303,22 @@ class Survey:
         if not spans or any(low >= high for low, high in spans.values()):
             return
         largest = max(spans, key=lambda i: self.base.args[i].numel())
-        change = ("halves", largest, secrets.randbits(31), tuple((i, *span) for i, span in spans.items()))
-        case = self.base.with_change(change)
-        try:
-            with Exact() as exact:
-                self.task.module().results([a.double() if i in spans else a for i, a in enumerate(case.args)])
-            if exact.holds and self._is_sound(case):
-                name = self.task.args[largest].name
-                self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
-        except (KernellabError, RuntimeError, ValueError):
-            self.dropped += 1
+        name = self.task.args[largest].name
+        exact_cases: list[tuple[int, Drawn]] = []
+        # the finest steps of which arithmetic is exact meet the most ties: of x * 20 those are multiples of an eighth
+        for most, step in ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5)):
+            spread = tuple((i, *span) for i, span in spans.items())
+            case = self.base.with_change(("halves", largest, secrets.randbits(31), spread, most, step))
+            try:
+                with Exact() as exact:
+                    self.task.module().results([a.double() if i in spans else a for i, a in enumerate(case.args)])
+                if exact.holds and self._is_sound(case):
+                    drawn = Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True)
+                    exact_cases.append((exact.halves, drawn))
+            except (KernellabError, RuntimeError, ValueError):
+                self.dropped += 1
+        if exact_cases:
+            self.cases.append(max(exact_cases, key=lambda one: one[0])[1])
 
     def _watched(self, args: Sequence[Any]) -> Watch:
         from kernellab.verifier.boundary_checks.watch import watched
@@ -451,6 +462,12 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     if domain not in (None, "real"):
         return
     info = torch.finfo(value.dtype)
+    if legal.support in (Support.UNIT, Support.NONNEGATIVE, Support.NONPOSITIVE) and not legal.is_sorted:
+        # the verdict says that it holds up to these ends, which the samples come near to
+        drawn = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
+        grade, positive = Grade.REFUSED if drawn else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
+        right = DrawnLimit(values="", low=info.tiny if positive else None, high=None if positive else -info.tiny)
+        yield _Proposal(_pattern(position, "some", 0, 0), grade, f"0 in {name} not handled", True, True, right=right)
     specials = {
         "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
         "-inf": DrawnLimit(values="", low=info.min),
@@ -461,16 +478,39 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
             purpose=kind if kind == "NaN" else "inf", right=right,
         )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0
-    huge, tiny = info.max / 64 / max(rms, 1e-30), info.tiny * 64 / max(rms, 1e-30)
+    # float16's denormals are usual numbers
+    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64
+    huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
     large, small = f"large {name} not handled", f"tiny {name} not handled"
     inside, usual = DrawnLimit(values="", low=low, high=high), DrawnLimit(values="", least=rms * DRAWN.usual)
     of_all = inside.model_copy(update={"least": usual.least})
     yield _Proposal(_pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, large, True, True, right=inside)
     yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, large, True, True, right=inside)
     yield _Proposal(_pattern(position, "scaled", tiny**0.5, 0), Grade.CONDITION, small, True, True, right=usual)
-    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, False, True, right=usual)
+    narrow = value.dtype == torch.float16
+    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, narrow, True, right=usual)
     ends = (info.smallest_normal, info.max / 4)
     yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
+
+
+def _complex(name: str, position: int, value: Tensor) -> Iterator[_Proposal]:
+    """Zeros and numbers on the axes; numbers of all quadrants, not finite, large and tiny ones."""
+    import torch
+
+    yield _Proposal(_pattern(position, "some", 0, 0), Grade.REFUSED, f"0 in {name} not handled", True, True)
+    # of parts of one sign, zero lies at the end of what the samples show
+    apart = [float(bool((part > 0).any() and (part < 0).any())) for part in (value.imag, value.real)]
+    if any(apart):
+        on_axes = _pattern(position, "on axes", *apart)
+        yield _Proposal(on_axes, Grade.REFUSED, f"{name} on an axis not handled", True, True)
+    yield _Proposal(_pattern(position, "turned", 0, 0), Grade.CONDITION, f"{name} as drawn only", True, True)
+    for kind in _SPECIAL:
+        yield _Proposal(_pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True)
+    info = torch.finfo(value.dtype)
+    for size, what in ((info.max / 64, "large"), (info.tiny * 64, "tiny")):
+        for factor in (size**0.5, size):
+            words = f"{what} {name} not handled"
+            yield _Proposal(_pattern(position, "scaled", factor, 0), Grade.CONDITION, words, True, True)
 
 
 def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[_Proposal]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from kernellab.task.dtypes import computable, reals
 from kernellab.verifier.compare.compare import PIECE, accepts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import DEVICE
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 
 def beyond_doubt(got: Tensor, native: Tensor, limits: Limits) -> float | None:
@@ -24,8 +21,6 @@ def beyond_doubt(got: Tensor, native: Tensor, limits: Limits) -> float | None:
     Half of each limit: what is within half the floor of the framework, which is ``e`` off itself, is at most the
     larger of the floor and ``2 e`` off, and the rules allow the larger of the floor and ``framework_factor`` ``e``.
     """
-    import torch
-
     same = got.dtype == native.dtype and got.shape == native.shape
     if not same or limits.own < 1 or limits.close:
         return None
@@ -46,8 +41,6 @@ def near(got: Tensor, want: Tensor, floor: float) -> float | None:
     """The relative distance of two tensors where every element is within the floor for its size, which keeps every
     rule. In pieces that stay in the cache, and in float32 at least: a small part of the floor is kept for its
     rounding."""
-    import torch
-
     if want.dtype not in (torch.float32, torch.float64) or (floor < 1e-6 and want.dtype == torch.float32):
         return None
     a, b = got.reshape(-1), want.reshape(-1)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from kernellab.task.dtypes import computable, parts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import ERROR
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 #: beyond what the rules allow by this factor, and of an element's size at least by this share
 _CLEAR, _SHARE = 4.0, 1e-3
@@ -37,8 +34,6 @@ def planted(want: Tensor, limits: Limits, scratch: Tensor) -> Iterator[Planted]:
     ``scratch`` equals ``want`` and is contiguous. It holds each answer of few wrong elements in turn, and equals
     ``want`` again after the last.
     """
-    import torch
-
     if not want.numel():
         return
     sizes = _Sizes(want, limits)
@@ -78,8 +73,6 @@ class _Sizes:
     in."""
 
     def __init__(self, want: Tensor, limits: Limits) -> None:
-        import torch
-
         self.exact = not (want.is_floating_point() or want.is_complex())
         self.dtype = want.dtype
         self.some = parts(computable(want))
@@ -104,8 +97,6 @@ class _Sizes:
 
     def off(self, value: Tensor) -> Tensor:
         """Another value for an element, beyond what the rules allow."""
-        import torch
-
         if self.exact:
             return ~value if self.dtype is torch.bool else _as(computable(value) + 1, self.dtype)
         size = float(parts(computable(value)).double().abs().max())
@@ -136,6 +127,4 @@ class _Sizes:
 
 def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Values of :func:`computable` in the dtype that they stand for."""
-    import torch
-
     return values.view(dtype) if dtype is torch.uint64 else values.to(dtype)

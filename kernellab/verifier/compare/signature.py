@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
@@ -24,8 +21,6 @@ def numeric(
 
     ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments.
     """
-    import torch
-
     if mismatch.rule in ("shape", "dtype", "count"):
         return mismatch.rule
     g, w = got.double(), want.double()
@@ -74,8 +69,6 @@ def at_edge(wrong: Tensor) -> bool:
 
 def error_map(wrong: Tensor, got: Tensor) -> list[str]:
     """At most 16 rows of 48 characters over the last two dimensions: '.' right, 'x' wrong, 'n' not finite."""
-    import torch
-
     w = wrong.reshape(1, -1) if wrong.dim() < 2 else wrong.reshape(-1, wrong.shape[-1])
     bad = (~torch.isfinite(got)).reshape(w.shape) if got.is_floating_point() else torch.zeros_like(w)
     rows, columns = min(w.shape[0], _MAP_ROWS), min(w.shape[1], _MAP_COLUMNS)
@@ -93,8 +86,6 @@ def error_map(wrong: Tensor, got: Tensor) -> list[str]:
 
 def where(wrong: Tensor, got: Tensor) -> str:
     """The error map in words: everywhere, the end of a dimension, every k-th, one place; NaN apart from numbers."""
-    import torch
-
     if not bool(wrong.any()):
         return ""
     got = computable(got)
@@ -107,8 +98,6 @@ def where(wrong: Tensor, got: Tensor) -> str:
 
 
 def _places(wrong: Tensor) -> str:
-    import torch
-
     count, total = int(wrong.sum()), wrong.numel()
     share = count / total
     if count == 1:
@@ -136,14 +125,12 @@ def _places(wrong: Tensor) -> str:
 
 
 def first_wrong(wrong: Tensor) -> list[int]:
-    import torch
-
     flat = int(wrong.reshape(-1).int().argmax())
     return [int(i) for i in torch.unravel_index(torch.tensor(flat), wrong.shape)] if wrong.dim() else []
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    b = b.double()
+    b = b if b.is_complex() else b.double()
     norm = float(b.norm())
     return norm > 0 and float((a - b).norm()) <= _MATCH * norm
 

@@ -10,11 +10,13 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.task import Task
 from kernellab.verifier.cuda import driver as cuda_driver
-from kernellab.verifier.cuda.contents import part
 from kernellab.verifier.cuda.memory import DeviceArena, Flush, Window, withhold
 from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
 from kernellab.verifier.judge.process import WorkerFailure
@@ -22,15 +24,13 @@ from kernellab.verifier.protocol.memory import fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
-
 #: puts in what was withheld of the contents
 Complete = Callable[[], None]
 #: one set of arguments for each call of a go
 Sets = Sequence[tuple[Any, ...]]
+
+#: elements of a tensor that its support is read from
+_SEEN = 1 << 22
 
 
 class Goes:
@@ -45,14 +45,12 @@ class Goes:
         self, task: Task, args: Sequence[Any], workers: Sequence[DeviceAccess], owners: Sequence[DeviceAccess],
         deadline: float,
     ) -> None:  # fmt: skip
-        import torch
-
         self.workers = workers
         self.candidate = workers[0]
         self.owners = {id(worker) for worker in owners}
         self._written = task.module().written
         self.deadline = deadline
-        self.contents = Contents(task, args, loose_arguments(task, [part(a) for a in args]))
+        self.contents = Contents(task, args, loose_arguments(task, [_part(a) for a in args]))
         self.layout = lay_out(args)
         #: of the arguments that are written again for each call
         self.bytes = fresh_copy(self.layout)
@@ -178,8 +176,6 @@ class Goes:
 
     def _cold(self) -> Complete:
         """Withholds some of what lies there and empties the caches; what puts the rest in."""
-        import torch
-
         assert self.arena is not None
         complete = withhold(self.arena._flat(torch.uint8, self.arena.size, 0), self.windows, self._draw)
         self.flush()
@@ -195,8 +191,6 @@ class Goes:
         )  # fmt: skip
 
     def _lead(self) -> None:
-        import torch
-
         torch.cuda._sleep(int(self.lead * DEVICE.cycles))  # type: ignore[no-untyped-call]
 
     def _probe(self) -> None:
@@ -206,6 +200,12 @@ class Goes:
 
 def synchronize() -> None:
     """Waits for the judge's own work on the device."""
-    import torch
-
     torch.cuda.synchronize()
+
+
+def _part(value: Any) -> Any:
+    """Enough of a tensor to tell what its values may be."""
+    if not hasattr(value, "numel") or value.numel() <= _SEEN or not value.dim():
+        return value
+    rows = max(1, _SEEN * value.shape[0] // value.numel())
+    return value[:rows]

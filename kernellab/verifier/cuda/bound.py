@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.bound import Bound, Rates, counted, reads_everything, roofline, today
@@ -38,8 +40,6 @@ def copy_rate(again: bool = False) -> float:
     """Bytes read and written per second by the device's own copy: the best of several, and of those before when it is
     measured ``again``, since what others do on the device meanwhile only ever lowers it."""
     if again or not _copy_rates:
-        import torch
-
         source = torch.empty(_COPY_BYTES, dtype=torch.uint8, device="cuda").fill_(1)
         target = torch.empty_like(source)
         _copy_rates.append(2 * _COPY_BYTES / _best(lambda: target.copy_(source)))
@@ -52,8 +52,6 @@ _copy_rates: list[float] = []
 @lru_cache(maxsize=8)
 def matmul_rate(dtype: str, tf32: bool) -> float:
     """FLOP/s of the framework's own product of two square matrices of normal values."""
-    import torch
-
     kind = getattr(torch, dtype, torch.float32)
     if kind not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         kind = torch.float32
@@ -82,8 +80,6 @@ _products: list[float] = []
 
 def _best(work: Callable[[], Any]) -> float:
     """Seconds of the fastest of many, over which a device that was idle reaches its clocks."""
-    import torch
-
     event: Any = torch.cuda.Event
     best = float("inf")
     # the first call of a kind loads its library and its kernel, for longer than the clocks need

@@ -12,17 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.memory import Arena, Unreadable
 from kernellab.verifier.protocol.rules import TIMING
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 
 class DeviceArena(Arena):
@@ -39,8 +36,6 @@ class DeviceArena(Arena):
         self._restore: Callable[[], None] | None = None
 
     def withhold(self, draw: random.Random) -> None:
-        import torch
-
         places = drawn(self, 0, draw)
         self._restore = _withheld(self._flat(torch.uint8, self.size, 0), places) if places else None
 
@@ -54,8 +49,6 @@ class DeviceArena(Arena):
         self.mapping.close()
 
     def _flat(self, dtype: torch.dtype, count: int, offset: int) -> Tensor:
-        import torch
-
         item = torch.empty(0, dtype=dtype).element_size()
         raw: Tensor = cuda_driver.bytes_at(self.mapping.address + offset, count * item, self.mapping)
         return raw.view(dtype)
@@ -100,8 +93,6 @@ def drawn(arena: Arena, start: int, draw: random.Random) -> list[int]:
 
 
 def _withheld(memory: Tensor, places: Sequence[int]) -> Callable[[], None]:
-    import torch
-
     at = torch.tensor(sorted(set(places)), dtype=torch.int64, device=memory.device)
     right = memory[at]
     memory[at] = right ^ 0xFF
@@ -138,8 +129,6 @@ class Segment:
 
 def output_bytes(output: Output) -> int:
     """Bytes from an output's first element to its last. Raises Unreadable when they cannot be."""
-    import torch
-
     if 0 in output.shape:
         return 0
     item = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
@@ -159,16 +148,12 @@ def span_bytes(output: Output) -> int:
 
 def dense_bytes(output: Output) -> int:
     """Bytes of a contiguous copy of an output."""
-    import torch
-
     count: int = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
     return count * prod(output.shape)
 
 
 def read_from(segment: Segment | None, output: Output, count: int) -> Tensor:
     """A contiguous copy of an output of ``count`` bytes, made on the device by the judge. Raises Unreadable."""
-    import torch
-
     dtype = getattr(torch, output.dtype)
     if not count:
         return torch.empty(output.shape, dtype=dtype, device="cuda")
@@ -180,24 +165,18 @@ def read_from(segment: Segment | None, output: Output, count: int) -> Tensor:
 
 def free_cached(size: int) -> None:
     """Gives back what torch caches in this process when ``size`` more bytes would not fit in addition."""
-    import torch
-
     with contextlib.suppress(RuntimeError):
         if torch.cuda.mem_get_info()[0] < size + (1 << 30):
             torch.cuda.empty_cache()
 
 
 def current_device() -> int:
-    import torch
-
     return int(torch.cuda.current_device())
 
 
 @lru_cache(maxsize=1)
 def l2_bytes() -> int:
     """Bytes of the device's L2 cache, as the driver tells (32 MiB where it does not)."""
-    import torch
-
     return int(getattr(torch.cuda.get_device_properties(current_device()), "L2_cache_size", 0)) or 32 << 20
 
 
@@ -205,8 +184,6 @@ class Flush:
     """Takes the contents of the L2 cache away: writes twice its size, and frees lines that were asked to persist."""
 
     def __init__(self) -> None:
-        import torch
-
         self._buffer = torch.empty(flush_words(l2_bytes()), dtype=torch.int32, device="cuda")
         self._value = 0
 

@@ -11,6 +11,8 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kernellab.verifier.judge.libraries import built
 
 SOURCE = Path(__file__).with_name("pool.cpp")
@@ -36,8 +38,6 @@ class Pool:
     """In a worker: all device memory that torch takes from here on, in this thread, comes from the library."""
 
     def __init__(self, library: str) -> None:
-        import torch
-
         self.library = ctypes.CDLL(library)
         self.library.kernellab_segments.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
         allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "kernellab_alloc", "kernellab_free")

@@ -29,7 +29,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.conditions import CLOCKS, Condition, LaunchBound, Mark, OtherClock
 from kernellab.task import Task
@@ -70,11 +73,6 @@ from kernellab.verifier.timing.sides import (
     secret_rounds,
     teams,
 )
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 #: what is left of a single go at least, s: the median is believed only far above this
 _LEAST = 1e-9
@@ -331,8 +329,6 @@ class _Run:
 
     def _choose(self) -> int:
         """How many calls one go covers."""
-        import torch
-
         times = [max(self.goes.last[id(_cuda(w))] - self.cost, 0.0) for side in self.sides for w in side.workers]
         device = [t for t in (side.first.traced.activity for side in self.sides) if t is not None]
         size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)

@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch.autograd.profiler import profile
+
 from kernellab.verifier.protocol.rules import DEVICE
 
 #: what ran on the device: name, start and seconds, stream
@@ -140,11 +143,7 @@ def _profiled(
     that nothing orders then lies between delay and marker as if it had waited), so the next is longer. ``host`` is what
     launching takes, s.
     """
-    import torch
-
     # torch.profiler would import the whole of inductor before it begins (seconds)
-    from torch.autograd.profiler import profile
-
     marker = torch.zeros(1, device="cuda")
     lines = torch.empty(max(flush, 1), dtype=torch.uint8, device="cuda")
     marker.add_(1)

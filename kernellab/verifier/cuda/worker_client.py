@@ -18,6 +18,9 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda.faults import device_fault
@@ -42,9 +45,6 @@ from kernellab.verifier.worker.guards import GUARD
 if TYPE_CHECKING:
     from typing import TypeGuard
 
-    import torch
-
-    Tensor = torch.Tensor
 
 #: how device memory is shared, in addition to the sandbox's own words
 SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"
@@ -163,8 +163,6 @@ class DeviceAccess:
 
     def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> DeviceArena:
         """Puts ``args`` into the arena ``slot``, which grows when it must. Raises WorkerFailure("memory")."""
-        import torch
-
         arena = self.arenas.get(slot)
         if not isinstance(arena, DeviceArena) or arena.size < layout.size:
             self.release(slot)

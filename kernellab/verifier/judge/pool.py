@@ -20,7 +20,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
-from kernellab.verifier.ranking.recent import Recent
+from kernellab.verifier.ranking.cases import Recent
 from kernellab.verifier.sandbox import landlock
 
 #: the allocator with guards

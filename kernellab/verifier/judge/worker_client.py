@@ -69,6 +69,8 @@ class Worker(WorkerProcess):
     computing = False
     #: how many such calls there were
     asked = 0
+    #: arguments that a candidate takes, as it says, where it has no parameters for the last ones
+    accepted: int | None = None
     #: called as soon as the worker continues in the next of them
     on_go: Callable[[], None] | None = None
 
@@ -93,6 +95,8 @@ class Worker(WorkerProcess):
             self.building = False
             if answer.get("ok") is not True:
                 raise self.exception(answer)
+            taken = answer.get("taken")
+            self.accepted = taken if isinstance(taken, int) else None
 
     def built(self) -> bool:
         """Is a build that was begun at its end, well or not? Does not wait."""

@@ -442,7 +442,9 @@ class DrawnRule:
     rank_cases: int = 10
     solved: int = 6
     #: pairs of arguments that get special values at one place
-    pairs: int = 2
+    pairs: int = 3
+    #: samples of probabilities and the like that come so near to 0 may be 0
+    near_zero: float = 0.02
     seconds: float = 0.8
     rank_seconds: float = 0.3
     drawing: float = 0.7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log
 
@@ -86,6 +86,31 @@ class RankCases:
     def _begin_survey(self) -> None:
         self.survey = Survey(drawn_base(self.task), DRAWN.rank_cases, DRAWN.rank_seconds, conditions=False)
         self._steps = self.survey.make()
+
+
+@dataclass
+class Recent:
+    """The cases of the task that was ranked last, for some rankings more.
+
+    A search ranks one candidate of a task after the other, and to draw tens of megabytes of inputs takes longer than
+    anything else of a ranking on a CPU. Each candidate has a separate process, which knows nothing of an earlier one's.
+    """
+
+    task: Task | None = None
+    cases: RankCases | None = None
+    uses: int = 0
+
+    def of(self, task: Task, make: Callable[[Task], RankCases]) -> RankCases:
+        """Cases for ``task``: those of the ranking before, or where that was of another task, or they have been used
+        often, what ``make`` makes."""
+        if self.cases is None or self.task != task or self.uses >= RANK.uses:
+            self.task, self.cases, self.uses = task, make(task), 0
+        self.uses += 1
+        found = self.cases
+        if any(arg.static for arg in task.args) or input_bytes(task) > RANK.kept_bytes:
+            # what is static is another for each candidate
+            self.cases = None
+        return found
 
 
 def _case(task: Task, sizes: Sizes, family: Family) -> Case:

@@ -26,11 +26,13 @@ from dataclasses import dataclass
 
 from kernellab.content import module_command
 from kernellab.verifier.protocol.rules import CAPS
-from kernellab.verifier.sandbox import landlock, seccomp
+from kernellab.verifier.sandbox import landlock, mounts, seccomp
 
 _CLONE = {"user": 0x10000000, "pid": 0x20000000, "ipc": 0x08000000, "net": 0x40000000, "mnt": 0x00020000}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 36, 38, 47
-_CLEAR_ALL = 4
+_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, _CLEAR_ALL, _RAISE = 28, 4, 4, 2
+#: the right to read what file modes forbid
+_READ_ALL = 2
 #: from this kernel on a PID namespace has a separate pid_max: before it, the whole machine's would be set. Numbers
 #: below the reserved ones are not used a second time
 _OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300
@@ -201,6 +203,22 @@ def _become_other(scratch: str, devices: Sequence[str], writable: Sequence[str])
     return True
 
 
+def user_of(folders: Sequence[str]) -> bool:
+    """Where this process is root and has a mount namespace: makes it a user that no account has, to whom ``folders``
+    belong there. For :func:`hold`, which leaves it the right to read what root may. False: it stays who it is.
+    """
+    user = random.SystemRandom().choice(_USERS)
+    if os.getuid() != 0 or not mounts.give(folders, user):
+        return False
+    # rights outlive the change of user, and access(2) counts them
+    _libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    os.chdir(os.getcwd())  # what is mounted over it
+    return True
+
+
 def become_subreaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -241,13 +259,15 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
     return [*reached, "rlimits"]
 
 
-def hold(writable: Sequence[str]) -> list[str]:
-    """Takes from this process, for good, all rights but its user's, what others write beyond ``writable``, and other
-    processes' memory; it keeps the network and reads what its user may. The names of what holds.
+def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
+    """Takes from this process, for good, all rights but its user's (and to read, with ``reads_all``), what others write
+    beyond ``writable``, and other processes' memory; it keeps the network. The names of what holds.
     """
-    _drop_capabilities()
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        _drop_capabilities()
         return []
+    # with that right the call would open what is hidden from this process, too
+    _drop_capabilities(_READ_ALL if reads_all and seccomp.refuse("open_by_handle_at") else None)
     version = landlock.restrict(["/"], writable, network=True)
     return [*([f"landlock-{version}"] if version else []), "nnp"]
 
@@ -319,12 +339,16 @@ def _has_own_users() -> bool:
         return False
 
 
-def _drop_capabilities() -> None:
-    """A process that is first in a user namespace has all rights there; a kernel needs none."""
+def _drop_capabilities(kept: int | None = None) -> None:
+    """A process that is first in a user namespace has all rights there; a kernel needs none. ``kept`` is left, also to
+    programs that the process starts."""
     number = _CAPSET.get(os.uname().machine)
     if number is not None:
         _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
-        _libc.syscall(number, struct.pack("<Ii", _CAPABILITIES_V3, 0), bytes(24))
+        right = 0 if kept is None else 1 << kept
+        _libc.syscall(number, struct.pack("<Ii", _CAPABILITIES_V3, 0), struct.pack("<6I", *[right] * 3, 0, 0, 0))
+        if kept is not None:
+            _libc.prctl(_PR_CAP_AMBIENT, _RAISE, kept, 0, 0)
 
 
 def _interpreter() -> set[str]:

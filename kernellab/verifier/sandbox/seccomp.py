@@ -17,6 +17,7 @@ from collections.abc import Collection
 #: without this flag older kernels would also slow every branch down (speculative store bypass)
 _SECCOMP, _SET_FILTER, _SPECULATE = (317, 277), 1, 4
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_REFUSE = _ERRNO | errno.EPERM
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
 #: CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
@@ -73,33 +74,45 @@ def restrict(device: bool = False) -> bool:
     place, arch = _ARCHES.get(platform.machine(), (0, 0))
     if not arch:
         return False
-    body = program(place, arch, {socket.AF_UNIX, socket.AF_NETLINK} if device else (), device)
+    return _installed(program(place, arch, {socket.AF_UNIX, socket.AF_NETLINK} if device else (), device), place)
+
+
+def refuse(name: str) -> bool:
+    """Refuses one call of :data:`REFUSED` to this process, else as :func:`restrict`."""
+    place, arch = _ARCHES.get(platform.machine(), (0, 0))
+    lines = [*_head(place, arch), _line(_EQUAL, REFUSED[name][place], 0, 1), _line(_RETURN, _REFUSE)]
+    return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
+
+
+def _installed(body: bytes, place: int) -> bool:
     filled = _Program(len(body) // 8, body)
     return int(_libc.syscall(_SECCOMP[place], _SET_FILTER, _SPECULATE, ctypes.byref(filled))) == 0
 
 
+def _head(place: int, arch: int) -> list[bytes]:
+    """Loads a call's number; a call of another architecture ends the process, x32 names of the same are refused."""
+    lines = [
+        _line(_LOAD, _ARCH), _line(_EQUAL, arch, 1, 0), _line(_RETURN, _KILL), _line(_LOAD, _NUMBER),
+    ]  # fmt: skip
+    return lines + ([_line(_AT_LEAST, 0x40000000, 0, 1), _line(_RETURN, _REFUSE)] if place == 0 else [])
+
+
 def program(place: int, arch: int, families: Collection[int], device: bool) -> bytes:
     """The filter as BPF; ``families`` are the sockets that may be made."""
-    refuse = _ERRNO | errno.EPERM
     numbers = {pair[place] for pair in (REFUSED if device else REFUSED | MEMFD).values()} - {-1}
-    lines = [
-        _line(_LOAD, _ARCH), _line(_EQUAL, arch, 1, 0), _line(_RETURN, _KILL),
-        _line(_LOAD, _NUMBER),
-    ]  # fmt: skip
-    if place == 0:  # the x32 names of the same calls
-        lines += [_line(_AT_LEAST, 0x40000000, 0, 1), _line(_RETURN, refuse)]
+    lines = _head(place, arch)
     for number in sorted(numbers):
-        lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, refuse)]
+        lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, _REFUSE)]
     for number in sorted(pair[place] for pair in OF_FIRST.values()):
         lines += [
             _line(_EQUAL, number, 0, 4), _line(_LOAD, _FIRST_ARGUMENT), _line(_EQUAL, 1, 0, 1),
-            _line(_RETURN, refuse), _line(_RETURN, _ALLOW),
+            _line(_RETURN, _REFUSE), _line(_RETURN, _ALLOW),
         ]  # fmt: skip
     lines += [_line(_EQUAL, _CLONE3[place], 0, 1), _line(_RETURN, _ERRNO | errno.ENOSYS)]
     lines += [
         _line(_EQUAL, _CLONE[place], 0, 6), _line(_LOAD, _FIRST_ARGUMENT), _line(_ANY_BIT, _NAMESPACES, 2, 0),
         _line(_ANY_BIT, _CLONE_VM, 0, 2), _line(_ANY_BIT, _THREAD_OR_VFORK, 1, 0),
-        _line(_RETURN, refuse), _line(_RETURN, _ALLOW),
+        _line(_RETURN, _REFUSE), _line(_RETURN, _ALLOW),
     ]  # fmt: skip
     lines += [_line(_EQUAL, _SOCKET[place], 0, 2 * len(families) + 2), _line(_LOAD, _FIRST_ARGUMENT)]
     for family in sorted(families):

@@ -11,6 +11,8 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from kernellab.conditions import CachedResult, IdleKernel, Mark, cached_result
 from kernellab.errors import TaskError
 from kernellab.target import Backend
@@ -106,8 +108,6 @@ def _caches(stages: Stages, case: Case, name: str) -> bool:
 
 
 def _changing(stages: Stages, case: Case) -> list[int]:
-    import torch
-
     args = zip(stages.task.args, case.args, strict=True)
     return [i for i, (spec, a) in enumerate(args) if isinstance(a, torch.Tensor) and a.numel() and not _is_kept(spec)]
 

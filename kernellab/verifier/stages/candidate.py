@@ -10,11 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Tried, Trust
 from kernellab.target import Backend
-from kernellab.task import Task, TaskForm
+from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -35,13 +38,10 @@ from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.worker.build import write_files
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.attribution.counters import Sampler
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
 
-    Tensor = torch.Tensor
 
 #: signatures that a comparison of aligned and ragged sizes must not override
 _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")
@@ -54,8 +54,6 @@ class Stages:
     """Holds the candidate's worker for one verification; a context manager."""
 
     def __init__(self, context: Context, task: Task) -> None:
-        import torch
-
         self.context = context
         self.task = task
         self.source = context.source
@@ -174,6 +172,8 @@ class Stages:
     def _build_message(self, source: Source) -> dict[str, Any]:
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
         message["precision"] = dict(self.task.precision)
+        defaults = [a.kind is ArgKind.SCALAR and a.default is not None for a in self.task.args]
+        message |= {"arguments": len(defaults), "defaults": sum(all(defaults[i:]) for i in range(len(defaults)))}
         if self.context.options.level.value > Trust.T2.value:
             message["seal"] = source.dsl
         command = get_adapter(source.dsl).build

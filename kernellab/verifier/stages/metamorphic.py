@@ -10,6 +10,9 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite, scaled
@@ -22,11 +25,8 @@ from kernellab.verifier.compare.compare import Limits, Reference, compare
 from kernellab.verifier.protocol.rules import CORRECT, ERROR, HONEST
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.stages.candidate import Stages
 
-    Tensor = torch.Tensor
 
 _EXACT = 1e-9
 
@@ -96,8 +96,6 @@ def _must_move(stages: Stages, base: Case, case: Case, before: Sequence[Tensor],
 
 
 def _inputs(case: Case) -> list[int]:
-    import torch
-
     kinds = (ArgKind.TENSOR, ArgKind.PARAMETER)
     found = [
         (kinds.index(spec.kind), i)
@@ -152,8 +150,6 @@ def _permuted(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
 
 def _batched(case: Case) -> list[int]:
     """Inputs (no parameters) that share the first one's leading extent of two or more."""
-    import torch
-
     found: list[int] = []
     for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True)):
         batched = spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.dim()
@@ -206,8 +202,6 @@ def _pairs(case: Case, base: Case) -> list[tuple[Reference, Reference]]:
 
 def _same(one: Tensor, two: Tensor) -> bool:
     """Equal but for rounding in float64 (exactly, for integers)."""
-    import torch
-
     if one.shape != two.shape:
         return False
     if not one.is_floating_point():

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from kernellab.task import Task
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Reference, without_cuts
@@ -18,12 +21,8 @@ from kernellab.verifier.protocol.rules import ERROR, HONEST
 from kernellab.verifier.stages.ablation import normal_case
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-    Tensor = torch.Tensor
 
 
 class Precision(IntEnum):
@@ -120,8 +119,6 @@ def precision_class(stages: Stages) -> str:
 
 def relative(got: Tensor, reference: Reference) -> float:
     """Relative Frobenius error against float64 over the finite places."""
-    import torch
-
     assert reference.double is not None
     got = computable(got)
     finite = torch.isfinite(reference.double) & torch.isfinite(got)

@@ -15,6 +15,9 @@ from itertools import islice
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
 from kernellab.errors import TaskError
 from kernellab.records import Author
@@ -24,7 +27,6 @@ from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.boundary_checks import layouts
-from kernellab.verifier.boundary_checks.expanded import expanded, with_equal_rows
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
@@ -35,12 +37,8 @@ from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-    Tensor = torch.Tensor
 
 
 def properties(stages: Stages, base: Case) -> None:
@@ -80,10 +78,13 @@ def cheapest(stages: Stages, base: Case) -> None:
 
 def _strides(stages: Stages, base: Case) -> None:
     """Rows with gaps; and where these are read rightly, other orders and steps, and a place between two vectors."""
-    import torch
-
     tensors = [a for a in base.args if isinstance(a, torch.Tensor) and a.numel()]
     case = cases.case(stages.task, dict(base.sizes), Family.OWN)
+    own = layouts.as_drawn(case.args)
+    if own is not None and not _right(stages, case, own):
+        raise stages.refused(
+            case, "strided-inputs", "the task's own inputs are not contiguous, and kernel misreads them"
+        )
     whole = False
     if any(a.dim() >= 2 for a in tensors):
         try:
@@ -123,8 +124,8 @@ def _in_one_place(stages: Stages, case: Case) -> None:
         return
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
     for dim in range(max(1, min(most - 1, 3))):
-        equal = with_equal_rows(case, dim)
-        if _has_answer(equal) and not _right(stages, equal, expanded(equal, dim)):
+        equal = layouts.with_equal_rows(case, dim)
+        if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
             stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             break
     twice = layouts.given_twice(case)
@@ -148,6 +149,10 @@ def _scalars(stages: Stages, base: Case) -> None:
     """Each number of the task at other values, where the reference takes them and answers otherwise."""
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
+            continue
+        if stages.worker.accepted is not None and position >= stages.worker.accepted:
+            held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
+            stages.context.findings.add(held)
             continue
         tried = list(islice(_other_values(base, position), CORRECT.scalar_values))
         if not tried:
@@ -182,7 +187,8 @@ def _other_values(base: Case, position: int) -> Iterator[Case]:
         tried = (not value,)
     elif isinstance(value, int):
         near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
-        tried = tuple(dict.fromkeys((*near, -1, 0, 1)))
+        far = 64 + secrets.randbelow(1000)
+        tried = tuple(dict.fromkeys((*near, -1, 0, 1, far, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()

@@ -74,7 +74,8 @@ _FLAGGED_CALLS = {
         "os.getppid", "os.getlogin", "os.getuid", "os.geteuid", "os.getcwd", "os.isatty", "os.uname",
         "platform.uname", "resource.getrlimit", "socket.gethostname", "getpass.getuser", "datetime.datetime.now",
         "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today", "time.localtime", "time.gmtime",
-        "time.strftime", "time.ctime",
+        "time.strftime", "time.ctime", "torch.is_grad_enabled", "torch.is_inference_mode_enabled",
+        "torch.is_anomaly_enabled", "torch.are_deterministic_algorithms_enabled",
     ), "surroundings"),
 }  # fmt: skip
 _DECODERS = ("base64.", "marshal.", "zlib.", "bz2.", "lzma.", "binascii.", "codecs.decode", "bytes.fromhex", "urllib.")

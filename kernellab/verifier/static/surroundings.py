@@ -27,7 +27,8 @@ IN_CPP = (
     (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
     (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
      r"gmtime(?:_r)?|strftime|prctl|getcwd|get_current_dir_name|isatty|ttyname(?:_r)?|getrlimit|prlimit|getauxval|getpid|"
-     r"getpgrp|getsid|syscall|__rdtscp?|__builtin_ia32_rdtscp?)\s*\(", "calls"),
+     r"getpgrp|getsid|syscall|(?:pthread|sched)_getaffinity(?:_np)?|sched_getcpu|getcpu|get_nprocs(?:_conf)?|"
+     r"__rdtscp?|__builtin_ia32_rdtscp?)\s*\(", "calls"),
     (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
     (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
     (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
@@ -62,10 +63,22 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
     return None if its_own or _BUILD.match(name) else f"reads the environment's {name[:40]}"
 
 
+#: what a source compares, and what it learns by that
+_COMPARED = {
+    "sys.modules": "asks which modules are loaded", "__file__": "asks where its file lies",
+    "__name__": "asks what its module is called", "os.sched_getaffinity": "asks which cores it may use",
+}  # fmt: skip
+#: what tells a tensor of a program that trains from one of a program that infers
+_OF_TENSORS = ("requires_grad", "grad_fn", "is_inference")
+
+
 def _asked(node: ast.expr, names: Names) -> str | None:
-    """What an expression asks of the program that it runs in: how it was started, what is loaded, where its file is."""
+    """What an expression asks of the program that it runs in: how it was started, what is loaded, where its file is,
+    what its module is called, which mode torch is in, which cores it may use."""
     if names.of(node) in ("sys.argv", "sys.orig_argv"):
         return f"reads {names.of(node)}"
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in _OF_TENSORS:
+        return f"asks for {node.attr} of a tensor"
     compared: list[ast.expr] = []
     if isinstance(node, ast.Compare):
         compared = [node.left, *node.comparators]
@@ -74,9 +87,8 @@ def _asked(node: ast.expr, names: Names) -> str | None:
         searched = node.func.attr in ("startswith", "endswith", "find", "index", "count")
         compared = [node.func.value] if modules or searched else []
     asked = {names.of(part) for part in compared}
-    if "sys.modules" in asked:
-        return "asks which modules are loaded"
-    return "asks where its file lies" if "__file__" in asked else None
+    asked |= {names.of(n.func) for p in compared for n in ast.walk(p) if isinstance(n, ast.Call)}
+    return next((what for name, what in _COMPARED.items() if name in asked), None)
 
 
 def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:

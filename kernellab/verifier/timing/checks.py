@@ -6,7 +6,10 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from kernellab.task import Task
 from kernellab.verifier.cases import answers, device
@@ -15,11 +18,6 @@ from kernellab.verifier.judge.placement import cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.sides import WrongWhenTimed
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 
 class Checks:
@@ -87,8 +85,6 @@ class Checks:
 
 def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
     """Does the reference's own output lie in an input, or in less memory than it has elements?"""
-    import torch
-
     outputs, inside = task.module().called(tuple(args))
     native = outputs[output]
     held = native.untyped_storage()

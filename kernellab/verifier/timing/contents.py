@@ -8,9 +8,11 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernellab.task import ArgKind, Task
 from kernellab.task.dtypes import is_float8
@@ -18,11 +20,6 @@ from kernellab.task.sample.draw import OPEN, Support
 from kernellab.verifier.cases import device
 from kernellab.verifier.cases.input_specs import legal_of
 from kernellab.verifier.protocol.rules import TIMING
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
 
 #: elements from which a tensor is mixed in pieces as long as a cache's line: single numbers from all over memory take
 #: ten times as long
@@ -48,8 +45,6 @@ class Contents:
     """
 
     def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool], anew: bool = False) -> None:
-        import torch
-
         self.base = tuple(args)
         self.free = [
             not spec.static and spec.kind is ArgKind.TENSOR and isinstance(a, torch.Tensor) and a.numel() > 0
@@ -125,8 +120,6 @@ class Contents:
         return tuple(self._mixed(a, (buffer, i)) if loose else a for i, (a, loose) in pairs)
 
     def _mixed(self, base: Tensor, key: tuple[int, int]) -> Tensor:
-        import torch
-
         flat = base.reshape(-1)
         count = flat.numel()
         new = self._buffers.get(key)
@@ -151,8 +144,6 @@ class Contents:
         return new.reshape(base.shape)
 
     def _generator(self, like: Tensor) -> torch.Generator:
-        import torch
-
         where = str(like.device)
         if where not in self._generators:
             self._generators[where] = torch.Generator(like.device).manual_seed(secrets.randbits(63))
@@ -181,8 +172,6 @@ class Inputs:
 def fingerprint(tensors: Sequence[Tensor]) -> int:
     """A number that two sets of contents share only when they are equal, or nearly everywhere; of large tensors some
     elements from all over are looked at."""
-    import torch
-
     found = 0
     for tensor in tensors:
         flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.reshape(-1)

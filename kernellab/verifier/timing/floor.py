@@ -17,6 +17,8 @@ from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
@@ -92,8 +94,6 @@ def floor(task: Task, rates: Rates, rewritten: bool = False, reached: float = ma
 
 
 def _measured(threads: int) -> Rates:
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -135,8 +135,6 @@ def _file(threads: int) -> Path | None:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    import torch
-
     words = [*os.uname()[1::3], str(os.cpu_count()), torch.__version__]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ class Built:
     function: Callable[..., Any]
     load: Load = lambda args: args
     parameters: list[Any] = field(default_factory=list)
+    #: arguments that it is given, where its last ones are left out
+    taken: int | None = None
 
 
 def candidate(message: dict[str, Any], device: str) -> Built:
@@ -44,10 +47,24 @@ def candidate(message: dict[str, Any], device: str) -> Built:
     entry = getattr(module, message["entry"], None)
     model = getattr(module, "ModelNew", None)
     if callable(entry):
-        return Built(entry)
+        taken = _taken(entry, message.get("arguments", 0), message.get("defaults", 0))
+        return Built(entry) if taken is None else Built(entry, lambda args: args[:taken], taken=taken)
     if model is not None:
         return _model(model, message, device)
     raise AttributeError(f"{message['entry_file']} defines neither {message['entry']} nor ModelNew")
+
+
+def _taken(entry: Any, arguments: int, defaults: int) -> int | None:
+    """How many of ``arguments`` an entry takes that leaves out some of the last ones, which are ``defaults`` numbers
+    with a default; None where it takes all, or does not say."""
+    try:
+        parameters = inspect.signature(entry).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    return count if arguments - defaults <= count < arguments else None
 
 
 def _model(cls: Any, message: dict[str, Any], device: str) -> Built:

@@ -70,6 +70,7 @@ class Worker:
     # -- build
 
     def build(self, message: dict[str, Any], _: list[int]) -> None:
+        taken = None
         try:
             import torch
 
@@ -79,7 +80,7 @@ class Worker:
                     from kernellab.verifier.seal import inside
 
                     inside.watch(message["seal"], self.device)
-                self._take(worker_build.candidate(message, self.device))
+                taken = self._take(worker_build.candidate(message, self.device))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 
@@ -89,10 +90,11 @@ class Worker:
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
             return
-        wire.post(self.channel, {"ok": True})
+        wire.post(self.channel, {"ok": True, "taken": taken})
 
-    def _take(self, built: worker_build.Built) -> None:
+    def _take(self, built: worker_build.Built) -> int | None:
         self.function, self.load, self.parameters = built.function, built.load, built.parameters
+        return built.taken
 
     # -- calls
 

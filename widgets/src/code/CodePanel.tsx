@@ -4,6 +4,7 @@ import { useEffect, useId, useMemo, useRef } from "preact/hooks";
 import { DraftBar, DraftNotice } from "../editor/DraftBar";
 import { HEAD } from "../editor/desks";
 import { GLYPHS, severityOf } from "../editor/diagnostics";
+import { writtenByAgent } from "../follow";
 import { Streaming } from "../panels/prompt";
 import { Copy, Empty } from "../ui";
 import type { View } from "../view";
@@ -19,6 +20,11 @@ export function CodePanel({ view }: { view: View }) {
   const { sketch } = view.state.texts.value;
   const partial = view.state.partial.value;
   const id = useId();
+  const asked = writtenByAgent(view, "coder");
+  const changed = Object.keys(view.state.texts.value.files_before).length > 0;
+  useEffect(() => {
+    if (asked !== null && editor.against.peek() === "none" && changed) editor.against.value = "before";
+  }, [asked, changed]);
   return (
     <section class="kl-ed kl-code" aria-label="Code" data-standing={editor.drafts.standing.value}>
       {editor.tab.value ? <Tabs editor={editor} view={view} controls={id} /> : <Empty>There is no code yet.</Empty>}

@@ -283,7 +283,9 @@ export class CodeEditor {
   #showDifference(): void {
     const original = this.#original.value;
     this.#code.view?.dispatch({
-      effects: this.#difference.reconfigure(original === null ? [] : differenceFrom(original, true)),
+      effects: this.#difference.reconfigure(
+        original === null ? [] : differenceFrom(original, true, this.drafts.editable.value),
+      ),
     });
   }
 

@@ -1,6 +1,7 @@
 /** The Sketch panel: the editor, what it costs, what the checker says, and what a person can do with their text. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { writtenByAgent } from "../follow";
 import { Streaming } from "../panels/prompt";
 import type { Diagnostic } from "../protocol";
 import { Button, Tip } from "../ui";
@@ -18,6 +19,12 @@ export function SketchPanel({ view }: { view: View }) {
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
   const partial = view.state.partial.value;
+  const asked = writtenByAgent(view, "designer");
+  const { sketch_before } = view.state.texts.value;
+  useEffect(() => {
+    // each hunk can be refused before the turn is approved
+    if (asked !== null && sketch_before && editor.against.peek() === "none") editor.against.value = "parent";
+  }, [asked, sketch_before]);
   return (
     <section
       class="kl-ed kl-sketch"

@@ -255,7 +255,9 @@ export class SketchEditor {
   #showDifference(): void {
     const original = this.#original.value;
     this.#editor?.dispatch({
-      effects: this.#difference.reconfigure(original === null ? [] : differenceFrom(original, false)),
+      effects: this.#difference.reconfigure(
+        original === null ? [] : differenceFrom(original, false, this.drafts.editable.value),
+      ),
     });
   }
 

@@ -1,12 +1,15 @@
 /** The candidate that is looked at: what it is, where it comes from, what may be done with it. */
+import type { ComponentChild } from "preact";
+import { useMemo, useState } from "preact/hooks";
 import { duration } from "../format";
 import { StateSign } from "../icons";
+import { Difference } from "../panels/difference";
 import { Button, Empty, Fold, useAnswer } from "../ui";
 import { colourOf } from "./picture";
 import type { Candidate, Row } from "./protocol";
 import { fate, figureOf, signOf } from "./row";
 import { useSettled } from "./settled";
-import { lineage } from "./table";
+import { lineage, offspring } from "./table";
 import { LongText } from "./text";
 import type { MonitorView } from "./view";
 
@@ -90,50 +93,97 @@ function Does({ view, row, can }: { view: MonitorView; row: Row; can: Candidate[
   );
 }
 
-/** From the seed to this one, by first parent; other parents beside. */
+/** The tree that this one stands in: the line from its seed is open, other branches are folded under their parents. */
 function Lineage({ view, row }: { view: MonitorView; row: Row }) {
+  const children = useMemo(() => offspring(view.rows), [view.changes.value]);
   const line = lineage(view.rows, row.number);
-  const { measure } = view.state.head.value;
-  if (line.length < 2) return null;
+  const [seed] = line;
+  if (!seed || (line.length < 2 && !children.has(row.number))) return null;
+  const path = new Set(line.map((one) => one.number));
   return (
-    <ol class="kl-mon-lineage" aria-label="lineage, the oldest first">
-      {line.map((one) => (
-        <li key={one.number} style={{ "--kl-island": colourOf(one.island) }}>
-          <button
-            type="button"
-            class="kl-link"
-            aria-current={one.number === row.number ? "true" : undefined}
-            onClick={() => view.choose(one.number)}
-          >
-            {one.number}
-          </button>
-          <span>{figureOf(one, measure)}</span>
-          <span class="kl-dim kl-mon-cut">
-            {one.operator}
-            {one.parents.length > 1 ? `, with ${one.parents.slice(1).join(", ")}` : ""}
-          </span>
-        </li>
-      ))}
-    </ol>
+    <ul class="kl-mon-lineage" aria-label="lineage, from the seed">
+      <Branch view={view} row={seed} at={row.number} path={path} children_of={children} />
+    </ul>
   );
 }
 
+interface BranchProps {
+  view: MonitorView;
+  row: Row;
+  at: number;
+  path: ReadonlySet<number>;
+  children_of: ReadonlyMap<number, Row[]>;
+}
+
+/** A candidate, what it changed of its parent, and its children. */
+function Branch({ view, row, at, path, children_of }: BranchProps) {
+  const [differs, setDiffers] = useState(false);
+  const children = children_of.get(row.number) ?? [];
+  const others = children.filter((one) => !path.has(one.number));
+  const [parent, ...more] = row.parents;
+  const draw = (one: Row) => (
+    <Branch key={one.number} view={view} row={one} at={at} path={path} children_of={children_of} />
+  );
+  return (
+    <li style={{ "--kl-island": colourOf(row.island) }}>
+      <div class="kl-mon-born">
+        <button
+          type="button"
+          class="kl-link"
+          aria-current={row.number === at ? "true" : undefined}
+          onClick={() => view.choose(row.number)}
+        >
+          {row.number}
+        </button>
+        <span>{figureOf(row, view.state.head.value.measure)}</span>
+        <span class="kl-dim kl-mon-cut" data-tip={row.reason || undefined}>
+          {row.operator}
+          {more.length > 0 ? `, with ${more.join(", ")}` : ""}
+        </span>
+        {parent !== undefined && (
+          <Button quiet action="edge" pressed={differs} onClick={() => setDiffers(!differs)}>
+            difference
+          </Button>
+        )}
+      </div>
+      {differs && parent !== undefined && <Edge view={view} parent={parent} child={row.number} />}
+      {children.length > others.length && <ul>{children.filter((one) => path.has(one.number)).map(draw)}</ul>}
+      {others.length > 0 && (
+        <Unfold title={`${row.number === at ? "" : "other "}children: ${others.length}`}>
+          {() => <ul>{others.map(draw)}</ul>}
+        </Unfold>
+      )}
+    </li>
+  );
+}
+
+/** Drawn when it is first opened: a branch may have thousands below it. */
+function Unfold({ title, children }: { title: string; children: () => ComponentChild }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{title}</summary>
+      {open && children()}
+    </details>
+  );
+}
+
+function Edge({ view, parent, child }: { view: MonitorView; parent: number; child: number }) {
+  const asked = useAnswer(`${parent} ${child}`, (signal) =>
+    view.request({ ask: "compare", a: parent, b: child }, { signal }),
+  );
+  if (asked?.error) return <p class="kl-bad">{asked.error}</p>;
+  if (!asked?.value) return <Empty>asking the kernel</Empty>;
+  return <Difference text={asked.value.diff} label={`what ${child} changed of ${parent}`} />;
+}
+
 function Facts({ view, answer }: { view: MonitorView; answer: Candidate }) {
-  const { children, inspirations, steps, facts, sketch, files } = answer;
+  const { inspirations, steps, facts, sketch, files } = answer;
   return (
     <>
-      {(children.length > 0 || inspirations.length > 0) && (
+      {inspirations.length > 0 && (
         <p class="kl-dim">
-          {children.length > 0 && (
-            <>
-              Children: <Numbers view={view} numbers={children} />{" "}
-            </>
-          )}
-          {inspirations.length > 0 && (
-            <>
-              Looked at: <Numbers view={view} numbers={inspirations} />
-            </>
-          )}
+          Looked at: <Numbers view={view} numbers={inspirations} />
         </p>
       )}
       {sketch && (

@@ -1,11 +1,10 @@
 /** What is told of the whole run: two candidates side by side, the grid of kinds, the Analyst's words, the ledger. */
 import { useState } from "preact/hooks";
 import { count, duration, NONE, percent, plural } from "../format";
-import { diffKind } from "../panels/difference";
+import { Difference } from "../panels/difference";
 import { Area, Button, Choice, Empty, useAnswer } from "../ui";
 import type { Cell, Round } from "./protocol";
 import { figureOf } from "./row";
-import { LongText } from "./text";
 import type { MonitorView } from "./view";
 
 export function ComparePanel({ view }: { view: MonitorView }) {
@@ -45,17 +44,7 @@ export function ComparePanel({ view }: { view: MonitorView }) {
             ))}
           </tbody>
         </table>
-        {found.diff ? (
-          <LongText class="kl-diff" label="difference of their texts">
-            {found.diff.split("\n").map((line, index) => (
-              <div key={index} class={diffKind(line)}>
-                {line || " "}
-              </div>
-            ))}
-          </LongText>
-        ) : (
-          <p class="kl-dim">Their texts are the same.</p>
-        )}
+        <Difference text={found.diff} label="difference of their texts" />
       </div>
     </>
   );

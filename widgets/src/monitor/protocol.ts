@@ -39,6 +39,12 @@ export interface Head {
   lines: Line[];
   /** [evaluations, candidate]: who was the verified best from when on */
   improvements: number[][];
+  /** seconds since the epoch; and seconds from then to its last event */
+  began: number;
+  spent: number;
+  /** seconds that its further rounds take at the pace up to now, at most; null where it is not known */
+  left: number | null;
+  tokens: number;
   /** a direction that the run proposes and a person decides on, "" for none */
   suggestion: string;
 }
@@ -293,6 +299,10 @@ export const EMPTY: Traits = {
     islands: [],
     lines: [],
     improvements: [],
+    began: 0,
+    spent: 0,
+    left: null,
+    tokens: 0,
     suggestion: "",
   },
   figures: {

@@ -2,11 +2,11 @@
 import type { ComponentChild } from "preact";
 import { useRef } from "preact/hooks";
 import { save } from "../download";
-import { plural } from "../format";
+import { count, duration, plural } from "../format";
 import { nameOf, passSave, typing } from "../keys";
 import { Notices } from "../notices";
 import { Tooltip } from "../tooltip";
-import { Button, Tip } from "../ui";
+import { Button, Tip, useElapsed } from "../ui";
 import { Chart } from "./chart";
 import { Chosen } from "./chosen";
 import { AnalystPanel, ComparePanel, GridPanel, LedgerPanel } from "./panels";
@@ -94,6 +94,19 @@ export function Monitor({ view }: { view: MonitorView }) {
   );
 }
 
+/** How long it has worked, how long it still may, and the tokens it took. */
+function Pace({ view }: { view: MonitorView }) {
+  const { began, spent, left, status, tokens } = view.state.head.value;
+  const running = status === "running" && view.link.value === "ready";
+  const elapsed = useElapsed(began, running);
+  const parts = [
+    `${duration(running ? elapsed : spent)} so far`,
+    ...(running && left !== null ? [`at most ${duration(left)} left`] : []),
+    ...(tokens > 0 ? [`${count(tokens)} tokens`] : []),
+  ];
+  return <span class="kl-dim kl-mon-pace">{parts.join(", ")}</span>;
+}
+
 function Header({ view }: { view: MonitorView }) {
   const head = view.state.head.value;
   const { can } = head;
@@ -137,6 +150,7 @@ function Header({ view }: { view: MonitorView }) {
       <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
         <span class="kl-lamp" aria-hidden="true" />
         <span role="status">{words}</span>
+        <Pace view={view} />
       </div>
       <div class="kl-figures">
         {head.best === null ? (

@@ -57,3 +57,16 @@ export function lineage(rows: ReadonlyMap<number, Row>, number: number): Row[] {
   }
   return line;
 }
+
+/** Each candidate's children by first parent, in order of number. */
+export function offspring(rows: ReadonlyMap<number, Row>): Map<number, Row[]> {
+  const found = new Map<number, Row[]>();
+  for (const row of [...rows.values()].sort((a, b) => a.number - b.number)) {
+    const parent = row.parents[0];
+    if (parent === undefined || parent === row.number) continue;
+    const known = found.get(parent);
+    if (known) known.push(row);
+    else found.set(parent, [row]);
+  }
+  return found;
+}

@@ -7,7 +7,7 @@ import type { CandidateComparison, CandidateRow, TurnRow } from "../protocol";
 import { Button, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 import { useSpan } from "../virtual";
-import { diffKind } from "./difference";
+import { Difference } from "./difference";
 import { toCsv, toPicture } from "./take-comparison";
 
 const ROW = 28;
@@ -329,13 +329,7 @@ function SideBySide({ view, compared }: { view: View; compared: CandidateCompari
         </tbody>
       </table>
       <Fold title="What differs" open={diff !== ""} aside={diff === "" ? "nothing: the texts are the same" : undefined}>
-        <pre class="kl-text kl-diff">
-          {diff.split("\n").map((line, index) => (
-            <div key={index} class={diffKind(line)}>
-              {line || " "}
-            </div>
-          ))}
-        </pre>
+        <Difference text={diff} label="what differs" />
       </Fold>
     </>
   );

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { capital, count, duration } from "../format";
 import type { ExchangeHead, ExchangeText, Partial } from "../protocol";
-import { Copy, Empty, Fold, useAnswer } from "../ui";
+import { Button, Copy, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 
 export function PromptPanel({ view }: { view: View }) {
@@ -13,9 +13,7 @@ export function PromptPanel({ view }: { view: View }) {
   return (
     <div class="kl-prompt">
       {partial.turn !== null && <Streaming partial={partial} />}
-      {exchanges.length === 0 && partial.turn === null && (
-        <Empty>No model was asked in this turn. Roles by rules need none; a person's brief is in the card below.</Empty>
-      )}
+      {exchanges.length === 0 && partial.turn === null && <Unasked view={view} />}
       {exchanges.length > 1 && (
         <ol class="kl-exchanges" aria-label="exchanges with the model">
           {exchanges.map((one) => (
@@ -39,6 +37,24 @@ export function PromptPanel({ view }: { view: View }) {
       )}
       {shown && <Exchange key={shown.id} view={view} head={shown} />}
     </div>
+  );
+}
+
+/** A turn without an exchange; after Stop the turn that was broken off is next to the line, with what came of it. */
+function Unasked({ view }: { view: View }) {
+  const newest = view.rows.value.at(-1);
+  const stopped = newest && newest.state === "stopped" && newest.id !== view.at.value ? newest : null;
+  if (stopped)
+    return (
+      <Empty>
+        Turn {stopped.number} was stopped.{" "}
+        <Button action="look-stopped" onClick={() => view.look(stopped.id)}>
+          What was written until then
+        </Button>
+      </Empty>
+    );
+  return (
+    <Empty>No model was asked in this turn: rules need none, and a person's brief stands on the card above.</Empty>
   );
 }
 
@@ -166,14 +182,28 @@ function Why({ sections }: { sections: ExchangeText["sections"] }) {
 
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
 export function Streaming({ partial }: { partial: Partial }) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
+      {partial.waits ? (
+        <p role="status">
+          <strong>{capital(partial.role)}</strong> waits. {partial.text}
+        </p>
+      ) : (
+        <Written partial={partial} />
+      )}
+    </section>
+  );
+}
+
+function Written({ partial }: { partial: Partial }) {
   const box = useRef<HTMLPreElement>(null);
   const stick = useRef(true);
   useEffect(() => {
     if (box.current && stick.current) box.current.scrollTop = box.current.scrollHeight;
   }, [partial.text]);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
-    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
+    <>
       <p class="kl-exchange-head">
         <strong>{capital(partial.role)}</strong> is writing
         <span class="kl-dim">{count(partial.length)} characters so far</span>
@@ -189,6 +219,6 @@ export function Streaming({ partial }: { partial: Partial }) {
         {partial.length > partial.text.length ? "\u2026" : ""}
         {partial.text}
       </pre>
-    </section>
+    </>
   );
 }

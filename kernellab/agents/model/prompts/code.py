@@ -130,7 +130,11 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
         ),
         Part(
             "bound", "task shapes x chip facts",
-            render("coder", "bound", lines=(*bound_lines(brief), *time_lines(brief), *hot_text(brief))), rank=3,
+            render(
+                "coder", "bound",
+                lines=(*bound_lines(brief), *time_lines(brief), *hot_text(brief, options.ablation)),
+            ),
+            rank=3,
         ),
     ]  # fmt: skip
     verdict = judged(brief)

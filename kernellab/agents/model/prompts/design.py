@@ -57,7 +57,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
     bound = "\n".join(bound_lines(brief))
     if brief.headroom is not None:
         bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
-    bound = "\n".join([bound, *hot_text(brief)])
+    bound = "\n".join([bound, *hot_text(brief, options.ablation)])
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
     if "examples" not in options.ablation | brief.ablation:
         found = library.patterns(brief.task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from kernellab.agents.briefs import Brief
+from kernellab.agents.briefs import NOTHING, Brief
 from kernellab.agents.rules.performance import cost_at, more_work, work_of
 from kernellab.errors import KernellabError
 from kernellab.lens.cpp.hot import HotLine, hot_lines
@@ -106,8 +106,10 @@ def time_lines(brief: Brief) -> list[str]:
     return ["; ".join(lines) + "."]
 
 
-def hot_text(brief: Brief) -> list[str]:
+def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
     """Where the time of the last kernel that was timed goes, in at most three lines; none where it is not seen."""
+    if "profile" in without | brief.ablation:
+        return []
     last = next((a for a in reversed(brief.history) if a.verdict and a.verdict.passed and a.verdict.time), None)
     source = last.candidate.source if last is not None and last.candidate is not None else None
     if last is None or last.verdict is None or source is None:

@@ -3,7 +3,7 @@ import { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Checked } from "../../protocol";
+import type { Card, Checked } from "../../protocol";
 import { View } from "../../view";
 import { SketchPanel } from "..";
 import { fixture, Kernel, viewOf } from "./kernel";
@@ -40,6 +40,48 @@ afterEach(async () => {
   await hide();
   view.dispose();
   root.remove();
+});
+
+describe("what a model wrote, before it is approved", () => {
+  const before = () => text().replace("@llm_hint", "@llm_hint2");
+  const asked = async () => {
+    const { texts, changed } = kernel.traits;
+    const card = { id: "c", kind: "turn" as const, role: "designer", pending: true };
+    const wrote = changed.map((row) => ({ ...row, author: "model" as const }));
+    await act(() => {
+      kernel.put("changed", wrote);
+      kernel.put("texts", { ...texts, sketch_before: before() });
+      kernel.put("head", { ...kernel.traits.head, card: { ...(kernel.traits.head.card as Card), ...card } });
+    });
+    await settle();
+  };
+
+  it("is shown by hunks, each of which can be refused or accepted", async () => {
+    const earlier = before();
+    await asked();
+    expect(root.querySelector("select")?.value).toBe("parent");
+    const refuse = root.querySelector("[data-action=hunk-reject]") as HTMLButtonElement;
+    expect(refuse.textContent).toBe("Refuse");
+    await act(() => {
+      refuse.dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true }));
+    });
+    expect(text()).toBe(earlier);
+    expect(panel().dataset.standing).toBe("edited");
+    expect(button("Apply and continue").getAttribute("aria-disabled")).toBeNull();
+  });
+
+  it("an accepted hunk stays, and is not marked any more", async () => {
+    const now = text();
+    await asked();
+    await act(() => {
+      root
+        .querySelector("[data-action=hunk-accept]")
+        ?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true }));
+    });
+    expect(text()).toBe(now);
+    expect(root.querySelector("[data-action=hunk-reject]")).toBeNull();
+    expect(panel().dataset.standing).toBe("same");
+  });
 });
 
 describe("the sketch panel", () => {

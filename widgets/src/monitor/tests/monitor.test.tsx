@@ -7,7 +7,7 @@ import widget from "../monitor";
 import { nearest, picture } from "../picture";
 import type { Row } from "../protocol";
 import { fate, figureOf } from "../row";
-import { arranged, lineage } from "../table";
+import { arranged, lineage, offspring } from "../table";
 import { MonitorView } from "../view";
 
 const all = rows(40) as Row[];
@@ -105,6 +105,15 @@ describe("rows", () => {
     await new Promise((done) => setTimeout(done, 260));
     expect(view.changes.value).toBe(told + 1);
     view.dispose();
+  });
+
+  it("says how long it has worked and how long it may still take", async () => {
+    const { kernel, find, does } = await show();
+    const pace = { began: Date.now() / 1000 - 65, spent: 60, left: 120, tokens: 0 };
+    await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "running" }));
+    expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, at most 2 min 00 s left$/);
+    await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "finished", left: null }));
+    expect(find(".kl-mon-pace").textContent).toContain("so far");
   });
 
   it("leaves no listener behind", async () => {
@@ -287,6 +296,34 @@ describe("the chart", () => {
     if (!one) throw new Error("too few");
     expect(nearest(places, one.x + 1, one.y - 1)).toBe(one);
     expect(nearest(places, -500, -500)).toBeNull();
+  });
+});
+
+describe("the lineage of the chosen candidate", () => {
+  it("is a tree from its seed, and each edge shows what it changed", async () => {
+    const { kernel, el, find, does, click } = await show();
+    const child = all.find((one) => one.parents.length > 0 && (offspring(BY_NUMBER).get(one.number)?.length ?? 0) > 0);
+    if (!child) throw new Error("no candidate has both a parent and children");
+    const row = find(`.kl-mon-row[data-number="${child.number}"]`);
+    await does(() => row.dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true })));
+    await does(() => {}); // the choice settles first
+    const line = lineage(BY_NUMBER, child.number);
+    const open = [...el.querySelectorAll(".kl-mon-lineage .kl-link")].map((one) => Number(one.textContent));
+    expect(open).toEqual(line.map((one) => one.number));
+    const folded = [...el.querySelectorAll<HTMLDetailsElement>(".kl-mon-lineage details")];
+    expect(folded.map((one) => one.textContent)).toContain(
+      `children: ${offspring(BY_NUMBER).get(child.number)?.length}`,
+    );
+    await does(() => {
+      const last = folded.at(-1) as HTMLDetailsElement;
+      last.open = true;
+      last.dispatchEvent(new Event("toggle"));
+    });
+    expect(el.querySelectorAll(".kl-mon-lineage .kl-link").length).toBeGreaterThan(line.length);
+    await click("[data-action=edge]");
+    expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a: line[0]?.number, b: line[1]?.number });
+    await does(() => {});
+    expect(find(".kl-mon-lineage .kl-diff .kl-added").textContent).toContain("BLOCK = 64");
   });
 });
 

@@ -1,0 +1,43 @@
+"""A sketch next to what the rules lower it to, linked line by line: pointing at a line marks its partners.
+
+A style sheet does it, no script, so that it works in a saved page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+
+from kernellab.notebook.saved.snapshot import PRE
+from kernellab.teach.judge import Translation
+
+_MARK = "background:rgba(230,159,0,.35)"
+_STYLE = "display:flex;gap:12px;align-items:flex-start;overflow:auto"
+
+
+def linked(sketch: str, other: Translation) -> str:
+    """A fold-out with both; lines of the code that come from no line of the sketch are grey."""
+    sources = sketch.strip("\n").splitlines()
+    # the judge counts the cell's lines, blank ones at its head too
+    before = len(sketch) - len(sketch.lstrip("\n"))
+    pairs = sorted({line for line in other.lines.values() if line})
+    rules = ",".join(f".kl-linked:has(.kl-s{n}:hover) .kl-s{n}" for n in pairs)
+    left = _rows(sources, {at: at + before for at in range(1, len(sources) + 1)}, pairs)
+    right = _rows(other.code.splitlines(), other.lines, pairs)
+    words = f"the same in {other.language}, as the rules write it; point at a line to see which lines belong together"
+    style = f"<style>{rules}{{{_MARK}}}</style>" if rules else ""
+    return (
+        f"<details><summary>{escape(words)}</summary>{style}<div class='kl-linked' style='{_STYLE}'>"
+        f"<pre {PRE}>{left}</pre><pre {PRE}>{right}</pre></div></details>"
+    )
+
+
+def _rows(lines: Iterable[str], of: Mapping[int, int], pairs: list[int]) -> str:
+    shown = ""
+    for at, line in enumerate(lines, 1):
+        source = of.get(at, 0)
+        known = source in pairs
+        kind = f" class='kl-s{source}'" if known else " style='opacity:.55'"
+        number = f"{source:>3} " if known else "    "
+        shown += f"<span{kind}>{number}{escape(line)}</span>\n"
+    return shown

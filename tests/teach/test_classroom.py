@@ -1,0 +1,57 @@
+"""The teachers' page: its container's steps run where they can here, and an installation has no reference answers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from teach_parts import ROOT
+from typer.testing import CliRunner
+
+from kernellab.cli.main import app
+
+sys.path.insert(0, str(ROOT))
+from hatch_build import KernellabHook
+
+PAGE = (ROOT / "docs" / "how-to" / "classroom.md").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "tools" / "classroom" / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_a_wheel_has_the_lessons_and_no_reference_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELLAB_SKIP_WIDGETS", "1")
+    data: dict[str, dict[str, str]] = {"force_include": {}}
+    KernellabHook(str(ROOT), {}, None, None, str(ROOT), "wheel").initialize("standard", data)  # type: ignore[arg-type]
+    places = data["force_include"]
+    assert places["notebooks/lessons"] == "kernellab/_content/notebooks/lessons"
+    assert {"notebooks/exercises", "notebooks/attack", "knowledge/dsl"} <= set(places)
+    assert not [place for place in places if "solutions" in place]
+    assert all((ROOT / place).exists() for place in places)
+
+
+def test_the_container_is_made_of_instructions_in_order_and_without_root() -> None:
+    steps = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+    words = [line.split()[0] for line in steps.splitlines() if line.strip()]
+    assert set(words) <= {"FROM", "RUN", "COPY", "ARG", "USER", "WORKDIR", "EXPOSE", "CMD"}
+    assert words[0] == "FROM" and words[-1] == "CMD" and words.count("USER") == 1
+    assert words.index("USER") < words.index("WORKDIR"), "the course is the student's own folder"
+    assert "--no-install-recommends g++" in steps, "answers are compiled"
+
+
+def test_the_containers_course_is_copied_by_its_own_step(tmp_path: Path) -> None:
+    (step,) = re.findall(r'RUN python -c "(.*copy_course.*)"', DOCKERFILE)
+    subprocess.run([sys.executable, "-c", step], cwd=tmp_path, check=True, timeout=120)
+    assert (tmp_path / "lessons" / "01_memory.ipynb").is_file() and (tmp_path / "kernellab.toml").is_file()
+    assert not list(tmp_path.rglob("solutions"))
+
+
+def test_each_command_of_the_page_has_the_options_that_it_names() -> None:
+    commands = re.findall(r"^!?kernellab (\w+)([^#\n]*)", PAGE, flags=re.MULTILINE)
+    assert {name for name, _ in commands} >= {"release", "grade"}
+    for name, rest in commands:
+        told = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+        assert told.exit_code == 0
+        for option in re.findall(r"--[\w-]+", rest):
+            assert option in told.stdout, f"{name} {option}"

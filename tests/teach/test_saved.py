@@ -1,0 +1,59 @@
+"""What the lessons' saved outputs say agrees with the sentences next to them, and no share is above 105 %."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from teach_parts import LESSONS, ROOT
+
+#: lesson -> what is measured against what, and the ratios that its sentences allow
+SAID = {
+    "01_memory": {"poly/scale": (0.6, 1.7)},  # "nearly as fast"
+    "02_pointwise": {"rows/columns": (2.0, 100.0)},  # "many times slower"
+    "03_fusion": {"fused/unfused": (1.5, 8.0)},  # a third of the bytes
+    "04_reductions": {"wide/narrow": (1.0, 10.0)},
+    "05_softmax": {"one-tile/three-passes": (1.0, 3.0)},
+    "07_tiling": {"tiles-64/tiles-8": (1.5, 20.0), "h200-tiles-128/h200-tiles-32": (1.2, 2.0)},
+    "08_registers": {"block-6x2/block-1x1": (2.0, 20.0)},
+    "09_precision": {"h200-tf32/h200-f32": (1.5, 2.2), "h200-tf32-rows/h200-tf32": (3.0, 4.2)},
+    "16_compiler": {"whole-row-sum/one-by-one": (1.5, 10.0)},
+    "20_narrow": {"int4/f32": (0.5, 8.5)},  # from what unpacking eats to the ratio of bytes
+}  # fmt: skip
+
+
+def _texts(path: Path) -> str:
+    cells = nbformat.read(path, as_version=4).cells
+    outputs = [o for cell in cells if cell.cell_type == "code" for o in cell.outputs]
+    return "\n".join(str(o.get("text", "") or o.get("data", {}).get("text/plain", "")) for o in outputs)
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_no_saved_output_has_a_share_above_105_percent(path: Path) -> None:
+    shares = re.findall(r"(\d+)% of (?:a copy's|the bound)", _texts(path))
+    assert [share for share in shares if int(share) > 105] == []
+
+
+@pytest.mark.parametrize("lesson", SAID)
+def test_a_saved_ratio_is_as_the_sentences_next_to_it_say(lesson: str) -> None:
+    text = _texts(ROOT / "notebooks" / "lessons" / f"{lesson}.ipynb")
+    for name, (low, high) in SAID[lesson].items():
+        fast, _, slow = name.partition("/")
+        found = re.search(rf"{re.escape(fast)} is ([\d.]+) times as fast as {re.escape(slow)}", text)
+        assert found is not None, f"{name} is not among the saved outputs"
+        assert low <= float(found[1]) <= high, f"{name} is {found[1]}"
+
+
+def test_the_figures_that_lesson_19_quotes_stand_in_the_benchmarks() -> None:
+    (cell,) = [
+        c.source for c in nbformat.read(ROOT / "notebooks/lessons/19_hopper.ipynb", as_version=4).cells
+        if "recorded = {" in c.source
+    ]  # fmt: skip
+    rows = {line for line in (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")}
+    quoted = re.findall(r'"(.+)": \(([\d.]+), ([\d.]+), ([\d.]+)\)', cell)
+    assert len(quoted) == 6
+    for name, before, after, peer in quoted:
+        row = next(row for row in rows if row.startswith(f"| {name} |"))
+        assert all(number in row for number in (before, after, peer)), (name, row)

@@ -1,0 +1,64 @@
+"""What one open lesson takes in memory: ``python tools/classroom/memory.py``.
+
+A kernel of its own checks a sketch and then an answer in Triton. After each, the proportional set sizes (shared pages
+counted in parts) of the kernel and of all processes below it are printed, in MB.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from jupyter_client.manager import start_new_kernel
+
+from kernellab.teach.exercise import solution
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernellab.toml").touch()
+        manager, client = start_new_kernel(cwd=folder)
+        try:
+            client.execute_interactive("%load_ext kernellab", timeout=120)
+            _printed("the extension", manager)
+            for exercise in ("two-inputs", "triton-sum"):
+                text = solution(exercise)
+                client.execute_interactive(
+                    f"%%kernel_exercise {exercise}\n{text}", timeout=600, output_hook=lambda _: None
+                )
+                _printed(exercise, manager)
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+
+
+def _printed(after: str, manager: object) -> None:
+    pid = manager.provisioner.pid  # type: ignore[attr-defined]
+    sizes = {child: _size(child) for child in _below(pid)}
+    rows = ", ".join(f"{_name(child)} {size:.0f}" for child, size in sizes.items() if size >= 1)
+    print(f"after {after}: {sum(sizes.values()):.0f} MB ({rows})", flush=True)
+
+
+def _below(pid: int) -> list[int]:
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += _below(int(child))
+    return found
+
+
+def _size(pid: int) -> float:
+    try:
+        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(row.split()[1]) for row in rows if row.startswith("Pss:")) / 1000
+
+
+def _name(pid: int) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return next((w.decode() for w in words[1:] if w.startswith(b"kernellab") or w.startswith(b"ipykernel")), "process")
+
+
+if __name__ == "__main__":
+    main()
