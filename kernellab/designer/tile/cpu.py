@@ -53,8 +53,8 @@ def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
     inner, size = tiled[-1], ctx.size(tiled[-1])
     inside = _repeated(ctx, k, tiled)
     if inside:
-        block = ctx.block("BLOCK", _LEAST_FLAT, inner, 64)
-        return replace(t, blocks={inner: block}, inside=(inside,), why=(*t.why, *why.ONCE_FOR_ALL))
+        blocks = {inner: ctx.block("BLOCK", _LEAST_FLAT, inner, 64)}
+        return replace(t, blocks=blocks, inside=(inside,), why=(*t.why, *why.ONCE_FOR_ALL))
     if len(tiled) > 1 and size <= ctx.style.whole_row:
         return replace(t, whole=frozenset([inner]))
     block, elements = ctx.style.flat, ctx.volume(k.par | {inner})
@@ -72,7 +72,8 @@ def _repeated(ctx: Context, k: Launch, tiled: list[Axis]) -> Axis | None:
     inner = tiled[-1]
     work = [(OPS[e.op].flops, free(e)) for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Op) and e.op in OPS]
     work = [(flops, axes) for flops, axes in work if inner in axes]
-    found, most = None, max(_LEAST_SHARED, sum(flops for flops, _ in work) / 2)
+    found: Axis | None = None
+    most = max(_LEAST_SHARED, sum(flops for flops, _ in work) / 2)
     for axis in tiled[:-1]:
         shared = sum(flops for flops, axes in work if axis not in axes)
         tiles = ctx.volume(k.par - {axis, inner}) * -(-ctx.size(inner) // _LEAST_FLAT)
