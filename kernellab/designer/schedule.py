@@ -11,7 +11,7 @@ from kernellab.capture.graph import Extent
 from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
-from kernellab.designer.emit.sketch import File, sketch, titles
+from kernellab.designer.emit.sketch import File, sizing, sketch, titles
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
@@ -311,8 +311,9 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     # the file's options are those of the launch that moves the most, and of the first product among such
     heaviest = sorted(range(len(launches)), key=lambda n: -ctx.volume(launches[n].par | launches[n].red))
     stages = next((tilings[n].stages for n in heaviest if launches[n].streams), 0)
-    inputs = [i.name for i in read.graph.inputs]
-    file = File(ctx.task, layout, ctx.consts, inputs, read.results, warps[heaviest[0]], stages)
+    inputs = read.graph.inputs
+    loaded = {layout.name(e.tensor) for k in launches for e in k.loads}
+    file = File(ctx.task, layout, ctx.consts, inputs, sizing(inputs, loaded), read.results, warps[heaviest[0]], stages)
     parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
     if read.builder.library or read.builder.calls:
         reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]

@@ -55,6 +55,73 @@ def reference(both, more):
     ),
 }
 
+#: sizes of arguments whose elements nobody reads, and single places of a padded dimension
+PARTS = {
+    "softmax_over_the_edges_into_a_node": task(
+        "E 1 90 30, N 1 40 9",
+        """
+def reference(score, to, nodes):
+    top = torch.full((nodes.shape[0],), float("-inf")).scatter_reduce(0, to, score, "amax")
+    share = torch.exp(score - top[to])
+    return share / torch.zeros(nodes.shape[0]).scatter_add(0, to, share)[to]
+""",
+        "torch.randn(E), torch.randint(0, N, (E,)), torch.randn(N, 4)",
+    ),
+    "cheapest_path_by_columns": task(
+        "B 1 40 9",
+        """
+def reference(x, y):
+    cost = (x[:, :, None] - y[:, None]).abs()
+    row = cost[:, 0].cumsum(1)
+    best = torch.minimum(row, F.pad(row[:, :-1], (1, 0), value=1e30))
+    now = [best[:, 0] + cost[:, 1, 0]]
+    for j in range(1, 4):
+        now.append(torch.minimum(best[:, j], now[-1]) + cost[:, 1, j])
+    return torch.stack(now, 1)
+""",
+        "torch.randn(B, 4), torch.randn(B, 4)",
+    ),
+    "pairs_turned_as_complex_numbers": task(
+        "B 1 4 2, T 1 40 9",
+        """
+def reference(x, turn):
+    z = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(z * turn[None, :, None]).flatten(3)
+""",
+        "torch.randn(B, T, 3, 8), torch.polar(torch.ones(T, 4), torch.randn(T, 4))",
+    ),
+}
+
+#: rows shorter than a vector, and work that does not vary along an outer axis
+SHORT = {
+    "nearest_points_of_two_clouds": task(
+        "B 1 3 2, N 2 300 90, M 2 300 70",
+        """
+def reference(a, b):
+    d = (a[:, :, None] - b[:, None]).square().sum(-1)
+    return d.amin(2).mean(1) + d.amin(1).mean(1), d.argmin(2)
+""",
+        "torch.randn(B, N, 3), torch.randn(B, M, 3)",
+    ),
+    "shares_of_few_experts": task(
+        "T 1 2000 700",
+        """
+def reference(logits):
+    best = logits.max(-1)
+    return logits.softmax(-1), best.values, best.indices, torch.logsumexp(logits, -1), F.normalize(logits, dim=-1)
+""",
+        "torch.randn(T, 7)",
+    ),
+    "channels_at_moved_places": task(
+        "B 1 3 2, H 4 40 30, W 4 40 33",
+        """
+def reference(x, grid):
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+""",
+        "torch.randn(B, 6, 20, 22), torch.rand(B, H, W, 2) * 2.2 - 1.1",
+    ),
+}
+
 #: places of extremes over views, merged axes and several axes
 PLACES = {
     "place_in_a_turned_matrix": task(

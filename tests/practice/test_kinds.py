@@ -13,9 +13,9 @@ from kernellab.errors import CaptureError, DesignError
 from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
-from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PLACES, SCALARS, SIZES, task
+from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, task
 
-KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN}
+KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -58,7 +58,7 @@ def test_a_choice_between_one_value_is_that_value() -> None:
 
 
 def _designed(name: str) -> str:
-    return RulesDesigner().design(DesignBrief(load_task(AGAIN[name], name), CPU)).sketch
+    return RulesDesigner().design(DesignBrief(load_task(KINDS[name], name), CPU)).sketch
 
 
 def test_unpacked_weights_are_stored_before_the_product_that_reads_them_for_each_token() -> None:
@@ -86,3 +86,19 @@ def test_a_roll_needs_no_remainder_for_each_element() -> None:
 def test_a_long_sorted_row_is_halved_and_not_summed() -> None:
     sketch = _designed("places_in_long_sorted_rows")
     assert "reduce_sum" not in sketch and "gather(edges" in sketch
+
+
+def test_rows_shorter_than_a_vector_are_reduced_side_by_side() -> None:
+    distances = _designed("nearest_points_of_two_clouds").split("sketch ")[1]
+    assert "for m in range(0, M, BLOCK)" in distances and "in range(3)" in distances
+    assert "reduce_sum" not in distances
+
+
+def test_what_does_not_vary_along_channels_is_computed_once_for_all_of_them() -> None:
+    coordinates, _, channels = _designed("channels_at_moved_places").partition("for j in range(6):")
+    assert "floor(" in coordinates and "gather(" not in coordinates
+    assert "floor(" not in channels and channels.count("gather(") == 4
+
+
+def test_a_pair_of_neighbours_is_read_in_place() -> None:
+    assert "temp" not in _designed("pairs_turned_as_complex_numbers")

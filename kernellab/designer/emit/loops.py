@@ -32,8 +32,8 @@ class Head:
 def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Axis], list[Axis]]:
     """Names the loops and opens the outermost block; the parallel axes that are loops, and the reduced ones."""
     k, t = w.k, w.t
-    par = [a for a in t.order if a in k.par and a not in t.whole]
-    red = [a for a in t.order if a in k.red]
+    par = [a for a in t.order if a in k.par and a not in t.whole and a not in t.inside]
+    red = [a for a in t.order if a in w.inner]
     for axis in (*par, *red):
         name = w.names.fresh((letters or {}).get(axis) or letter(w, axis))
         w.vars[axis] = Name(name)

@@ -74,7 +74,7 @@ def _forget_cheap(w: Writer) -> None:
 
 def _varies(w: Writer, o: Output) -> bool:
     axes = {leaf for ix in o.index for leaf in ix.leaves()}
-    return bool(axes & w.k.red)
+    return bool(axes & w.inner)
 
 
 def _levels(w: Writer, together: Mapping[int, Pair]) -> dict[int, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kernellab.capture.graph import Input
 from kernellab.designer.emit.attention import attention
 from kernellab.designer.emit.chains import chain
 from kernellab.designer.emit.nodes import Names, extent, number
@@ -46,14 +47,16 @@ EMIT: dict[LaunchKind, Rule] = {
 class File:
     """What the sketches of one file share.
 
-    ``inputs`` and ``results`` are the tensors that enter and leave the graph; ``warps`` and ``stages`` the launch
-    options of the file (0: it has none): a launch that needs others leaves them to the lowering.
+    ``inputs`` and ``results`` are the tensors that enter and leave the graph; ``sizing`` names, for a Dim that only
+    inputs without a reader have, one of these; ``warps`` and ``stages`` the launch options of the file (0: it has
+    none): a launch that needs others leaves them to the lowering.
     """
 
     task: Task
     layout: Layout
     consts: Consts
-    inputs: Sequence[str]
+    inputs: Sequence[Input]
+    sizing: Mapping[str, Input]
     results: frozenset[str]
     warps: int
     stages: int
@@ -63,6 +66,16 @@ class File:
         """Names that mean something in a sketch of the file."""
         given = {d.name for d in self.task.dims} | {a.name for a in self.task.args}
         return {*RESERVED, *DTYPES, *OPS, *self.layout.views, *self.consts.values, *given}
+
+
+def sizing(inputs: Sequence[Input], loaded: Collection[str]) -> dict[str, Input]:
+    """For each Dim that no input in ``loaded`` has: the first input that has it, of whose elements none is read."""
+    known = {n for i in inputs if i.name in loaded for e in i.shape for n in extents.names(e)}
+    found: dict[str, Input] = {}
+    for i in (i for i in inputs if i.name not in loaded and i.dtype in DTYPES):
+        for name in {n for e in i.shape for n in extents.names(e)} - known:
+            found.setdefault(name, i)
+    return found
 
 
 def titles(task: str, launches: Sequence[Launch]) -> list[str]:
@@ -84,8 +97,11 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
     """
     body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken)))
     named = mentioned(file.layout, k, t)
+    sizes = {i.name: i for n, i in file.sizing.items() if n in named}
+    named |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}
     symbols = [d.name for d in file.task.dims if d.name in named]
-    return assembled(name, t.why, symbols, _tensors(file, k), _constants(file, k, t, named, warps), body)
+    tensors = [tree.TensorDecl(n, tuple(map(extent, i.shape)), DTYPES[i.dtype], None) for n, i in sizes.items()]
+    return assembled(name, t.why, symbols, [*tensors, *_tensors(file, k)], _constants(file, k, t, named, warps), body)
 
 
 def assembled(
@@ -153,7 +169,7 @@ def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
         DesignError: a tensor's dtype is none of the sketch language's.
     """
     loaded = list(dict.fromkeys(e.tensor for e in k.loads))
-    places: Mapping[str, int] = {name: n for n, name in enumerate(file.inputs)}
+    places: Mapping[str, int] = {i.name: n for n, i in enumerate(file.inputs)}
     own = file.layout.name
     inputs = sorted((t for t in loaded if own(t) in places), key=lambda t: places[own(t)])
     temps = [t for t in loaded if t not in inputs]

@@ -79,6 +79,8 @@ class Writer:
     def __init__(self, launch: Launch, tiling: Tiling, layout: Layout, names: Names) -> None:
         self.k, self.t, self.layout, self.names = launch, tiling, layout, names
         self.free = Free()
+        #: axes that run inside the blocks of the grid
+        self.inner = launch.red | frozenset(tiling.inside)
         self.uses = _count_uses(launch)
         self.keep: list[Expr] = []
         #: blocks around the next statement, outermost first
@@ -211,7 +213,7 @@ class Writer:
         return value
 
     def scope_of(self, axes: frozenset[Axis]) -> Scope:
-        needed = axes & self.k.red
+        needed = axes & self.inner
         for scope in self.scopes:
             if needed <= scope.axes:
                 return scope

@@ -235,7 +235,7 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
             continue
         if len(ix.leaves()) > 1 or not ix.plain:
             ix = chosen(row_major(ix)) if ix.at is None else chosen(b.position(ix))
-        inner[dim] = replace(ix, offset=extents.subtract(0, before))
+        inner[dim] = replace(ix, offset=extents.subtract(ix.offset, before))
         at = b.position(inner[dim])
         end = shape[dim]
         fits = Op(

@@ -105,17 +105,28 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
-    """What a choice is between two values that are one, or whose condition compares numbers: the other is not read."""
+    """What a choice is between two values that are one, or whose condition is known: the other is not read."""
     if not (isinstance(e, Op) and e.op == "where"):
         return None
-    if args[1] is args[2]:
-        chosen = args[1]
-    elif isinstance(args[0], Op) and args[0].op in _COMPARED and all(isinstance(s, Num) for s in args[0].args):
-        left, right = (s.value for s in args[0].args if isinstance(s, Num))
-        chosen = args[1] if _COMPARED[args[0].op](left, right) else args[2]
-    else:
+    holds = _truth(args[0])
+    if args[1] is not args[2] and holds is None:
         return None
+    chosen = args[2] if holds is False else args[1]
     return chosen if chosen.dtype == e.dtype else Op("cast", (chosen,), e.dtype, e.line)
+
+
+def _truth(e: Expr) -> bool | None:
+    """Whether a condition on numbers alone holds; None where it is not on numbers alone."""
+    if not isinstance(e, Op):
+        return None
+    if e.op in _COMPARED and all(isinstance(a, Num) for a in e.args):
+        left, right = (a.value for a in e.args if isinstance(a, Num))
+        return bool(_COMPARED[e.op](left, right))
+    if e.op in ("logical_and", "logical_or"):
+        decides = e.op == "logical_or"
+        sides = [_truth(a) for a in e.args]
+        return decides if decides in sides else None if None in sides else not decides
+    return None
 
 
 def _is_of_equals(e: Red) -> bool:

@@ -45,6 +45,8 @@ class Tiling:
     whole: frozenset[Axis] = frozenset()
     exact: frozenset[Axis] = frozenset()
     why: tuple[str, ...] = ()
+    #: stored axes that are loops inside a tile: what does not vary along them is computed once for all (pointwise)
+    inside: tuple[Axis, ...] = ()
     core: str = "grididx"
     #: partial results stay in a tile's lanes until its loop has ended
     lanes: bool = False

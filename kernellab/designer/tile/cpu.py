@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, walk
+from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Op, walk
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.order import axis_order, crossing, short_rows, sliceable
+from kernellab.operations.sketch import OPS
 
 #: elements of a tile over columns that are held whole
 _HELD_COLUMNS = 1 << 14
@@ -18,6 +19,10 @@ _HELD_COLUMNS = 1 << 14
 _CHUNK_BLOCKS = (512, 1024, 2048, 4096)
 #: the shortest pointwise block, and blocks that each core should have
 _LEAST_FLAT, _FLAT_BLOCKS = 512, 4
+#: rows shorter than this are reduced side by side, so many in a tile
+_SHORT, _SIDE = 16, 256
+#: operations of an element that are worth a loop inside a tile, and how often they would be repeated
+_LEAST_SHARED, _REPEATS = 8, 4
 #: a row of more blocks than these is not one tile where other axes are reduced, too
 _ROW_BLOCKS = 16
 #: columns of sums down rows that pass once: memory brings twice as much of longer pieces of rows, and L1 holds the
@@ -46,12 +51,35 @@ def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
     if known is not None:
         return known
     inner, size = tiled[-1], ctx.size(tiled[-1])
+    inside = _repeated(ctx, k, tiled)
+    if inside:
+        blocks = {inner: ctx.block("BLOCK", _LEAST_FLAT, inner, 64)}
+        return replace(t, blocks=blocks, inside=(inside,), why=(*t.why, *why.ONCE_FOR_ALL))
     if len(tiled) > 1 and size <= ctx.style.whole_row:
         return replace(t, whole=frozenset([inner]))
     block, elements = ctx.style.flat, ctx.volume(k.par | {inner})
     while block > _LEAST_FLAT and elements < block * _FLAT_BLOCKS * ctx.cores:
         block //= 2
     return replace(t, blocks={inner: ctx.block("BLOCK", block, inner, 64)})
+
+
+def _repeated(ctx: Context, k: Launch, tiled: list[Axis]) -> Axis | None:
+    """The outer axis along which most of the work of an element does not vary, as coordinates do not along channels:
+    a loop over it inside a tile has that work done once. None where there is none, or too few tiles would be left."""
+    if k.red or any(o.put for o in k.outs):
+        return None
+    free, seen = Free(), dict[int, object]()
+    inner = tiled[-1]
+    work = [(OPS[e.op].flops, free(e)) for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Op) and e.op in OPS]
+    work = [(flops, axes) for flops, axes in work if inner in axes]
+    found: Axis | None = None
+    most = max(_LEAST_SHARED, sum(flops for flops, _ in work) / 2)
+    for axis in tiled[:-1]:
+        shared = sum(flops for flops, axes in work if axis not in axes)
+        tiles = ctx.volume(k.par - {axis, inner}) * -(-ctx.size(inner) // _LEAST_FLAT)
+        if shared >= most and ctx.size(axis) >= _REPEATS and tiles >= ctx.cores:
+            found, most = axis, shared
+    return found
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -68,6 +96,10 @@ def reduction(ctx: Context, k: Launch) -> Tiling:
 
 def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
+    lanes = tiled[-2] if len(tiled) > 1 else None
+    if red == [inner] == list(k.red) and lanes and ctx.size(inner) < _SHORT and ctx.size(lanes) >= 4 * _SHORT:
+        # no row fills a vector: neighbouring rows do
+        return replace(t, blocks={lanes: ctx.block("BLOCK", _SIDE, lanes, 16)}, why=why.COLUMNS)
     joins = k.chunk is None and isinstance(inner.extent, Chunks) and len(red) == 1
     fits = k.chunk is None and set(red) == k.red and ctx.volume(red) <= ctx.style.whole_row
     searches = any(r.kind.startswith("arg") for r in k.reds)

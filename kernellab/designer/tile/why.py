@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 POINTWISE = ("Pointwise: each element is read once and written once.",)
+ONCE_FOR_ALL = ("What does not vary along the loop inside a tile is computed once for all of it.",)
 WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it close by.",)
 COLUMNS = ("Columns side by side share each load; the reduction runs down them.",)
 ONLINE = ("Each lane keeps what its elements come to so far: one read of the row gives two reductions.",)
