@@ -231,8 +231,8 @@ def lesson_file(name: str, seed: str = "", workspace: Path | None = None) -> str
         raise CourseError(f"There is no lesson {name!r}.", "%kernel_progress lists them.")
     head, *parts = path.read_text(encoding="utf-8").split(_TABLE)
     rows = [_drawn(row, seed) for row in _parsed(path).get("exercise", ())]
-    own = [filled(part, row["vary"]) if "vary" in row else part for part, row in zip(parts, rows, strict=True)]
-    before = [part.partition("vary = [\n") for part in (head, *own)]
+    texts = [filled(part, row["vary"]) if "vary" in row else part for part, row in zip(parts, rows, strict=True)]
+    before = [part.partition("vary = [\n") for part in (head, *texts)]
     return _TABLE.join(start + rest.partition("\n]\n")[2] for start, _, rest in before)
 
 

@@ -77,8 +77,8 @@ def moving_svg(found: Touches, names: Sequence[str] = (), text: str = "") -> str
             moved[part["write"]] += DType(tensor["dtype"]).bytes * sum(count for _, count in part["ranges"])
             if part["tensor"] in places:
                 marks += _region(places[part["tensor"]], part["ranges"], part["write"])
-        for line in sorted({p["line"] for p in step["parts"] if 0 < p["line"] <= len(lines)}):
-            y = top + _ROW * (line - 1)
+        for lit in sorted({p["line"] for p in step["parts"] if 0 < p["line"] <= len(lines)}):
+            y = top + _ROW * (lit - 1)
             marks += f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{BLUE}' fill-opacity='.3'/>"
         said = f"step {number + 1} of {found['total']}: {step['at'] or 'once'}; so far "
         said = escape(f"{said}{moved[0]} B loaded, {moved[1]} B stored")
