@@ -31,7 +31,7 @@ demo: $(BUNDLE)
 NBVAL := --timeout=900 --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
 
 test: lint
-	rm -rf .pytest_cache/v/cache/lastfailed $(OUT)/notebooks
+	rm -rf .pytest_cache/v/cache/lastfailed .pytest_cache/v/kernellab $(OUT)/notebooks
 	mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
 	began=$$(date +%s); status=0; \
 	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) || status=$$?; \

@@ -98,7 +98,3 @@ def test_what_does_not_vary_along_channels_is_computed_once_for_all_of_them() ->
     coordinates, _, channels = _designed("channels_at_moved_places").partition("for j in range(6):")
     assert "floor(" in coordinates and "gather(" not in coordinates
     assert "floor(" not in channels and channels.count("gather(") == 4
-
-
-def test_a_pair_of_neighbours_is_read_in_place() -> None:
-    assert "temp" not in _designed("pairs_turned_as_complex_numbers")

@@ -30,7 +30,8 @@ class Head:
 
 
 def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Axis], list[Axis]]:
-    """Names the loops and opens the outermost block; the parallel axes that are loops, and the reduced ones."""
+    """Names the loops and opens the outermost block; the parallel axes that are loops, and those that run inside
+    the grid's blocks (reduced, or hoisted over)."""
     k, t = w.k, w.t
     par = [a for a in t.order if a in k.par and a not in t.whole and a not in t.inside]
     red = [a for a in t.order if a in w.inner]

@@ -105,7 +105,7 @@ def _pass(w: Writer, group: list[Red], loops: list[Axis], together: Mapping[int,
     group = [r for r in group if not any(r is p.first or r is p.second for p in two)]
     found_with = _found_with(w, group)
     running = [_started(w, r) for r in group if r not in found_with.values()]
-    online = [Running(w, pair) for pair in two]
+    online = [RunningPair(w, pair) for pair in two]
 
     def body() -> None:
         for each in running:
@@ -269,7 +269,7 @@ def pairs(w: Writer) -> dict[int, Pair]:
     return found
 
 
-class Running:
+class RunningPair:
     """A pair on its way through the loop: :meth:`step` is the body's, :meth:`finish` stands behind it."""
 
     def __init__(self, w: Writer, pair: Pair) -> None:

@@ -25,6 +25,7 @@ from kernellab.operations.sketch import OPS
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.words import RESERVED
 from kernellab.task import Task
+from kernellab.task.task import channels_at_end
 
 #: the statements of a launch
 Rule = Callable[[Writer], tuple[tree.Stmt, ...]]
@@ -100,7 +101,8 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
     sizes = {i.name: i for n, i in file.sizing.items() if n in named}
     named |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}
     symbols = [d.name for d in file.task.dims if d.name in named]
-    tensors = [tree.TensorDecl(n, tuple(map(extent, i.shape)), DTYPES[i.dtype], None) for n, i in sizes.items()]
+    shapes = {n: channels_at_end(i.shape) if i.last else i.shape for n, i in sizes.items()}
+    tensors = [tree.TensorDecl(n, tuple(map(extent, shapes[n])), DTYPES[i.dtype], None) for n, i in sizes.items()]
     return assembled(name, t.why, symbols, [*tensors, *_tensors(file, k)], _constants(file, k, t, named, warps), body)
 
 

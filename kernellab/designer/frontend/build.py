@@ -10,7 +10,7 @@ from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum, run
-from kernellab.designer.ir.normal import Purpose, number, row_major
+from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
 from kernellab.task.formula import Formula, Term
 from kernellab.task.task import channels_at_end
@@ -432,17 +432,12 @@ class Builder:
         return tuple(result)
 
     def _merged(self, node: Node, kept: list[tuple[Ix, Extent]], extent: Extent) -> Ix:
-        """The first of ``kept`` as one index of ``extent``: heads 3 to 5 of a width are an offset of whole heads, and
-        every second element of a row, as one of each pair, a computed place."""
+        """The first of ``kept`` as one index of ``extent``: heads 3 to 5 of a width are an offset of whole heads."""
         queue: list[Axis] = []
         done: Extent = 1
         offset: Extent = 0
         while kept and not extents.same(done, extent):
             ix, size = kept[0]
-            if queue and ix == Ix((), ix.offset) and extents.same(extents.times([done, size]), extent):
-                kept.pop(0)
-                pairs = Op("mul", (row_major(Ix(tuple(queue), offset)), number(size)), "int64")
-                return Ix((), ix.offset, 1, None, pairs)
             if not (_whole(ix, size) or (done == 1 and ix.sign == 1 and ix.win is None and ix.at is None)):
                 break
             kept.pop(0)

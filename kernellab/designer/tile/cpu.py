@@ -99,7 +99,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     lanes = tiled[-2] if len(tiled) > 1 else None
     if red == [inner] == list(k.red) and lanes and ctx.size(inner) < _SHORT and ctx.size(lanes) >= 4 * _SHORT:
         # no row fills a vector: neighbouring rows do
-        return replace(t, blocks={lanes: ctx.block("BLOCK", _SIDE, lanes, 16)}, why=why.COLUMNS)
+        return replace(t, blocks={lanes: ctx.block("BLOCK", _SIDE, lanes, 16)}, why=why.SIDE_BY_SIDE)
     joins = k.chunk is None and isinstance(inner.extent, Chunks) and len(red) == 1
     fits = k.chunk is None and set(red) == k.red and ctx.volume(red) <= ctx.style.whole_row
     searches = any(r.kind.startswith("arg") for r in k.reds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 POINTWISE = ("Pointwise: each element is read once and written once.",)
 ONCE_FOR_ALL = ("What does not vary along the loop inside a tile is computed once for all of it.",)
 WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it close by.",)
+SIDE_BY_SIDE = ("Rows are shorter than a vector: neighbouring rows are reduced side by side.",)
 COLUMNS = ("Columns side by side share each load; the reduction runs down them.",)
 ONLINE = ("Each lane keeps what its elements come to so far: one read of the row gives two reductions.",)
 PASSES = ("One pass over the row for each reduction that needs the one before.",)

@@ -170,7 +170,6 @@ def _file_parser() -> Lark:
 
 # -- what the grammar's refusals mean to a person: one sentence and a remedy for a line that cannot be read ------------
 
-# ruff: noqa: E501 - one entry a line reads as a table
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','",
     "COLON": "':'", "EQUAL": "'='", "ARROW": "'->'", "NAME": "a name", "NUMBER": "a number", "STRING": "a string",
