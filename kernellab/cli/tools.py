@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kernellab.cli.output import emit, say
+from kernellab.cli.output import emit, read_text, say
 from kernellab.errors import KernellabError
 
 
@@ -64,6 +64,12 @@ def grade(
             unread.append(path.name)
 
     root = folder if folder.is_dir() else folder.parent
+    if secret:
+        for path in notebooks(folder):
+            if student_of(path, root) in course().lessons:
+                raise KernellabError(
+                    f"{path} lies in no student's folder.", "Name the folder above the students' folders."
+                )
     with Verifier() as verifier:
         marks = list(
             graded(
@@ -105,14 +111,20 @@ def release(
     if (students is None) != (not secret):
         raise KernellabError("Variants need the names and a secret.", "Give both --students FILE and --secret WORD.")
     name = course().lesson(lesson).name
-    names = students.read_text(encoding="utf-8").split("\n") if students is not None else [""]
-    for student in filter(None, map(str.strip, names)) if students is not None else names:
-        if Path(student).name != student:
+    notebook = content("notebooks") / "lessons" / f"{name}.ipynb"
+    if not notebook.is_file():
+        raise KernellabError(f"The lesson {name} has no notebook here.", "Copy it by hand next to its exercises.")
+    names = [""]
+    if students is not None:
+        names = [line.strip() for line in read_text(students, "list of students").splitlines() if line.strip()]
+    for student in names:
+        if Path(student).name != student or student == "..":
             raise KernellabError(f"{student!r} is no name of a folder.", "Write names without slashes.")
+    for student in names:
         place = out / student
         (place / "exercises").mkdir(parents=True, exist_ok=True)
         (place / "kernellab.toml").touch()
-        shutil.copyfile(content("notebooks") / "lessons" / f"{name}.ipynb", place / f"{name}.ipynb")
+        shutil.copyfile(notebook, place / notebook.name)
         text = lesson_file(name, seed_of(student, secret) if secret else "")
         say(f"wrote {written(place / 'exercises' / f'{name}.toml', text).parent.parent}")
     return 0

@@ -8,17 +8,11 @@ from importlib import import_module
 
 from kernellab.errors import KernellabError
 
-#: what a task is read and designed with; torch's own take seconds
-_IMPORTS = (
-    "torch",
-    "torch._subclasses.fake_tensor",
-    "torch.export",
-    "kernellab.task",
-    "kernellab.agents.rules.designer",
-)
+#: what a task is read and designed with: kernellab's own, which a magic waits for, and torch's, which take seconds
+_OWN = ("kernellab.session", "kernellab.task", "kernellab.agents.rules.designer")
+_TORCHS = ("torch", "torch._subclasses.fake_tensor", "torch.export")
 
-
-#: is set while no thread imports the session's modules: of two that import them at once one may see a module half made
+#: is set while no thread imports kernellab's modules: of two that import them at once one may see a module half made
 _imported = threading.Event()
 _imported.set()
 
@@ -35,16 +29,20 @@ def wait_for_imports() -> None:
 
 
 def _work(judge: bool) -> None:
+    alone = False
     try:
-        import_module("kernellab.session")
+        for name in _OWN:
+            import_module(name)
+        from kernellab.dsls.machine import cpu_chip, gpu_products
+
+        alone = judge and not gpu_products()
+        if alone:
+            cpu_chip()  # its rates are measured before anything else is at work, a waiting magic too
     finally:
         _imported.set()
-    from kernellab.dsls.machine import cpu_chip, gpu_products
-
-    if judge and not gpu_products():
-        cpu_chip()  # its rates are measured before anything else is at work
+    if alone:
         begin_judge()
-    for name in _IMPORTS:
+    for name in _TORCHS:
         with suppress(Exception):  # who needs it says what is wrong with it
             import_module(name)
 

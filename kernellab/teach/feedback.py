@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernellab.dsls.machine import usable_cores
 from kernellab.errors import KernellabError
 from kernellab.records import Ranking, Source
 from kernellab.target import Backend, Target
@@ -82,7 +82,7 @@ def timed(name: str, source: Source, task: Task, target: Target, rank: Rank, fac
             found = rank(task, other, target)
             _times[key] = found.time.median_ms if found.ranked and found.time is not None else None
         times = _times[key]
-    return Timed(own, whose, times, facts, len(os.sched_getaffinity(0)) if target.backend is Backend.CPU else 1)
+    return Timed(own, whose, times, facts, usable_cores() if target.backend is Backend.CPU else 1)
 
 
 #: (task, source) -> the reference's time, measured once

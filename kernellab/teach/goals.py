@@ -126,8 +126,11 @@ def _synchronous(program: Program, task: Task, chip: str) -> str:
     does."""
     from kernellab.lowering.triton.source import why_not_asynchronous
 
-    target = Target(dsl="triton", backend=Backend.CUDA, chip=named_chip(chip))
-    reasons = why_not_asynchronous(program, bind(program, task, {}, target), target)
+    try:
+        target = Target(dsl="triton", backend=Backend.CUDA, chip=named_chip(chip))
+        reasons = why_not_asynchronous(program, bind(program, task, {}, target), target)
+    except KernellabError as error:
+        return error.message.removesuffix(".")
     return next((why for why in reasons.values() if why), "")
 
 
@@ -161,16 +164,30 @@ def _uses(text: str, word: str) -> bool:
         return any(re.search(rf"\b(?:load|gather)\(\s*{name}\[", text) for name in names)
     if re.search(rf"(?<!\w){re.escape(word)}\s*=(?!=)|->\s*{re.escape(word)}\b", text):
         return False
-    lines = text.splitlines()
-    while True:
-        read = [
-            line for line in lines
-            if not (set_ := re.match(r"\s*(\w+) = ", line))
-            or len(re.findall(rf"\b{set_[1]}\b", "\n".join(lines))) > len(re.findall(rf"\b{set_[1]}\b", line))
-        ]  # fmt: skip
-        if len(read) == len(lines):
-            return _has("\n".join(read), word)
-        lines = read
+    lines = list(_statements(text))
+    sets = {at: re.findall(r"\w+", found[1]) for at, line in enumerate(lines) if (found := _SETS.match(line))}
+    live = set(range(len(lines))) - sets.keys()
+    while more := {
+        at for at, names in sets.items()
+        if at not in live and any(_has(lines[other], name) for other in live for name in names)
+    }:  # fmt: skip
+        live |= more
+    return any(_has(lines[at], word) for at in live)
+
+
+#: a statement that sets values, behind the head of a loop or branch in the same line
+_SETS = re.compile(r"\s*(?:(?:for|if|elif|else)\b[^:]*:)?\s*(\w+(?:\s*,\s*\w+)*)\s*[-+*/%&|^<>]{0,2}=(?!=)")
+
+
+def _statements(text: str) -> Iterator[str]:
+    """Pieces between ends of lines and semicolons that stand in no bracket."""
+    depth, begin = 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if depth <= 0 and letter in "\n;":
+            yield text[begin:at]
+            begin = at + 1
+    yield text[begin:]
 
 
 def asked(goals: Goals) -> list[str]:

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-#: what host code may call: allocation, layout, and numbers of shapes
-_CALLS = frozenset((
-    "empty", "empty_like", "empty_strided", "zeros", "zeros_like", "contiguous", "numel", "size", "stride", "dim",
-    "cdiv", "next_power_of_2", "min", "max", "int", "len", "range", "tuple",
-))  # fmt: skip
-_MODULES = frozenset(("torch", "triton", "triton.language"))
+#: what host code may call. Functions of Python, whose arguments are numbers: the name alone, as `max(x)` and
+#: `x.max()` compute
+_PYTHON = frozenset(("min", "max", "int", "len", "range", "tuple"))
+_COUNTS = frozenset(("numel", "size", "stride", "dim", "cdiv", "next_power_of_2"))
+_ALLOCATES = frozenset(("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "contiguous"))
+#: attributes of a tensor that are no tensors
+_FACTS = frozenset(("shape", "ndim", "dtype", "device", "is_cuda", "itemsize", "nbytes"))
+#: decorators of a function that Triton compiles, and what they may call
+_DECORATORS = frozenset(("jit", "autotune"))
+_IN_DECORATORS = frozenset((*_DECORATORS, "Config"))
+_MODULES = frozenset(("__future__", "torch", "triton", "triton.language"))
+_STATEMENTS = (
+    ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.For, ast.While, ast.If, ast.Return, ast.Expr, ast.Assert,
+    ast.Pass, ast.Break, ast.Continue,
+)  # fmt: skip
+_ONLY = "it may allocate and launch, the kernel computes."
 
 
-def host_fault(module: ast.Module) -> tuple[int, str] | None:
-    """The first line of host code that is more than an allocation or a launch, and a sentence; None for none."""
-    jitted = {s.name for s in module.body if isinstance(s, ast.FunctionDef) and _is_jitted(s)}
+def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tuple[int, str] | None:
+    """The first line of host code that is more than an allocation or a launch, and a sentence; None for none.
+    ``tensors`` are the places of the task's arguments that are tensors; None: all are."""
+    jitted = {s.name for s in module.body if isinstance(s, ast.FunctionDef) and _is_jitted(s)} - {"kernel"}
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef):
-            if statement.name in jitted:
+            if _is_jitted(statement) and statement.name in jitted:
                 continue
             if statement.name == "kernel":
-                if found := next(_faults(statement, jitted), None):
+                if found := next(_faults(statement, jitted, tensors), None):
                     return found
                 continue
-        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            names = [a.name for a in statement.names] if isinstance(statement, ast.Import) else [statement.module]
-            if set(names) <= _MODULES:
-                continue
-        elif isinstance(statement, (ast.Assign, ast.Expr)) and isinstance(statement.value, (ast.Constant, ast.Tuple)):
+        elif (
+            (isinstance(statement, (ast.Import, ast.ImportFrom)) and _imports(statement, jitted))
+            or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+            or (isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_constants(statement, jitted))
+        ):
             continue
         return (
             statement.lineno,
@@ -37,35 +48,131 @@ def host_fault(module: ast.Module) -> tuple[int, str] | None:
     return None
 
 
-def _faults(host: ast.FunctionDef, jitted: set[str]) -> Iterator[tuple[int, str]]:
-    arguments = host.args
-    tensors = {a.arg for a in arguments.args[: len(arguments.args) - len(arguments.defaults)]}
+def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | None) -> Iterator[tuple[int, str]]:
+    own = host.args
+    if host.decorator_list or own.posonlyargs or own.kwonlyargs or own.vararg or own.kwarg:
+        yield host.lineno, "`kernel` names its arguments one by one, without a decorator, `*` or `/`."
+    inputs = {a.arg for place, a in enumerate(own.args) if tensors is None or place in tensors}
+    for inner in ast.walk(host):
+        if isinstance(inner, ast.stmt) and inner is not host and not isinstance(inner, _STATEMENTS):
+            yield inner.lineno, f"Host code is made of assignments, branches, loops and launches: {_ONLY}"
+    set_here = {n.id for n in ast.walk(host) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    set_here |= {a.arg for a in ast.walk(host) if isinstance(a, ast.arg)}
+    if names := set_here & {"torch", "triton", "tl", *jitted}:
+        yield host.lineno, f"Host code gives the name {min(names)} to something else."
     launches = [node for node in ast.walk(host) if _is_launch(node, jitted)]
-    inputs = tensors.copy()
-    passed = {a.id for call in launches if isinstance(call, ast.Call) for a in call.args if isinstance(a, ast.Name)}
-    passed -= inputs
-    for node in ast.walk(host):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            tensors |= {t.id for t in node.targets if isinstance(t, ast.Name) and not _is_number(node.value)}
+    handed = [v for c in launches if isinstance(c, ast.Call) for v in (*c.args, *(k.value for k in c.keywords))]
+    passed = {v.id for v in handed if isinstance(v, ast.Name)} - inputs
+    grids = [call.func for call in launches if isinstance(call, ast.Call)]
+    known = _tensors(host, inputs)
     for node in ast.walk(host):
         line = getattr(node, "lineno", host.lineno)
         if isinstance(node, ast.Call) and node not in launches:
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name not in _CALLS:
-                yield line, f"Host code calls {name or 'something'}; it may allocate and launch, the kernel computes."
+            plain = isinstance(node.func, ast.Name)
+            if name not in ((_PYTHON | _COUNTS | _ALLOCATES) - set_here if plain else _COUNTS | _ALLOCATES):
+                yield line, f"Host code calls {name or 'something'}; {_ONLY}"
+            elif plain and name in _PYTHON - {"len"} and any(_is_tensor(part, known) for part in node.args):
+                yield line, f"Host code calls {name} on a tensor; {_ONLY}"
         elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign)):
-            if any(_is_tensor(part, tensors) for part in ast.iter_child_nodes(node)):
-                yield line, "Host code computes with a tensor; it may allocate and launch, the kernel computes."
-        elif isinstance(node, (ast.Assign, ast.Delete)) and any(isinstance(t, ast.Subscript) for t in node.targets):
-            yield line, "Host code writes elements; it may allocate and launch, the kernel computes."
+            if any(_is_tensor(part, known) for part in ast.iter_child_nodes(node)):
+                yield line, f"Host code computes with a tensor; {_ONLY}"
+        elif isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            yield line, f"Host code writes elements; {_ONLY}"
+        elif isinstance(node, ast.Subscript) and node not in grids and _is_tensor(node.slice, known):
+            yield line, f"Host code gathers elements; {_ONLY}"
         elif isinstance(node, ast.Return) and node.value is not None:
             results = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
             if not all(isinstance(r, ast.Name) and r.id in passed for r in results):
                 yield line, "What is returned is no tensor that a launch of this module was given."
 
 
+def _tensors(host: ast.FunctionDef, inputs: set[str]) -> set[str]:
+    """The names that may stand for a tensor: a name of such a name is one too."""
+    known, pairs = set(inputs), list(_set(host))
+    for _ in pairs:
+        for target, value in pairs:
+            if _is_tensor(value, known):
+                known |= {t.id for t in ast.walk(target) if isinstance(t, ast.Name)}
+    return known
+
+
+def _set(host: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target of an assignment or a loop with its value; of two tuples of equal length their parts."""
+    for node in ast.walk(host):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _paired(target, node.value)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            yield node.target, node.iter
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            yield node.target, node.value
+
+
+def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if (
+        isinstance(target, ast.Tuple)
+        and isinstance(value, ast.Tuple)
+        and len(target.elts) == len(value.elts)
+        and not any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts))
+    ):
+        yield from zip(target.elts, value.elts, strict=True)
+    else:
+        yield target, value
+
+
 def _is_jitted(function: ast.FunctionDef) -> bool:
-    return any(isinstance(d, ast.Attribute) and d.attr == "jit" for d in function.decorator_list)
+    """A function under ``@triton.jit``, below other decorators of Triton that run nothing of the module."""
+    names = [_of_triton(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list]
+    inside = [node for d in function.decorator_list for node in ast.walk(d)]
+    calls = {_of_triton(node.func) for node in inside if isinstance(node, ast.Call)}
+    lambdas = any(isinstance(node, ast.Lambda) for node in inside)
+    return "jit" in names and set(names) <= _DECORATORS and calls <= _IN_DECORATORS and not lambdas
+
+
+def _of_triton(node: ast.AST) -> str:
+    """``name`` of ``triton.name``, "" for anything else."""
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "triton"
+    return node.attr if own and isinstance(node, ast.Attribute) else ""
+
+
+def _imports(statement: ast.Import | ast.ImportFrom, jitted: set[str]) -> bool:
+    """Of PyTorch and Triton alone, and nothing under the name of something else that host code may call."""
+    if isinstance(statement, ast.Import):
+        modules = {alias.name for alias in statement.names}
+        firsts = [alias.name.partition(".")[0] for alias in statement.names]
+        bound = {
+            a.asname or first: a.name if a.asname else first for a, first in zip(statement.names, firsts, strict=True)
+        }
+    else:
+        modules = {statement.module or ""}
+        bound = {a.asname or a.name: f"{statement.module}.{a.name}" for a in statement.names}
+    held = {"torch": "torch", "triton": "triton", "tl": "triton.language"}
+    return (
+        modules <= _MODULES
+        and not bound.keys() & {"kernel", "*", *_PYTHON, *jitted}
+        and all(held.get(name, full) == full for name, full in bound.items())
+        and all(full.endswith(f".{name}") for name, full in bound.items() if name in _COUNTS | _ALLOCATES)
+    )
+
+
+def _sets_constants(statement: ast.Assign | ast.AnnAssign, jitted: set[str]) -> bool:
+    """``B = 64``, ``B = tl.constexpr(64)``, ``B: tl.constexpr = 64``, ``B, C = 64, 2 * 32``"""
+    value = statement.value
+    if value is None or not (isinstance(statement, ast.Assign) or isinstance(statement.target, ast.Name)):
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    names = {t.id for target in targets for t in ast.walk(target) if isinstance(t, ast.Name)}
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    return all(map(_is_constant, parts)) and not names & {"kernel", "torch", "triton", "tl", *jitted}
+
+
+def _is_constant(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "constexpr":
+        return len(value.args) == 1 and isinstance(value.args[0], ast.Constant)
+    if isinstance(value, ast.BinOp):
+        return _is_constant(value.left) and _is_constant(value.right)
+    return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
 
 
 def _is_launch(node: ast.AST, jitted: set[str]) -> bool:
@@ -75,13 +182,16 @@ def _is_launch(node: ast.AST, jitted: set[str]) -> bool:
 
 
 def _is_tensor(node: ast.AST, tensors: set[str]) -> bool:
+    """May it be a tensor, or hold one?"""
     if isinstance(node, ast.Call):
         return not _is_number(node)
-    if isinstance(node, ast.Subscript):
-        return _is_tensor(node.value, tensors)
-    return isinstance(node, ast.Name) and node.id in tensors
+    if isinstance(node, ast.Attribute) and node.attr in _FACTS:
+        return False
+    if isinstance(node, ast.Name):
+        return node.id in tensors
+    return any(_is_tensor(part, tensors) for part in ast.iter_child_nodes(node))
 
 
 def _is_number(call: ast.Call) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in ("numel", "size", "stride", "dim", "cdiv", "next_power_of_2", "min", "max", "int", "len")
+    return name in _PYTHON | _COUNTS

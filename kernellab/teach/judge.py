@@ -189,7 +189,8 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if source.dsl != goals.dsl:
             said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
             return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
-        if goals.dsl == "triton" and (fault := host_fault(module)) is not None:
+        tensors = [place for place, arg in enumerate(task.args) if arg.is_tensor]
+        if goals.dsl == "triton" and (fault := host_fault(module, tensors)) is not None:
             line, said = fault
             return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
     elif sentences := asked(goals):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,17 @@ def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) ->
     assert "two-inputs passed" in repr(shell.run_line_magic("kernel_progress", "memory"))
 
 
+def test_who_interrupts_the_timing_keeps_the_points(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(*_: object) -> None:
+        raise RuntimeError("stopped")
+
+    monkeypatch.setattr("kernellab.teach.judge.judge", lambda *_, **__: Outcome(Reached.RIGHT, "It is right."))
+    monkeypatch.setattr("kernellab.notebook.magics.learn.LearnMagics._timed", timed)
+    with pytest.raises(RuntimeError, match="stopped"):
+        shell.run_cell_magic("kernel_exercise", "read-once", solution("read-once") or "")
+    assert shell.run_line_magic("kernel_grade", "read-once") == 2
+
+
 def test_a_measurement_stands_beside_its_prediction(shell: InteractiveShell, capsys: Any) -> None:
     shell.run_line_magic("kernel_predict", "mine 2x because it reads once")
     assert "you expect 2x" in capsys.readouterr().out
@@ -124,6 +136,8 @@ def test_the_moving_figure_tells_each_step_in_words_too(shell: InteractiveShell)
     html = found._repr_html_()
     assert "step 1 of" in html and "prefers-reduced-motion" in html and "<script" not in html
     assert "x[" in repr(found) and "each element read once" in repr(found)
+    again = shell.run_cell_magic("kernel_watch", "two-inputs", solution("two-inputs") or "")._repr_html_()
+    assert not set(re.findall(r" id='([^']+)'", html)) & set(re.findall(r" id='([^']+)'", again)), "two sets of buttons"
     uneven = shell.run_cell_magic("kernel_watch", "smooth-a-row", solution("smooth-a-row") or "")
     assert "<li>x[" in uneven._repr_html_(), "what is read now and then is told as well"
 

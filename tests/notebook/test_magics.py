@@ -15,7 +15,9 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_parts import TASK
 
+from kernellab.dsls.machine import gpu_products
 from kernellab.errors import ModelError, SessionError, TargetError
+from kernellab.notebook import warm
 from kernellab.notebook.board.registry import workbench_of
 from kernellab.notebook.magics.complete import candidates
 from kernellab.notebook.magics.table import names, parsers
@@ -55,6 +57,7 @@ def test_loading_is_silent_quick_and_imports_no_torch() -> None:
     assert result.stdout.strip() == "True False"
 
 
+@pytest.mark.skipif(bool(gpu_products()), reason="where a GPU is, no judge takes its memory ahead")
 def test_loading_in_a_kernel_starts_the_judge_while_a_cell_is_typed() -> None:
     code = (
         "import sys, time\n"
@@ -65,11 +68,24 @@ def test_loading_in_a_kernel_starts_the_judge_while_a_cell_is_typed() -> None:
         "shell.run_line_magic('load_ext', 'kernellab')\n"
         "end = time.monotonic() + 120\n"
         "while engine().verifier().judge_pid is None and time.monotonic() < end: time.sleep(0.1)\n"
+        "end = time.monotonic() + 120\n"
         "while 'torch.export' not in sys.modules and time.monotonic() < end: time.sleep(0.1)\n"
         "print(engine().verifier().judge_pid is not None, 'torch.export' in sys.modules)\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    env = {name: value for name, value in os.environ.items() if name != "JUPYTERHUB_USER"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert result.stdout.strip() == "True True"
+
+
+def test_a_magic_waits_until_the_rates_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_before: list[bool] = []
+    monkeypatch.setattr("kernellab.dsls.machine.gpu_products", tuple)
+    monkeypatch.setattr("kernellab.dsls.machine.cpu_chip", lambda: measured_before.append(not warm._imported.is_set()))
+    monkeypatch.setattr(warm, "begin_judge", lambda: None)
+    monkeypatch.setattr(warm, "_TORCHS", ())
+    warm._imported.clear()
+    warm._work(True)
+    assert measured_before == [True] and warm._imported.is_set()
 
 
 def test_the_magics_are_there_after_loading_and_gone_after_unloading(shell: InteractiveShell) -> None:

@@ -13,9 +13,10 @@ from teach_parts import ROOT, tasks
 
 from kernellab.dsls.machine import detect_target
 from kernellab.notebook.learn.linked import linked
+from kernellab.sketch.check import load_program
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.feedback import Timed
-from kernellab.teach.goals import Facts, _uses
+from kernellab.teach.goals import Facts, _synchronous, _uses
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.judge import Reached, judge, judge_sketch, translations
 from kernellab.teach.measure import Figures
@@ -159,6 +160,37 @@ EMPTY = "def kernel(x):\n    y = torch.empty_like(x)\n"
         (EMPTY + "    s = x\n" + LAUNCH.replace("return y", "return x"), "no tensor that"),
         ("from math import exp\n\n\ndef kernel(x):\n    return x\n", "this is neither"),
         ("f = torch.softmax\n\n\ndef kernel(x):\n    return f(x, -1)\n", "this is neither"),
+        # by another name
+        (EMPTY + "    a = x\n    s = a @ a + 1\n" + LAUNCH, "computes with a tensor"),
+        (EMPTY + "    s = x.data @ x.mT\n" + LAUNCH, "computes with a tensor"),
+        (EMPTY + "    for a in (x,):\n        s = a @ a\n" + LAUNCH, "computes with a tensor"),
+        (EMPTY + "    s = {0: x}[0] * 2\n" + LAUNCH, "computes with a tensor"),
+        (EMPTY + "    s = (a := x) if a is None else a\n" + LAUNCH, "computes with a tensor"),
+        (EMPTY + "    s = x[x]\n" + LAUNCH, "gathers elements"),
+        (EMPTY + "    s = x.max(-1)\n" + LAUNCH, "calls max"),
+        (EMPTY + "    s = max(x)\n" + LAUNCH, "calls max on a tensor"),
+        (EMPTY + "    s = x\n    y.data = x\n" + LAUNCH, "writes elements"),
+        # what the arguments are
+        (EMPTY.replace("x)", "x, /)", 1) + "    s = x * 2\n" + LAUNCH, "without a decorator"),
+        (EMPTY.replace("x)", "x=None)", 1) + "    s = x * 2\n" + LAUNCH, "computes with a tensor"),
+        ("def kernel(*a):\n    x = a[0]\n    y = torch.empty_like(x)\n    s = x * 2\n" + LAUNCH, "without a decorator"),
+        # what may be called, rebound
+        (EMPTY + "    max = torch.softmax\n    s = max(x, -1)\n" + LAUNCH, "calls max"),
+        (EMPTY + "    def size(a):\n        return a @ a\n    s = size(x)\n" + LAUNCH, "is made of"),
+        (EMPTY.replace("x)", "x, copy={})", 1) + "    s = copy[0](x, -1)\n" + LAUNCH, "the name copy"),
+        ("from torch import softmax as empty\n\n\n" + EMPTY + "    s = empty(x, -1)\n" + LAUNCH, "this is neither"),
+        (EMPTY + "    s = x\n" + LAUNCH + "\n\nfrom torch import relu as kernel\n", "this is neither"),
+        ("kernel, _ = (lambda x: torch.softmax(x, -1), 0)\n", "this is neither"),
+        (
+            "@(lambda f: {0: torch.softmax})\n@triton.jit\ndef g(x):\n    pass\n\n\n"
+            f"{EMPTY}    s = g[0](x, -1)\n{LAUNCH}",
+            "this is neither",
+        ),
+        (
+            "@triton.autotune([triton.Config({}, pre_hook=lambda a: a['y'].copy_(a['x']))], [])\n@triton.jit\n"
+            "def g(x):\n    pass\n\n\n" + EMPTY + "    s = x\n" + LAUNCH,
+            "this is neither",
+        ),
     ],
 )
 def test_host_code_that_computes_has_no_points_in_an_exercise_in_triton(host: str, said: str) -> None:
@@ -172,11 +204,30 @@ def test_host_code_that_computes_has_no_points_in_an_exercise_in_triton(host: st
     assert outcome.keys[0] == "goal-host" and said in outcome.said, outcome.said
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD + EMPTY + "    copy[(1,)](x=x, y=y, n=x.numel(), B=256)\n    return y\n",
+        "from __future__ import annotations\n\n" + HEAD + EMPTY + "    s = x\n" + LAUNCH,
+        HEAD + "B = tl.constexpr(64)\nC: tl.constexpr = 2 * 64\nLEAST = -1\n\n\n" + EMPTY + "    s = x\n" + LAUNCH,
+        HEAD + EMPTY + "    s = x\n    k = tuple(x.shape)[0] * 2\n" + LAUNCH,
+        HEAD + EMPTY + "    s, n = x.contiguous(), x.numel()\n    k = (n + 63) // 64\n" + LAUNCH,
+        HEAD + EMPTY.replace("x)", "x, B=64)", 1) + "    s = x\n    k = (x.numel() + B - 1) // B\n" + LAUNCH,
+        HEAD + EMPTY + "    s = x\n    grid = lambda meta: (triton.cdiv(x.numel(), meta['B']),)\n" + LAUNCH,
+        HEAD.replace("@triton.jit", "@triton.autotune([triton.Config({'B': 64})], ['n'])\n@triton.jit")
+        + EMPTY + "    s = x\n" + LAUNCH,
+    ],
+)  # fmt: skip
+def test_honest_host_code_is_let_through(text: str) -> None:
+    assert host_fault(ast.parse(text), [0]) is None
+
+
 def test_the_reference_answers_in_triton_allocate_and_launch() -> None:
     triton = [e for e in tasks() if e.goals.dsl]
     assert len(triton) >= 22
     for exercise in triton:
-        assert host_fault(ast.parse(solution(exercise.id) or "")) is None, exercise.id
+        tensors = [place for place, arg in enumerate(course(ROOT).task(exercise).args) if arg.is_tensor]
+        assert host_fault(ast.parse(solution(exercise.id) or ""), tensors) is None, exercise.id
 
 
 NAMED = """sketch decay {
@@ -192,6 +243,38 @@ NAMED = """sketch decay {
             store(associative_scan -> h[m, n])
 }
 """
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("z = 0.0\nz = z + cast(v, bf16)", False),
+        ("z = 0.0\nz += cast(v, bf16)", False),
+        ("p = cast(v, bf16)\nq = p\np = q", False),
+        ("p=cast(v, bf16)", False),
+        ("p, q = v, cast(\n    v, bf16)", False),
+        ("r = v; p = cast(v, bf16)", False),
+        ("for k in range(4): p = cast(v, bf16)", False),
+        ("v = cast(v, bf16)", True),
+        ("p = cast(v, bf16)\nq = p\nv += q", True),
+    ],
+)
+def test_a_value_that_only_idle_lines_read_is_no_use(line: str, wanted: bool) -> None:
+    assert _uses(f"load(x[i] -> v)\n{line}\nstore(v -> y[i])\n", "bf16") is wanted
+
+
+def test_answers_that_need_a_word_use_it() -> None:
+    asking = [exercise for exercise in tasks() if exercise.goals.uses]
+    assert len(asking) >= 3
+    for exercise in asking:
+        plain = re.sub(r"#[^\n]*", "", solution(exercise.id) or "")
+        assert all(_uses(plain, word) for word in exercise.goals.uses), exercise.id
+
+
+def test_a_goal_for_an_unknown_chip_is_a_sentence() -> None:
+    exercise = course(ROOT).exercise("two-inputs")
+    program = load_program(solution("two-inputs") or "")
+    assert "'no-such-chip'" in _synchronous(program, course(ROOT).task(exercise), "no-such-chip")
 
 
 @pytest.mark.parametrize("word", ["name", "idle value", "idle temp"])

@@ -38,6 +38,10 @@ def test_the_container_is_made_of_instructions_in_order_and_without_root() -> No
     assert words[0] == "FROM" and words[-1] == "CMD" and words.count("USER") == 1
     assert words.index("USER") < words.index("WORKDIR"), "the course is the student's own folder"
     assert "--no-install-recommends g++" in steps, "answers are compiled"
+    image = steps[steps.rindex("FROM ") :]
+    assert re.findall(r"COPY (.*)", image) == ["--from=wheel /wheels /tmp/wheels"], "no layer has the repository"
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert ".git" in ignored and not [word for word in ignored if word.startswith(("kernellab", "notebooks"))]
 
 
 def test_the_containers_course_is_copied_by_its_own_step(tmp_path: Path) -> None:

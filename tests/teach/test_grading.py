@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from teach_parts import ROOT, toml
 
+from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import CourseError, KernellabError
@@ -182,6 +183,37 @@ def test_a_lesson_is_released_alone_and_in_the_students_own_variant(tmp_path: Pa
         release("exam", tmp_path / "out", None, "a word")
     with pytest.raises(CourseError, match="no lesson"):
         lesson_file("99_none")
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b"])
+def test_a_class_with_a_name_that_is_no_folder_is_not_released(tmp_path: Path, name: str) -> None:
+    (tmp_path / "names.txt").write_text(f"ada\n{name}\n")
+    with pytest.raises(KernellabError, match="no name of a folder"):
+        release("exam", tmp_path / "out", tmp_path / "names.txt", "a word")
+    assert [path.name for path in tmp_path.iterdir()] == ["names.txt"]
+
+
+def test_what_cannot_be_released_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernellab.toml").touch()
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "exercises" / "30_own.toml").write_text('title = "Own"\n')
+    with pytest.raises(KernellabError, match="The lesson 30_own has no notebook here"):
+        release("own", tmp_path / "out")
+    with pytest.raises(KernellabError, match=r"The list of students none\.txt cannot be read"):
+        release("exam", tmp_path / "out", Path("none.txt"), "a word")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_variant_is_of_a_student_not_of_a_notebooks_name(tmp_path: Path) -> None:
+    (tmp_path / "ada").mkdir()
+    path = notebook(tmp_path / "ada", "exam")
+    for handed_in in (path, path.parent):
+        with pytest.raises(KernellabError, match="lies in no student's folder"):
+            cli_grade(handed_in, secret="a word")
+    assert cli_grade(tmp_path, secret="a word") == 0
 
 
 def test_the_board_counts_verified_answers_alone() -> None:

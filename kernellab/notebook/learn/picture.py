@@ -7,6 +7,7 @@ colour and to a screen reader.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -128,6 +129,10 @@ def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], li
     return places, parts, max(most, 420.0), y + row
 
 
+#: key of a picture -> how often this process made it
+_shown: Counter[str] = Counter()
+
+
 def frame(number: int, inside: str) -> str:
     """One step of a moving picture."""
     return f"<g class='klm k{number}' style='animation-delay:{number * _SECONDS:.2f}s'>{inside}</g>"
@@ -136,6 +141,9 @@ def frame(number: int, inside: str) -> str:
 def moving(frames: int, width: float, height: float, inside: str, words: str) -> str:
     """A picture whose :func:`frame` parts are shown in turn, or one of them by the buttons above it."""
     key = f"kl{hashlib.sha256(inside.encode()).hexdigest()[:10]}"
+    _shown[key] += 1
+    if _shown[key] > 1:  # a picture that is twice in one page has two sets of buttons
+        key = f"{key}-r{_shown[key]}"
     share, total = 100 / max(frames, 1), max(frames, 1) * _SECONDS
     shown = ",".join(f"#{key}-{n}:checked~svg .k{n}" for n in range(frames))
     style = (
@@ -150,7 +158,9 @@ def moving(frames: int, width: float, height: float, inside: str, words: str) ->
         f"<input type='radio' name='step' id='{key}-{n}' title='step {n + 1}' aria-label='step {n + 1}'>"
         for n in range(frames)
     )
-    return f"<form class='{key}'>{style}{buttons}{svg(width, height, inside, words, 'kl-moving')}</form>"
+    return (
+        f"<form method='dialog' class='{key}'>{style}{buttons}{svg(width, height, inside, words, 'kl-moving')}</form>"
+    )
 
 
 def _grid(place: _Place, rows: int) -> str:

@@ -56,9 +56,6 @@ class LearnMagics(KernelMagic):
         level = Trust.T2 if args.whole else Trust.T1
         task = found.task(exercise)
         outcome = judge(cell, task, exercise.goals, self._verify, level, exercise.mistakes)
-        sketch = outcome.reached.good and is_sketch(cell)
-        codes = translations(cell, task) if sketch else []
-        notes = self._timed(exercise.id, cell, task, outcome) if sketch else []
         known = progress.read()
         hint = hint_for(exercise, outcome, found, known, cell)
         name = progress.text_hash(cell)
@@ -68,6 +65,10 @@ class LearnMagics(KernelMagic):
         )  # fmt: skip
         progress.record(made)
         _points[exercise.id] = exercise.points if outcome.reached.good else 0
+        # who interrupts the timing keeps the points
+        sketch = outcome.reached.good and is_sketch(cell)
+        codes = translations(cell, task) if sketch else []
+        notes = self._timed(exercise.id, cell, task, outcome) if sketch else []
         return outcome_card(exercise.id, outcome, hint, notes, cell, codes)
 
     @no_var_expand
