@@ -112,6 +112,8 @@ def _events(line: str) -> list[Event | Unknown]:
     kind = str(whole.get("kind")) if isinstance(whole, dict) else ""
     if "union_tag_invalid" in kinds:
         return [Unknown(named=kind, time=_time(whole))]
+    if kind == "verified" and "flags" in (whole.get("verdict") or {}):
+        raise JournalError("The run is of an earlier format.", "Open it with the version that wrote it.")
     if kinds <= _LATER:
         new = sorted({str(fault["loc"][-1]) for fault in faults})
         known = [] if kinds & _VALUES else [EVENT.validate_python(_without(whole, [f["loc"][1:] for f in faults]))]

@@ -47,9 +47,13 @@ def look(source: Source, task: Task | None = None, chip: Chip | None = None, uns
 
 
 def arguments(task: Task, sizes: Mapping[str, int] | None = None) -> Sequence[Mapping[str, Any]]:
-    """Shape and dtype of each argument in the task's own inputs; a scalar's value."""
+    """Shape and dtype of each argument in the task's own inputs; a scalar's value, and whether a kernel may have no
+    parameter for it."""
+    first = len(task.args) - task.last_defaults
     found = task.module().default_sizes() if sizes is None else sizes
     return [
-        {"shape": list(arg.extents(found)), "dtype": arg.dtype} if arg.is_tensor else {"value": arg.value}
-        for arg in task.args
+        {"shape": list(arg.extents(found)), "dtype": arg.dtype}
+        if arg.is_tensor
+        else {"value": arg.value, **({"default": True} if i >= first else {})}
+        for i, arg in enumerate(task.args)
     ]

@@ -318,6 +318,12 @@ def profile_of(model: Any) -> Profile | None:
     return model if isinstance(model, Profile) else _PROFILES.get(model)
 
 
+def forget(found: Profile) -> None:
+    """Lets a profile's model go: what is kept for :func:`profile_of` holds the model, too."""
+    if _PROFILES.get(found.given.model) is found:
+        del _PROFILES[found.given.model]
+
+
 # -- what a region costs at least --------------------------------------------------------------------------------------
 # The judge's roofs are those of data past the caches. A region of a model may find its inputs in them, so the bandwidth
 # is that of a copy of as many bytes, again and again, on this machine.
@@ -396,4 +402,4 @@ def _best(work: object) -> float:
     return best
 
 
-__all__ = ["REACH", "Profile", "Row", "profile", "profile_of"]
+__all__ = ["REACH", "Profile", "Row", "forget", "profile", "profile_of"]

@@ -47,7 +47,7 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
         )  # fmt: skip
     if status == 403 and endpoint.key:
         return ModelError(
-            ModelFault.AUTH, f"{host} takes the key and does not allow the request (HTTP 403).{quoted}",
+            ModelFault.AUTH, f"{host} does not allow the request with this key (HTTP 403).{quoted}",
             "Ask for access to the model, give another key, or choose another model; then resume.",
         )  # fmt: skip
     if status in (401, 403):
@@ -103,8 +103,8 @@ def _status_of(code: str, said: str) -> int:
 def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
     if "WRONG_VERSION_NUMBER" in reason:
         return ModelError(
-            ModelFault.NETWORK, f"{endpoint.host} does not speak https.", "Write http:// in base_url, then resume.",
-            resumable=True,
+            ModelFault.NETWORK, f"{endpoint.host} does not speak https.",
+            "Write http:// in base_url, or for the proxy in HTTPS_PROXY if there is one, then resume.", resumable=True,
         )  # fmt: skip
     return ModelError(
         ModelFault.NETWORK, f"{endpoint.host} cannot be reached: {scrub_error(reason).rstrip('.')}.",

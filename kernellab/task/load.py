@@ -60,8 +60,7 @@ def _load(name: str, text: str) -> Task:
     return describe(task_module(name, text))
 
 
-# -- what a task module states, as a Task ------------------------------------------------------------------------------
-# What a running task module states, as a Task: its arguments with symbolic shapes, its outputs, its policy.
+# -- what a running task module states, as a Task ----------------------------------------------------------------------
 
 
 def describe(module: TaskModule) -> Task:

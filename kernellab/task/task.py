@@ -156,6 +156,12 @@ class Task:
         still sets the flags under which eager runs."""
         return {} if self.strict else self.precision
 
+    @property
+    def last_defaults(self) -> int:
+        """How many of the last arguments are numbers with a default: a kernel may have no parameters for them."""
+        defaults = [a.kind is ArgKind.SCALAR and a.default is not None for a in self.args]
+        return sum(all(defaults[i:]) for i in range(len(defaults)))
+
     def __hash__(self) -> int:
         return hash((self.name, self.hash))
 

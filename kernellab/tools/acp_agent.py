@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from glob import glob
+from glob import escape, glob
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
 from kernellab.tools.tool import CODE
 from kernellab.verifier.judge import turns
-from kernellab.verifier.sandbox import sandbox
 
 _TICK_S = 0.05
 #: until what an agent detached is killed, where it starts other processes meanwhile
@@ -54,9 +53,12 @@ _OWN = {
     "XDG_DATA_HOME": (".local/share", "data"), "XDG_STATE_HOME": (".local/state", "state"),
 }  # fmt: skip
 #: beginnings of variables with tokens of Jupyter's servers, or with places that the agent does not see
-_LEFT_OUT = ("JPY_", "JUPYTER_TOKEN", "JUPYTERHUB_", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+_LEFT_OUT = ("JPY_", "JUPYTER_TOKEN", "JUPYTERHUB_", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY")
 #: where programs of the person listen that would run a command outside of what confines the agent
-_LISTENING = ("/run/user/*", "/tmp/tmux-*", "/run/screen", "/run/docker.sock", "/run/podman", "/run/containerd")
+_LISTENING = (
+    "/run/user/*", "/tmp/tmux-*", "/run/screen", "/run/docker.sock", "/run/podman", "/run/containerd",
+    "/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/dbus-*", "~/.docker/*/docker.sock",
+)  # fmt: skip
 _CONFINE = Path(__file__).with_name("confine.py")
 _FINISH = {
     "end_turn": Finish.STOP, "max_tokens": Finish.TRUNCATED, "max_turn_requests": Finish.TRUNCATED,
@@ -233,7 +235,7 @@ class _Run:
     @property
     def apart(self) -> bool:
         """Can the agent neither read the judge's memory, write its files, nor command the notebook?"""
-        return "mnt" in self.held and sandbox.contains(self.held)
+        return "mnt" in self.held and "landlock" in self.held
 
     def new_tokens(self, told: Any) -> dict[str, int]:
         """The tokens that are new in what the agent tells at the end of a prompt; nothing where it tells nothing.
@@ -424,8 +426,12 @@ def _commanding() -> list[str]:
 
     application = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)
     kernel = application.instance().abs_connection_file if application and application.initialized() else ""
-    jupyter = [jupyter_runtime_dir(), jupyter_config_dir(), kernel]
-    return [*filter(None, [*jupyter, os.environ.get("XDG_RUNTIME_DIR")]), *(p for g in _LISTENING for p in glob(g))]
+    given = os.environ.get
+    docker = given("DOCKER_HOST", "")
+    docker = docker.removeprefix("unix://") if docker.startswith("unix://") else ""
+    patterns = [*map(os.path.expanduser, _LISTENING), os.path.join(escape(given("TMUX_TMPDIR") or "/tmp"), "tmux-*")]
+    places = [jupyter_runtime_dir(), jupyter_config_dir(), kernel, given("XDG_RUNTIME_DIR"), docker]
+    return list(dict.fromkeys([*filter(None, places), *(path for pattern in patterns for path in glob(pattern))]))
 
 
 def _alive_below(first: psutil.Process) -> list[psutil.Process]:

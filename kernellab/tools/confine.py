@@ -28,12 +28,14 @@ def main() -> None:
         os.close(report)
         _follow(child)
     sandbox.die_with_parent()
-    own = "mnt" in names and sandbox.own_proc(limited=False) and mounts.hide(hidden)
+    own = "mnt" in names and sandbox.own_proc(limited=False)
     if child := os.fork():  # the first of a namespace takes no signals by default: it only waits
         os.close(report)
         _follow(child)
     # what is left of root after that is read alone, so that the program and its settings are found wherever they lie
     other = own and sandbox.user_of(writable)
+    # last: a folder that is given to the other user shows again what was hidden below it
+    own = own and mounts.hide(hidden)
     held = [*([names] if own else []), *(["uid"] if other else []), *sandbox.hold([*writable, "/dev"], other)]
     os.write(report, ", ".join(held).encode())
     os.close(report)

@@ -282,9 +282,11 @@ def lens(context: Context, request: LensRequest) -> LensResult:
         earlier = _look(context, request.model_copy(update={"files": request.before, "path": ""}))
         differs = difference(earlier, found, request.level or SOURCE, ("before", "now"))
         text, changed = differs.text, {fact.name: [fact.a, fact.b] for fact in differs.facts}
+    summary = f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in found.facts[:8]) + "."
+    more = found.names and level is None and not request.before
     return LensResult(
-        summary=f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in found.facts[:8]) + ".",
-        next=f"level={found.names[-1]} shows that text." if found.names and not text else "",
+        summary=f"{summary} Nothing differs." if request.before and not text and not changed else summary,
+        next=f"level={found.names[-1]} shows that text." if more else "",
         target=found.target,
         facts=[Figure(name=f.name, value=f.value, sentence=f.sentence, kernel=f.kernel) for f in found.facts],
         levels=found.names,

@@ -25,12 +25,15 @@ def profile_model(context: Context, request: ProfileRequest) -> ProfileResult:
     """Profile a model and rank its regions by what a kernel could gain, each beside its speed-of-light bound."""
     from kernellab.model_integration import profile
     from kernellab.model_integration.display import head, table
+    from kernellab.model_integration.ranked import forget
 
     found = profile(context.inside(request.model), train=request.train, device=request.device or None)
-    return ProfileResult(
+    result = ProfileResult(
         summary=" ".join(head(found)),
         next="Write the first region as a task file, and describe_task.",
         step_ms=found.step_ms,
         at_bound_ms=found.predict(reach=1.0),
         regions=page_of(table(found, request.rows)),
     )
+    forget(found)
+    return result

@@ -50,8 +50,9 @@ def open_player(
     channel.at_end.append(agent.close)
     if _first(workspace):
         desk.note(
-            "An agent is a program of yours: it has your account, your network and its own keys. It writes to its "
-            "scratch folder and its settings; what it submits is judged as any kernel is."
+            "An agent is a program of yours: it may read what you may, and has your network and its own keys. Where "
+            "this machine can hold it, it writes to its scratch folder and its settings alone; what it submits is "
+            "judged as any kernel is."
         )
     return agent
 

@@ -84,7 +84,7 @@ def test_a_session_is_played_by_files_alone_and_says_what_came_of_it(tmp_path: P
         dsl="cpp", turns=8, designer="model", coder="rules", conductor="rules", without=[], budget=0.05
     )
     try:
-        session = play("tests/agents/trials/swiglu.py", tmp_path, asked, patience_s=60)
+        session = play(str(TASKS / "swiglu.py"), tmp_path, asked, patience_s=60)
     finally:
         ended.set()
         writing.join()
@@ -93,7 +93,7 @@ def test_a_session_is_played_by_files_alone_and_says_what_came_of_it(tmp_path: P
     assert summary["speedup"] and summary["prompt_tokens"] > 1000
     assert "verifier" in (tmp_path / "turns.md").read_text()
     with pytest.raises(SystemExit, match="take another folder"):
-        play("tests/agents/trials/swiglu.py", tmp_path, asked)
+        play(str(TASKS / "swiglu.py"), tmp_path, asked)
     with pytest.raises(SystemExit, match="There is no task nothing"):
         play("nothing", tmp_path / "other", asked)
 

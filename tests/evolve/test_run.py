@@ -22,7 +22,7 @@ from kernellab.evolve.run import Run, begin, open_run, planned, runs
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
 from kernellab.lowering.embedded_sketch import code_digest
-from kernellab.records import Author, Source
+from kernellab.records import Author, Source, Stage, Trust, Verdict
 from tests.evolve.runs import TASK, evaluated, modelled
 from tests.verifier.kit import MATMUL, TF32
 from tests.zoo.exhibit import exhibits
@@ -297,6 +297,15 @@ def test_a_run_of_a_later_version_is_shown_and_not_touched(tmp_path: Path) -> No
     assert (opened.state.scratchpad, opened.state.unknown) == ("seen", {"dreamt", "steered: mood"})
     stream.journal.add(f"run:{run.id}", ['{"kind": "ended"}'])
     with pytest.raises(JournalError, match="cannot read"):
+        open_run(run.id, tmp_path)
+
+
+def test_a_verdict_of_an_earlier_format_is_not_read_as_one_without_conditions(tmp_path: Path) -> None:
+    run = modelled(tmp_path)
+    verdict = Verdict(passed=True, stage=Stage.ROBUST, reason="", trust=Trust.T2).model_dump(mode="json")
+    event = {"kind": "verified", "number": 1, "verdict": {**verdict, "label": "", "flags": ["busy"]}}
+    Stream(tmp_path, run.id).journal.add(f"run:{run.id}", [json.dumps(event)])
+    with pytest.raises(JournalError, match="earlier format"):
         open_run(run.id, tmp_path)
 
 

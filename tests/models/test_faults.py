@@ -57,9 +57,9 @@ def test_a_reply_without_end_spends_little_more_than_the_budget(monkeypatch: pyt
     ("fault", "said", "not_said"),
     [
         ("401 wrong key", "refuses the key (HTTP 401)", "does not allow"),
-        ("403 not allowed", "takes the key and does not allow the request (HTTP 403)", "refuses the key"),
+        ("403 not allowed", "does not allow the request with this key (HTTP 403)", "refuses the key"),
         ("407 of a proxy", "A proxy in front of 127.0.0.1", "the key"),
-        ("https where http is spoken", "does not speak https. Write http:// in base_url", "SSL"),
+        ("https where http is spoken", "does not speak https. Write http:// in base_url, or for the proxy", "SSL"),
         ("connection lost in the stream", "was cut off", "ReadError"),
         ("a budget reached in the middle", "tokens that the budget left for it", "max_tokens"),
         ("finish: length", "Raise `max_tokens`", "budget left"),

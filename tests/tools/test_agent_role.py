@@ -415,10 +415,10 @@ def called(*words):
     if os.uname().machine != "x86_64":
         return "not tried"
     return "done" if libc.syscall(*words) >= 0 else os.strerror(ctypes.get_errno())
-notebook, workspace, runtime, bus = {notebook}, Path({workspace!r}), Path({runtime!r}), {bus!r}
-def connected():
+notebook, workspace, runtime = {notebook}, Path({workspace!r}), Path({runtime!r})
+def connected(path):
     with socket.socket(socket.AF_UNIX) as one:
-        one.connect(bus)
+        one.connect(path)
 mine = {{os.getpid(), os.getppid()}}
 others = [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) not in mine]
 def readable(name):
@@ -436,9 +436,9 @@ print(json.dumps({{
     "signal": tried(lambda: os.kill(notebook, 0)),
     "shared": os.listdir("/dev/shm"),
     "keys": [str(p) for p in runtime.glob("*")] if os.access(runtime, os.R_OK) else [],
-    "bus": tried(connected),
+    "sockets": [tried(lambda: connected(path)) for path in {sockets!r}],
     "handle": called(304, -100, ctypes.create_string_buffer(16), 0),
-    "tokens": [name for name in os.environ if name.startswith(("JPY_", "JUPYTERHUB_"))],
+    "tokens": [name for name in os.environ if name.startswith(("JPY_", "JUPYTERHUB_", "DISPLAY"))],
     "package": tried(lambda: Path(kernellab.__file__).with_name("planted.py").write_text("x")),
     "workspace": tried(lambda: (workspace / "planted").write_text("x")),
     "settings": tried(lambda: (workspace / "kernellab.toml").write_text("x")),
@@ -453,23 +453,28 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
 ) -> None:
     """Nor the notebook: with a kernel's key in Jupyter's runtime folder it would run code in the judge's own client."""
     home, runtime, session_folder = (tmp_path / name for name in ("home", "runtime", "run"))
-    for folder in (home, runtime, session_folder):
-        folder.mkdir()
+    tmux, docker = tmp_path / "tmux-0", home / ".docker/run"
+    for folder in (home, runtime, session_folder, tmux, docker):
+        folder.mkdir(parents=True)
     (runtime / "kernel-1.json").write_text('{"key": "x"}')
-    bus = socket.socket(socket.AF_UNIX)
-    bus.bind(str(session_folder / "bus"))
-    bus.listen()
+    paths = [session_folder / "bus", tmux / "default", docker / "docker.sock", tmp_path / "remote.sock"]
+    listening = [socket.socket(socket.AF_UNIX) for _ in paths]
+    for one, path in zip(listening, paths, strict=True):
+        one.bind(str(path))
+        one.listen()
     for name, value in (
         ("HOME", home), ("JUPYTER_RUNTIME_DIR", runtime), ("XDG_RUNTIME_DIR", session_folder), ("JPY_API_TOKEN", "x"),
+        ("TMUX_TMPDIR", tmp_path), ("DOCKER_HOST", f"unix://{paths[-1]}"), ("DISPLAY", ":7"),
     ):  # fmt: skip
         monkeypatch.setenv(name, str(value))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    places = {"workspace": str(tmp_path), "runtime": str(runtime), "bus": str(session_folder / "bus")}
+    places = {"workspace": str(tmp_path), "runtime": str(runtime), "sockets": [str(path) for path in paths]}
     code = ATTACK.format(notebook=os.getpid(), **places)
     session = start([{"try": code}, {"think": "red"}, SUBMIT])
     rested(session)
-    bus.close()
+    for one in listening:
+        one.close()
     exchange = session.state.exchanges("t1")[0]
     if exchange.shared_machine:
         verdict = next(turn.verdict for turn in session.turns if turn.verdict)
@@ -485,9 +490,41 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
         assert reached.pop(name) == [], name
     assert "done" not in [*reached.pop("vm"), *reached.pop("attached"), reached.pop("handle")]
     assert reached.pop("memory") == "FileNotFoundError" and reached.pop("signal") == "ProcessLookupError"
-    assert reached.pop("bus") in ("PermissionError", "FileNotFoundError")
+    assert set(reached.pop("sockets")) <= {"PermissionError", "FileNotFoundError", "ConnectionRefusedError"}
     assert set(reached.values()) == {"PermissionError"}, reached
     assert not (tmp_path / "planted").exists()
+
+
+def test_what_is_hidden_below_a_folder_that_an_agent_may_write_to_stays_hidden(tmp_path: Path) -> None:
+    """Under root such a folder is given to the agent's user, by a mount over it."""
+    from kernellab.tools import acp_agent
+
+    hidden = tmp_path / "runtime"
+    hidden.mkdir()
+    (hidden / "key").write_text("x")
+    told, report = os.pipe()
+    done = subprocess.run(
+        [sys.executable, str(acp_agent._CONFINE), str(report), json.dumps([str(tmp_path)]), json.dumps([str(hidden)]),
+         "ls", "-a", str(hidden)],
+        pass_fds=[report], capture_output=True, text=True, timeout=60, cwd=tmp_path,
+    )  # fmt: skip
+    os.close(report)
+    with os.fdopen(told) as words:
+        held = words.read()
+    if "mnt" not in held:
+        pytest.skip(f"this machine hides nothing: {held or 'nothing holds'}")
+    assert "key" not in done.stdout, held
+
+
+def test_another_user_without_landlock_is_not_apart() -> None:
+    from kernellab.tools.acp_agent import _Run
+
+    run = object.__new__(_Run)
+    for run.held, apart in (
+        ("pid+ipc+mnt, uid, landlock-7, nnp", True), ("pid+ipc+mnt+user, landlock-3, nnp", True),
+        ("pid+ipc+mnt, uid, nnp", False), ("landlock-7, nnp", False), ("", False),
+    ):  # fmt: skip
+        assert run.apart is apart, run.held
 
 
 UNCONFINED = """

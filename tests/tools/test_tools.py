@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from kernellab.errors import KernellabError
 from kernellab.lowering import lower
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Skill
+from kernellab.model_integration import ranked
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.tools import Context, ToolError, call, tools
@@ -95,9 +97,12 @@ def test_a_model_is_profiled_by_a_file_of_the_workspace_alone(context: Context) 
         "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.LayerNorm(64))\n"
         "def inputs():\n    return torch.randn(32, 64)\n"
     )
+    kept = {id(model) for model in ranked._PROFILES}
     found = call("profile_model", {"model": "model.py", "device": "cpu"}, context)
     assert isinstance(found, ProfileResult) and found.step_ms > found.at_bound_ms > 0
     assert "region" in found.regions.text and found.regions.pages == 1
+    gc.collect()
+    assert {id(model) for model in ranked._PROFILES} <= kept, "a call keeps no model"
     with pytest.raises(ToolError, match="outside of the workspace"):
         call("profile_model", {"model": "../model.py"}, context)
 
@@ -110,6 +115,9 @@ def test_the_lens_shows_what_differs_from_an_earlier_kernel(context: Context) ->
     assert isinstance(found, LensResult) and found.text is not None
     assert "-  #pragma omp  parallel" in found.text.text and "+  #pragma omp parallel" in found.text.text
     assert found.changed == {}, "blanks change no fact of the compiler's"
+    found = call("lens", {"task": "twice.py", "files": files, "before": files, "dsl": "cpp"}, context)
+    assert isinstance(found, LensResult) and found.text is None
+    assert found.summary.endswith("Nothing differs.") and found.next == ""
 
 
 def test_approved_advice_of_the_memory_is_told(context: Context) -> None:

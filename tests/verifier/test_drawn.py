@@ -16,6 +16,7 @@ from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier import RankOptions, Verifier
+from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import _together, changed
@@ -76,6 +77,7 @@ TWENTIETHS = task_of("torch.round(x * 20).clamp(-128, 127).to(torch.int8)", "x",
 COMPLEX = "torch.randn(24, 40, dtype=torch.complex64)"
 SGN = task_of("torch.sgn(x)", "x", COMPLEX)
 SIZE = task_of("x.abs()", "x", COMPLEX)
+INVERSE = task_of("1 / x", "x", COMPLEX)
 EVERY_OTHER = task_of("x * 2", "x", "torch.randn(24, 80)[:, ::2]")
 GREATER = task_of("torch.where(x > y, x, -y)", "x, y", f"{ONE}, {ONE}")
 CLOSE = task_of("torch.isclose(x, torch.zeros(()), atol=1e-3, rtol=0.0)", "x", "torch.randn(24, 40) / 100")
@@ -128,6 +130,8 @@ HONEST = {
     "ties": (TWENTIETHS, "torch.round(x * 20).to(torch.int32).clamp(-128, 127).to(torch.int8)"),
     "sgn": (SGN, "torch.where(x == 0, x, x / x.abs())"),
     "size": (SIZE, "torch.hypot(x.real, x.imag)"),
+    # as C++'s 1.0f / x: an infinity where torch has NaN in both parts
+    "complex inverse": (INVERSE, "torch.where(x == 0, torch.tensor(complex(inf, float('nan'))).to(x), 1 / x)"),
     "every other": (EVERY_OTHER, "x + x"),
     "greater": (GREATER, "torch.where(x > y, x, -1 * y)"),
     "clamp": (CLAMP, "torch.minimum(torch.maximum(x, torch.tensor(-20.0)), torch.tensor(20.0))"),
@@ -567,6 +571,19 @@ def test_last_elements_that_a_reference_does_not_take_are_left_as_they_are(refer
         assert all(bool(o.isfinite().all()) for o in found.native), family
 
 
+def test_the_last_numbers_decide_where_a_mask_true_throughout_leaves_nothing() -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 400)\n"
+        "def reference(x, mask):\n    return x.masked_fill(mask, -torch.inf).softmax(-1)\n"
+        "def inputs(M=8, N=64):\n    return torch.randn(M, N), torch.rand(M, N) < 0.2\n",
+        "t",
+    )
+    found = cases.decided_last(cases.case(task, {"M": 24, "N": 40}, Family.NORMAL))
+    assert [place[0] for place in found.change[3]] == [0]
+    x, mask = found.args
+    assert not bool(mask.all(-1).any()) and bool((x[:, -2:].aminmax(dim=-1).max == x.max()).all())
+
+
 def test_what_tells_whether_last_elements_are_taken_is_the_case_s_answer() -> None:
     task = load_task(ROWS_TO_20000.format("x.amax(-1)"), "t")
     found = cases._glance(cases.decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
@@ -581,6 +598,20 @@ def test_two_surveys_try_special_values_in_the_same_pairs_of_arguments() -> None
         for survey in (Survey(cases.drawn_base(task)), Survey(cases.drawn_base(task)))
     ]
     assert pairs[0] == pairs[1] and len(set(pairs[0])) == 3
+
+
+@pytest.mark.parametrize(("draw", "words", "least"), [("rand", "0 or 1", 0.0), ("randn", "0, 1 or -1", -1.0)])
+def test_numbers_that_are_never_negative_meet_no_negative_one(draw: str, words: str, least: float) -> None:
+    task = task_of("x + y", "x, y", f"torch.{draw}(24, 40), torch.{draw}(24, 40)")
+    found = [p for p in Survey(cases.drawn_base(task))._proposals() if p.change[0] == "together"]
+    usual = next(p for p in found if len(p.change[4]) < 5)
+    assert usual.condition == f"{words} in x and y at once not handled" and min(usual.change[4]) == least
+    assert usual.condition in next(p for p in found if p is not usual).covered
+
+
+def test_inputs_of_one_column_are_contiguous() -> None:
+    assert as_drawn([torch.randn(1, 40).T]) is None
+    assert as_drawn([torch.randn(40, 3).T]) is not None
 
 
 def test_special_values_of_two_arguments_take_no_memory_of_the_broadcast_shape() -> None:

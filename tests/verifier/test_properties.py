@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kernellab.conditions import ScalarLimit
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier.cases import cases
+from kernellab.verifier.stages import properties
 
 from .kit import Judge
 
@@ -114,3 +119,19 @@ def test_all_families_run_at_the_size_that_is_timed() -> None:
     full = [c.family for c in cases.correct_cases(VARIANCE) if dict(c.sizes) == {"M": 600, "N": 2048}]
     assert {Family.OWN, Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES} <= {*full}
     assert Family.EDGES in families(VARIANCE)
+
+
+def test_an_interpreter_tells_the_numbers_that_a_kernel_has_no_parameter_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number without a default cannot be left out, whatever a worker says."""
+    monkeypatch.setattr(properties, "_strides", lambda *_: None)
+    found: list[ScalarLimit] = []
+    task = task_of("x * n * slope", "def inputs():\n    return torch.randn(8), 3\n", arguments="x, n, slope=0.5")
+    stages: Any = SimpleNamespace(
+        task=task, worker=SimpleNamespace(accepted=1),
+        context=SimpleNamespace(interpreted=True, findings=SimpleNamespace(add=lambda *more: found.extend(more))),
+    )  # fmt: skip
+    properties.properties(stages, cases.case(task, {}, Family.OWN))  # type: ignore[arg-type]
+    assert found == [
+        ScalarLimit(argument="n", value=3, refuted=False),
+        ScalarLimit(argument="slope", value=0.5, refuted=True, taken=False),
+    ]

@@ -111,6 +111,13 @@ def test_evidence_shows_where_and_reproduces(judge: Judge) -> None:
     assert reproduce is scope["reproduce"]
 
 
+def test_a_kernel_without_a_parameter_for_a_default_number_is_reproduced() -> None:
+    task = "import torch\ndef reference(x, slope=0.5):\n    return x * slope\ndef inputs():\n    return torch.ones(3)\n"
+    source = {"dsl": "cpp", "files": {"kernel.py": "def kernel(x):\n    return x * 0.5\n"}, "origin": "human"}
+    args, got, want = reproduce(task, source, sizes={}, family="inputs", seed=1)
+    assert len(args) == 2 and got[0].tolist() == want[0].tolist() == [0.5] * 3
+
+
 EDGES = {
     "the store's mask": ("for (long j = 0; j < N; j++) y", "for (long j = 0; j < (N + 15) / 16 * 16; j++) y"),
     "the load's mask": ("for (long j = 0; j < N; j++) s", "for (long j = 0; j < (N + 15) / 16 * 16; j++) s"),

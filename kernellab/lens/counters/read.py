@@ -67,7 +67,10 @@ def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact
         folder = Path(place)
         request = {
             "name": task.name, "text": task.module().text,
-            "source": {"entry_file": source.entry_file, "entry": source.entry},
+            "source": {
+                "entry_file": source.entry_file, "entry": source.entry,
+                "arguments": len(task.args), "defaults": task.last_defaults,
+            },
         }  # fmt: skip
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         for name, text in source.files.items():

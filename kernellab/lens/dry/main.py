@@ -19,6 +19,7 @@ from kernellab.lens.dry import cuda, tools
 from kernellab.lens.dry import triton as by_triton
 from kernellab.lens.dry.records import Answer, Request
 from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.worker.build import taken
 
 ANSWER = "answer.json"
 
@@ -68,7 +69,8 @@ def call(request: Request, held: list[str]) -> Answer:
     try:
         with cuda.compiled(request, kept), by_triton.compiled(request, kept), gpu(request):
             entry = _entry(request)
-            entry(*arguments(request.arguments))
+            given = arguments(request.arguments)
+            entry(*given[: taken(entry, len(given), sum(bool(one.get("default")) for one in request.arguments))])
     except cuda.Refused as refused:
         return Answer(
             error=[f"The compiler refuses this source: {_first(str(refused))}", "Its verdict lists all errors."]

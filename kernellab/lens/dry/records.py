@@ -8,7 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """``arguments`` are {"shape": [...], "dtype": "float32"} of a tensor, or {"value": 3} of a scalar, in order."""
+    """``arguments`` are {"shape": [...], "dtype": "float32"} of a tensor, or {"value": 3} of a scalar, in order; a
+    scalar with "default" may be left out."""
 
     files: dict[str, str]
     entry_file: str

@@ -55,7 +55,7 @@ class Journal(JournalFile):
 
 def _current(line: str) -> str:
     """``line``, also of format 1, where the texts of a verdict and a route had no records, as it is written today."""
-    if not any(key in line for key in ('"flags":', '"evidence":')):
+    if not any(key in line for key in ('"flags":[', '"evidence":[')):
         return line
     event = json.loads(line)
     turn = event.get("turn") if event.get("kind") != "compared" else {"verdict": event}

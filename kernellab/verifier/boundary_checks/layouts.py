@@ -56,7 +56,9 @@ def between_vectors(args: Sequence[Any]) -> Layout:
 
 def as_drawn(args: Sequence[Any]) -> Layout | None:
     """The strides that the task's own inputs have; None where all are contiguous, or as images usually lie."""
-    if all(lay_out([a]).places[0].strides == a.stride() for a in args if hasattr(a, "numel") and a.numel()):
+    tensors = [a for a in args if hasattr(a, "numel") and a.numel()]
+    # the step along a dimension of one element says nothing
+    if all(a.is_contiguous() or lay_out([a]).places[0].strides == a.stride() for a in tensors):
         return None
     drawn = iter([a.stride() for a in args if hasattr(a, "numel")])
     return _placed(args, lambda _: next(drawn))
@@ -82,7 +84,6 @@ def given_twice(case: Case) -> tuple[Case, Layout] | None:
 def with_equal_rows(case: Case, dim: int = 0) -> Case:
     """The case with the first slice along ``dim``, never the last dimension, in place of all of them, of each tensor of
     two or more dimensions; weights stay as they are."""
-    import torch
 
     def of(repeats: bool, arg: Any) -> Any:
         wide = isinstance(arg, torch.Tensor) and arg.dim() >= dim + 2 and arg.shape[dim] > 1

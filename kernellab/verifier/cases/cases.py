@@ -381,14 +381,19 @@ def decided_last(found: Case) -> Case:
         # finite, so that a reproduction can write them down
         most = torch.finfo(getattr(torch, spec.dtype)).max / 64
         open_.append((i, max(legal.low, -most), min(legal.high, most)))
-    if not open_:
-        return found
-    other = replace(found, change=("last", -1, secrets.randbits(31), tuple(open_)))
-    try:  # on the host, where the case keeps its answer: an index past an end would make a device useless
-        outputs = (other if other.device == "cpu" else replace(other, device="cpu", statics=None)).native
-    except (KernellabError, RuntimeError):
-        return found
-    return other if all(map(finite, outputs)) else found
+    # of a softmax over what a mask leaves, a row that is true throughout is not finite: then the numbers alone decide
+    numbers = [one for one in open_ if found.task.args[one[0]].dtype != "bool"]
+    for places in dict.fromkeys((tuple(open_), tuple(numbers))):
+        if not places:
+            continue
+        other = replace(found, change=("last", -1, secrets.randbits(31), places))
+        try:  # on the host, where the case keeps its answer: an index past an end would make a device useless
+            outputs = (other if other.device == "cpu" else replace(other, device="cpu", statics=None)).native
+        except (KernellabError, RuntimeError):
+            continue
+        if all(map(finite, outputs)):
+            return other
+    return found
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:

@@ -122,7 +122,7 @@ class Survey:
         self._began = time.thread_time()
         if not self.cases:
             self.most = min(self.most, self._affordable())
-        self._is_finite = all(finite(o) for o in self.base.native if o.is_floating_point())
+        self._is_finite = all(map(finite, self.base.native))
         # without its edges where the reference does not run at torch's dispatcher
         self._watch = self._run(self.base.args) if watching else None
         if self._watch is not None:
@@ -194,8 +194,11 @@ class Survey:
         for a, b in pairs[: DRAWN.pairs]:
             names = [self.task.args[i].name for i in (a, b)]
             both = f"in {names[0]} and {names[1]} at once not handled"
-            covered = [f"0 or 1 {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
-            for values, words, others in (((0.0, 1.0, -1.0), "0 or 1", ()), (SPECIAL, "special values", covered)):
+            # of numbers that are never negative, -1 would be refused where 0 and 1 are right
+            signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
+            usual, said = ((0.0, 1.0, -1.0), "0, 1 or -1") if signed else ((0.0, 1.0), "0 or 1")
+            covered = [f"{said} {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
+            for values, words, others in ((usual, said, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)
                 condition = f"{words} {both}"
                 found.append(_Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(others)))
@@ -263,7 +266,7 @@ class Survey:
         return proposal.grade if told and proposal.grade is not Grade.REFUSED else None
 
     def _add(self, case: Case, proposal: _Proposal, grade: Grade) -> None:
-        became = self._is_finite and not all(finite(o) for o in case.native if o.is_floating_point())
+        became = self._is_finite and not all(map(finite, case.native))
         if became and grade is Grade.REFUSED and proposal.purpose is None:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
             grade = Grade.CONDITION
@@ -284,10 +287,10 @@ class Survey:
             return False
         for found in case.references:
             native, double = found.native, found.double
-            if double is None or not native.is_floating_point() or not native.numel():
+            if double is None or not (native.is_floating_point() or native.is_complex()) or not native.numel():
                 continue
             both = native.isfinite() & double.isfinite()
-            apart = (native.double() - double)[both]
+            apart = (native.to(double.dtype) - double)[both]
             if bool((native.isfinite() != double.isfinite()).any()):
                 return False
             scale = float(double[both].norm())

@@ -96,7 +96,7 @@ class Worker(WorkerProcess):
             if answer.get("ok") is not True:
                 raise self.exception(answer)
             taken = answer.get("taken")
-            self.accepted = taken if isinstance(taken, int) else None
+            self.accepted = taken if type(taken) is int else None
 
     def built(self) -> bool:
         """Is a build that was begun at its end, well or not? Does not wait."""

@@ -30,7 +30,7 @@ def reproduce(
     """
     from kernellab.verifier.cases.cases import make_args
     from kernellab.verifier.cases.changes import changed
-    from kernellab.verifier.worker.build import write_files
+    from kernellab.verifier.worker.build import taken, write_files
     from kernellab.verifier.worker.results import flatten
 
     loaded = load_task(task)
@@ -47,4 +47,6 @@ def reproduce(
         sys.path.remove(str(root))
     args = changed(make_args(loaded, sizes, family, seed), change)
     want = list(loaded.module().reference(args))
-    return args, flatten(getattr(module, text.entry)(*args), True), want
+    entry = getattr(module, text.entry)
+    count = taken(entry, len(loaded.args), loaded.last_defaults)
+    return args, flatten(entry(*args[:count]), True), want

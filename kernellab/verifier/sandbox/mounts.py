@@ -27,8 +27,8 @@ def hide(paths: Sequence[str]) -> bool:
 
 def give(folders: Sequence[str], user: int) -> bool:
     """Shows this user's files below ``folders`` as those of ``user``, by idmapped mounts (mount_setattr(2)): what that
-    user makes there belongs to this one on the disk. False, and nothing is changed: Linux before 5.12, or a file system
-    without them.
+    user makes there belongs to this one on the disk. False, and some may be changed: Linux before 5.12, or a file
+    system without them.
     """
     descriptors = list[int]()
     try:

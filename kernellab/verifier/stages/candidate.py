@@ -17,7 +17,7 @@ from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Tried, Trust
 from kernellab.target import Backend
-from kernellab.task import ArgKind, Task, TaskForm
+from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -172,8 +172,7 @@ class Stages:
     def _build_message(self, source: Source) -> dict[str, Any]:
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
         message["precision"] = dict(self.task.precision)
-        defaults = [a.kind is ArgKind.SCALAR and a.default is not None for a in self.task.args]
-        message |= {"arguments": len(defaults), "defaults": sum(all(defaults[i:]) for i in range(len(defaults)))}
+        message |= {"arguments": len(self.task.args), "defaults": self.task.last_defaults}
         if self.context.options.level.value > Trust.T2.value:
             message["seal"] = source.dsl
         command = get_adapter(source.dsl).build

@@ -51,8 +51,11 @@ def properties(stages: Stages, base: Case) -> None:
     _strides(stages, base)
     if stages.context.interpreted:
         # a call takes seconds there
-        scalars = [(s.name, v) for s, v in zip(stages.task.args, base.args, strict=True) if s.kind is ArgKind.SCALAR]
-        stages.context.findings.add(*(ScalarLimit(argument=name, value=v, refuted=False) for name, v in scalars))
+        for position, spec in enumerate(stages.task.args):
+            if spec.kind is ArgKind.SCALAR:
+                held = _is_held(stages, position)
+                limit = ScalarLimit(argument=spec.name, value=base.args[position], refuted=held, taken=not held)
+                stages.context.findings.add(limit)
         return
     _scalars(stages, base)
     _domain(stages, base)
@@ -83,7 +86,7 @@ def _strides(stages: Stages, base: Case) -> None:
     own = layouts.as_drawn(case.args)
     if own is not None and not _right(stages, case, own):
         raise stages.refused(
-            case, "strided-inputs", "the task's own inputs are not contiguous, and kernel misreads them"
+            case, "strided-inputs", "the task's own inputs are not contiguous, and the kernel misreads them"
         )
     whole = False
     if any(a.dim() >= 2 for a in tensors):
@@ -150,7 +153,7 @@ def _scalars(stages: Stages, base: Case) -> None:
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
-        if stages.worker.accepted is not None and position >= stages.worker.accepted:
+        if _is_held(stages, position):
             held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
             stages.context.findings.add(held)
             continue
@@ -161,6 +164,13 @@ def _scalars(stages: Stages, base: Case) -> None:
             if not _scalar_right(stages, base, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
+
+
+def _is_held(stages: Stages, position: int) -> bool:
+    """Has the kernel no parameter for a number of the task, which is then its default? The worker says so, and is
+    believed of a number that has one."""
+    accepted = stages.worker.accepted
+    return accepted is not None and position >= accepted and stages.task.args[position].default is not None
 
 
 def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:

@@ -47,14 +47,14 @@ def candidate(message: dict[str, Any], device: str) -> Built:
     entry = getattr(module, message["entry"], None)
     model = getattr(module, "ModelNew", None)
     if callable(entry):
-        taken = _taken(entry, message.get("arguments", 0), message.get("defaults", 0))
-        return Built(entry) if taken is None else Built(entry, lambda args: args[:taken], taken=taken)
+        count = taken(entry, message.get("arguments", 0), message.get("defaults", 0))
+        return Built(entry) if count is None else Built(entry, lambda args: args[:count], taken=count)
     if model is not None:
         return _model(model, message, device)
     raise AttributeError(f"{message['entry_file']} defines neither {message['entry']} nor ModelNew")
 
 
-def _taken(entry: Any, arguments: int, defaults: int) -> int | None:
+def taken(entry: Any, arguments: int, defaults: int) -> int | None:
     """How many of ``arguments`` an entry takes that leaves out some of the last ones, which are ``defaults`` numbers
     with a default; None where it takes all, or does not say."""
     try:
@@ -68,7 +68,6 @@ def _taken(entry: Any, arguments: int, defaults: int) -> int | None:
 
 
 def _model(cls: Any, message: dict[str, Any], device: str) -> Built:
-
     built = message.get("seed")
     _seed(built or 0)
     model = cls(*message.get("init_args", ()), **message.get("init_kwargs", {}))
