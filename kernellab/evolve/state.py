@@ -269,7 +269,7 @@ class RunState:
         self._found.clear()
         _FOLDS[type(event)](self, event)  # type: ignore[operator]
         self.seq, self.latest = seq, event.time
-        if not isinstance(event, Steered):
+        if not isinstance(event, Steered | Unknown):
             self._worked = event.time
 
 
