@@ -179,6 +179,9 @@ class Run:
             self._check_known()
             self._stream.acquire()
             try:
+                if self.state.status is Status.RUNNING and self.state.evaluations:
+                    # it was cut off: the time until now was no work
+                    self._stream.append([Steered(action=Action.RESUME)])
                 scheduler = self._scheduler()
             except BaseException:
                 self._stream.release()

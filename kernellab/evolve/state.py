@@ -101,8 +101,11 @@ class RunState:
     unknown: set[str] = field(default_factory=set)
     usage: Usage = Usage()
     exchanges: Counter[int | None] = field(default_factory=Counter)
-    #: when the last event was written
+    #: when the last event was written, and the last that was no person's
     latest: float = 0.0
+    _worked: float = 0.0
+    #: seconds in which it was paused, or nobody worked on it
+    idle: float = 0.0
     #: the best verified candidate after each evaluation that changed it: (evaluations, number)
     improvements: list[tuple[int, int]] = field(default_factory=list)
     #: proposals of each round, and the first candidate of each code
@@ -250,6 +253,11 @@ class RunState:
         return self.rounds[-1].plan if self.rounds else Plan()
 
     @property
+    def spent(self) -> float:
+        """Seconds from its beginning to its last event, breaks left out."""
+        return max(0.0, self.latest - self.begun.time - self.idle)
+
+    @property
     def device_seconds(self) -> float:
         timed = (Step.RANK, Step.VERIFY)
         return sum(self.tallies[step].seconds for step in timed)
@@ -261,6 +269,8 @@ class RunState:
         self._found.clear()
         _FOLDS[type(event)](self, event)  # type: ignore[operator]
         self.seq, self.latest = seq, event.time
+        if not isinstance(event, Steered | Unknown):
+            self._worked = event.time
 
 
 def fold(events: Sequence[tuple[int, Event]] | Sequence[tuple[int, Event | Unknown]]) -> RunState:
@@ -419,6 +429,8 @@ def _pause(state: RunState, event: Steered) -> None:
 
 def _resume(state: RunState, event: Steered) -> None:
     state.status, state.reason = Status.RUNNING, ""
+    state.idle += max(0.0, event.time - state._worked)
+    state._worked = event.time
 
 
 def _stop(state: RunState, event: Steered) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.language.place import names_in_sight
-from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.facts import Facts, gather
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.check import check
 from kernellab.sketch.program.program import DType
@@ -179,6 +180,13 @@ def test_cost_and_footprint_are_of_the_tasks_own_sizes(quiet: tuple[Any, Page]) 
     assert "32.8 kB moved" in shown and "256 B on chip" in shown and "4.1 kFLOP" in shown
     assert "256 bytes" in page.ask("hover", text=text, line=7, col=16)["text"]
     assert page.ask("check", text=text.replace("row +", "rows +"))["cost"] == []
+    known = gather(quiet[0])
+    assert known.target is not None
+    for judged in (True, False):
+        target = replace(known.target, chip=replace(known.target.chip, judged=judged))
+        (time,) = (one for one in checked(text, replace(known, target=target))["cost"] if "roofline" in one["text"])
+        assert time["text"].startswith("roughly ") is not judged, "rates that no judge has measured are rough"
+        assert ("has not measured" in time["title"]) is not judged
 
 
 @pytest.mark.parametrize("text", ["", "sketch", "}{", "sketch a {", "\x00", "sketch a {\n" + "(" * 5000, "é\t\n" * 50])

@@ -123,6 +123,24 @@ def test_a_run_says_how_long_its_further_rounds_take(waiting: tuple[Run, Page]) 
     assert left(state) == pytest.approx(pace * state.knobs.rounds * state.knobs.size, abs=0.1)
 
 
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_night_in_which_nobody_worked_on_a_run_is_no_work(waiting: tuple[Run, Page], paused: bool) -> None:
+    run, _ = waiting
+    stream = write(run, 4)
+    stream.append([RoundEnded(round=0)])
+    before, night = run.state.spent, 30_000.0
+    evening, at_rest = left(run.state), run.state.latest
+    if paused:
+        stream.append([Steered(action=Action.PAUSE, time=at_rest)])
+    stream.append([Steered(action=Action.SCRATCHPAD, time=at_rest + night / 2)])
+    stream.append([Steered(action=Action.RESUME, time=at_rest + night)])
+    follower = Follower(run.workspace, run.id)
+    shown = head(follower, False)
+    assert left(run.state) == evening == shown["left"]
+    assert shown["spent"] == pytest.approx(before, abs=0.1)
+    assert shown["began"] == pytest.approx(run.state.begun.time + night, abs=1)
+
+
 def test_without_a_front_end_a_run_is_text_and_html(ended: Run) -> None:
     said = ended._repr_mimebundle_()
     assert "Refused by step" in said["text/plain"]

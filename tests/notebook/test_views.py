@@ -264,9 +264,10 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     first = state(DESIGN, CODE, again)
     assert head(first, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14"
     assert head(now, "", Facts(), stages={})["doing"] == ""
-    assert head(now, "", Facts(), stages={"t5": []})["doing"] == "the judge starts"
+    assert head(now, "", Facts(), stages={"t5": []})["doing"] == "waiting for the judge"
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES))])
     assert head(begun, "", Facts(), stages={"t1": []})["doing"] == "reading the task"
+    assert head(begun, "", Facts(gathered=True), stages={"t1": []})["doing"] == ""
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
     assert doing(begun, {"t1": []}, task_read=True) == "no words yet"
     assert doing(begun, {"t1": []}, task_read=True, partial="sketch") == ""

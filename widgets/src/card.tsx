@@ -1,5 +1,5 @@
 /** The question to the person: what is proposed, on which evidence, and every answer one click away. */
-import { useEffect, useReducer } from "preact/hooks";
+import { useEffect, useReducer, useRef } from "preact/hooks";
 import { BriefForm } from "./brief";
 import { type CardEvent, type CardState, canSend, edited, opened, step } from "./card-state";
 import { capital } from "./format";
@@ -92,13 +92,20 @@ function useCard(view: View, card: Card): [CardState, (event: CardEvent) => void
   const state = before ? step(before, { type: "card", card }) : opened(card);
   mine.set(card.id, state);
   // Undo asks the same question again: its answer of the first time does not stand any more
-  useEffect(
-    () => () => {
+  const gone = useRef(false);
+  useEffect(() => {
+    gone.current = false;
+    return () => {
+      gone.current = true;
       if (mine.get(card.id)?.phase === "sent") mine.delete(card.id);
-    },
-    [],
-  );
+    };
+  }, []);
   const dispatch = (event: CardEvent) => {
+    // the head without the card may come before the kernel's word that the answer is taken
+    if (gone.current && event.type === "sent") {
+      mine.delete(card.id);
+      return;
+    }
     mine.set(card.id, step(mine.get(card.id) ?? opened(card), event));
     draw(0);
   };

@@ -466,6 +466,14 @@ describe("a question that Undo asks again", () => {
     await shown.click("[data-action=approve]");
     expect(shown.kernel.acts().filter((one) => (one as { action: string }).action === "approve")).toHaveLength(2);
   });
+  it("can be answered again where the card went before the kernel's word", async () => {
+    await open("designed", waiting());
+    await shown.click("[data-action=approve]");
+    await shown.change(() => shown.kernel.head({ status: "running", card: null }));
+    await shown.change(() => shown.kernel.done());
+    await shown.change(() => shown.kernel.head(waiting()));
+    expect(shown.find("[data-action=approve]").getAttribute("aria-disabled")).toBeNull();
+  });
 });
 
 describe("a proposal to finish", () => {

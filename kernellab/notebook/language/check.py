@@ -41,11 +41,13 @@ def cost_figures(cost: Cost, facts: Facts) -> list[Figure]:
         ),
     ]
     if cost.time_ms is not None and not facts.passed:
+        judged = chip is not None and chip.judged
+        unknown = "" if judged else "; it is rough: the Verifier has not measured this machine's rates yet"
         shown.append(
             figure(
-                f"{cost.time_ms:.3g} ms roofline",
+                f"{'' if judged else 'roughly '}{cost.time_ms:.3g} ms roofline",
                 f"what the chip's roofs allow, bound by {cost.bound}; {cost.parallelism:g} iterations can run at once; "
-                f"roofs: {facts.roofs}",
+                f"roofs: {facts.roofs}{unknown}",
             )
         )
     return shown

@@ -21,7 +21,7 @@ def candidate(state: RunState, number: int) -> Candidate:
     return {
         "number": number, "sketch": proposal.sketch,
         "files": own_files(proposal.source) if proposal.source is not None else {}, "why": proposal.why,
-        "inspirations": list(proposal.inspirations), "children": state.children(number),
+        "inspirations": list(proposal.inspirations),
         "steps": [
             {"name": spent.step.value, "seconds": spent.seconds, "passed": spent.passed}
             for spent in (evaluation.spent if evaluation else ())

@@ -41,18 +41,18 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
         ],
         "lines": lines(state), "improvements": [[at, number] for at, number in state.improvements],
         "suggestion": state.suggestion.text if state.suggestion and going else "",
-        "began": begun.time, "spent": round(state.latest - begun.time, 1), "left": left(state),
+        "began": begun.time + state.idle, "spent": round(state.spent, 1), "left": left(state),
         "tokens": state.usage.input_tokens + state.usage.output_tokens,
     }  # fmt: skip
 
 
 def left(state: RunState) -> float | None:
-    """Seconds for what waits and the further rounds, at the pace up to now; None before the first round."""
+    """Seconds for what waits and the further rounds, at the pace of its work up to now; None before the first round."""
     done = len(state.evaluations)
     if state.status.ended or not state.round or not done:
         return None
     more = max(0, state.knobs.size - state.made[state.round]) + (state.knobs.rounds - state.round) * state.knobs.size
-    return round((state.latest - state.begun.time) / done * (len(state.proposals) - done + more), 1)
+    return round(state.spent / done * (len(state.proposals) - done + more), 1)
 
 
 def figures_of(state: RunState, number: int | None) -> str:

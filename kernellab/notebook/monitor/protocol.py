@@ -49,10 +49,10 @@ class Head(TypedDict):
     lines: list[Line]
     #: [evaluations, candidate]: who was the verified best from when on
     improvements: list[list[int]]
-    #: seconds since the epoch; and seconds from then to its last event
+    #: seconds since the epoch, later by its breaks; and seconds from then to its last event
     began: float
     spent: float
-    #: seconds that its further rounds take at the pace up to now, at most; None where it is not known
+    #: seconds that its further rounds take, about: at the pace of its work up to now; None where it is not known
     left: float | None
     tokens: int
     #: a direction that the run proposes and a person decides on, "" for none
@@ -180,7 +180,6 @@ class Candidate(TypedDict):
     files: dict[str, str]
     why: str
     inspirations: list[int]
-    children: list[int]
     steps: list[StepRow]
     facts: list[NamedText]
     #: what may be done with it

@@ -36,6 +36,8 @@ class Facts:
     task: Task | None = None
     target: Target | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
+    #: the task was looked for; ``task`` is None where it cannot be read
+    gathered: bool = False
     #: something verified, or a baseline, is faster than the chip's roofs allow: they were measured badly
     passed: bool = False
     _sizes: dict[object, dict[str, int] | None] = field(default_factory=dict, repr=False, compare=False)
@@ -126,4 +128,4 @@ def gather(session: Session) -> Facts:
     except KernellabError as error:
         # the session itself says what is wrong with its task; a view only shows less
         log.info("%s: %s", session.id, error)
-    return Facts(task, target, shapes)
+    return Facts(task, target, shapes, gathered=True)

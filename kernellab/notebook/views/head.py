@@ -60,7 +60,7 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}, facts.task is not None, partial)
+        "doing": doing(state, stages or {}, facts.gathered, partial)
         or ("timing again in one run" if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
@@ -88,7 +88,7 @@ def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read:
         return ""
     if not parts:
         if turn.role is Role.VERIFIER:
-            return "the judge starts"
+            return "waiting for the judge"
         return (
             "reading the task"
             if not task_read

@@ -1,6 +1,7 @@
 /** The Code panel: the files of a candidate, how they differ from the one before, and where each line comes from. */
 
 import { useEffect, useId, useMemo, useRef } from "preact/hooks";
+import { useCompared } from "../editor/compared";
 import { DraftBar, DraftNotice } from "../editor/DraftBar";
 import { HEAD } from "../editor/desks";
 import { GLYPHS, severityOf } from "../editor/diagnostics";
@@ -22,9 +23,7 @@ export function CodePanel({ view }: { view: View }) {
   const id = useId();
   const asked = writtenByAgent(view, "coder");
   const changed = Object.keys(view.state.texts.value.files_before).length > 0;
-  useEffect(() => {
-    if (asked !== null && editor.against.peek() === "none" && changed) editor.against.value = "before";
-  }, [asked, changed]);
+  useCompared<Against>(editor.against, "before", asked, changed);
   return (
     <section class="kl-ed kl-code" aria-label="Code" data-standing={editor.drafts.standing.value}>
       {editor.tab.value ? <Tabs editor={editor} view={view} controls={id} /> : <Empty>There is no code yet.</Empty>}

@@ -6,6 +6,7 @@ import { Streaming } from "../panels/prompt";
 import type { Diagnostic } from "../protocol";
 import { Button, Tip } from "../ui";
 import type { View } from "../view";
+import { useCompared } from "./compared";
 import { DraftBar, DraftNotice } from "./DraftBar";
 import { HEAD } from "./desks";
 import { countOf, GLYPHS, severityOf } from "./diagnostics";
@@ -21,10 +22,7 @@ export function SketchPanel({ view }: { view: View }) {
   const partial = view.state.partial.value;
   const asked = writtenByAgent(view, "designer");
   const { sketch_before } = view.state.texts.value;
-  useEffect(() => {
-    // each hunk can be refused before the turn is approved
-    if (asked !== null && sketch_before && editor.against.peek() === "none") editor.against.value = "parent";
-  }, [asked, sketch_before]);
+  useCompared<Against>(editor.against, "parent", asked, sketch_before !== "");
   return (
     <section
       class="kl-ed kl-sketch"

@@ -9,7 +9,7 @@ import { colourOf } from "./picture";
 import type { Candidate, Row } from "./protocol";
 import { fate, figureOf, signOf } from "./row";
 import { useSettled } from "./settled";
-import { lineage, offspring } from "./table";
+import { alsoParentOf, lineage, offspring } from "./table";
 import { LongText } from "./text";
 import type { MonitorView } from "./view";
 
@@ -48,6 +48,7 @@ export function Chosen({ view }: { view: MonitorView }) {
       </p>
       <Does view={view} row={row} can={answer?.can} />
       <Lineage view={view} row={row} />
+      <Also view={view} row={row} />
       {asked?.error && <p class="kl-bad">{asked.error}</p>}
       {answer && <Facts view={view} answer={answer} />}
     </section>
@@ -107,6 +108,17 @@ function Lineage({ view, row }: { view: MonitorView; row: Row }) {
   );
 }
 
+/** Children that stand elsewhere in the tree. */
+function Also({ view, row }: { view: MonitorView; row: Row }) {
+  const numbers = useMemo(() => alsoParentOf(view.rows, row.number), [view.changes.value, row.number]);
+  if (!numbers.length) return null;
+  return (
+    <p class="kl-dim">
+      Also parent of: <Numbers view={view} numbers={numbers} />
+    </p>
+  );
+}
+
 interface BranchProps {
   view: MonitorView;
   row: Row;
@@ -149,7 +161,7 @@ function Branch({ view, row, at, path, children_of }: BranchProps) {
       {differs && parent !== undefined && <Edge view={view} parent={parent} child={row.number} />}
       {children.length > others.length && <ul>{children.filter((one) => path.has(one.number)).map(draw)}</ul>}
       {others.length > 0 && (
-        <Unfold title={`${row.number === at ? "" : "other "}children: ${others.length}`}>
+        <Unfold title={`${children.length > others.length ? "other " : ""}children: ${others.length}`}>
           {() => <ul>{others.map(draw)}</ul>}
         </Unfold>
       )}

@@ -39,10 +39,10 @@ export interface Head {
   lines: Line[];
   /** [evaluations, candidate]: who was the verified best from when on */
   improvements: number[][];
-  /** seconds since the epoch; and seconds from then to its last event */
+  /** seconds since the epoch, later by its breaks; and seconds from then to its last event */
   began: number;
   spent: number;
-  /** seconds that its further rounds take at the pace up to now, at most; null where it is not known */
+  /** seconds that its further rounds take, about: at the pace of its work up to now; null where it is not known */
   left: number | null;
   tokens: number;
   /** a direction that the run proposes and a person decides on, "" for none */
@@ -167,7 +167,6 @@ export interface Candidate {
   files: Record<string, string>;
   why: string;
   inspirations: number[];
-  children: number[];
   steps: StepRow[];
   facts: NamedText[];
   /** what may be done with it */

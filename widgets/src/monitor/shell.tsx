@@ -94,14 +94,14 @@ export function Monitor({ view }: { view: MonitorView }) {
   );
 }
 
-/** How long it has worked, how long it still may, and the tokens it took. */
+/** How long it has worked, about how long it still takes, and the tokens it took. */
 function Pace({ view }: { view: MonitorView }) {
   const { began, spent, left, status, tokens } = view.state.head.value;
   const running = status === "running" && view.link.value === "ready";
   const elapsed = useElapsed(began, running);
   const parts = [
     `${duration(running ? elapsed : spent)} so far`,
-    ...(running && left !== null ? [`at most ${duration(left)} left`] : []),
+    ...(running && left !== null ? [`about ${duration(left)} left`] : []),
     ...(tokens > 0 ? [`${count(tokens)} tokens`] : []),
   ];
   return <span class="kl-dim kl-mon-pace">{parts.join(", ")}</span>;

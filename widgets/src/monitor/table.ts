@@ -58,6 +58,12 @@ export function lineage(rows: ReadonlyMap<number, Row>, number: number): Row[] {
   return line;
 }
 
+/** Those that a candidate is a further parent of, as of a cross: they stand in the tree under their first parent. */
+export function alsoParentOf(rows: ReadonlyMap<number, Row>, number: number): number[] {
+  const found = [...rows.values()].filter(({ parents }) => parents.indexOf(number) > 0);
+  return found.map((row) => row.number).sort((a, b) => a - b);
+}
+
 /** Each candidate's children by first parent, in order of number. */
 export function offspring(rows: ReadonlyMap<number, Row>): Map<number, Row[]> {
   const found = new Map<number, Row[]>();

@@ -179,6 +179,19 @@ describe("the code panel", () => {
     expect(root.querySelector(".cm-deletedChunk")).not.toBeNull();
   });
 
+  it("compares what a model wrote while it is asked about, and not after that", async () => {
+    const { changed, head } = kernel.traits;
+    const wrote = changed.map((row) => ({ ...row, author: "model" as const }));
+    const card = { ...(head.card as Card), id: "c", kind: "turn" as const, role: "coder", pending: true };
+    kernel.put("changed", wrote);
+    kernel.put("head", { card });
+    await settle();
+    expect(root.querySelector("select")?.value).toBe("before");
+    kernel.put("head", { card: null });
+    await settle();
+    expect(root.querySelector("select")?.value).toBe("none");
+  });
+
   it("opens the file and line that another panel points to", async () => {
     await act(() => view.open("code", { file: "kernel.py", line: 3 }));
     await settle();

@@ -70,6 +70,36 @@ describe("what a model wrote, before it is approved", () => {
     expect(button("Apply and continue").getAttribute("aria-disabled")).toBeNull();
   });
 
+  it("is not compared any more when it is approved, nor in later turns", async () => {
+    const difference = () => root.querySelector("select")?.value;
+    const taken = async () => {
+      await act(() => kernel.put("head", { ...kernel.traits.head, card: null }));
+      await settle();
+    };
+    await asked();
+    expect(difference()).toBe("parent");
+    await taken();
+    expect(difference()).toBe("none");
+    const choose = (one: string) =>
+      act(() => {
+        const select = root.querySelector("select") as HTMLSelectElement;
+        select.value = one;
+        select.dispatchEvent(new Event("change", { bubbles: true }));
+      });
+    await asked();
+    await choose("session");
+    await taken();
+    expect(difference()).toBe("session");
+    await choose("none");
+    await asked();
+    await choose("none");
+    // another panel is looked at
+    await hide();
+    await show();
+    await settle();
+    expect(difference()).toBe("none");
+  });
+
   it("an accepted hunk stays, and is not marked any more", async () => {
     const now = text();
     await asked();

@@ -7,7 +7,7 @@ import widget from "../monitor";
 import { nearest, picture } from "../picture";
 import type { Row } from "../protocol";
 import { fate, figureOf } from "../row";
-import { arranged, lineage, offspring } from "../table";
+import { alsoParentOf, arranged, lineage, offspring } from "../table";
 import { MonitorView } from "../view";
 
 const all = rows(40) as Row[];
@@ -107,11 +107,11 @@ describe("rows", () => {
     view.dispose();
   });
 
-  it("says how long it has worked and how long it may still take", async () => {
+  it("says how long it has worked and about how long it still takes", async () => {
     const { kernel, find, does } = await show();
     const pace = { began: Date.now() / 1000 - 65, spent: 60, left: 120, tokens: 0 };
     await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "running" }));
-    expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, at most 2 min 00 s left$/);
+    expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, about 2 min 00 s left$/);
     await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "finished", left: null }));
     expect(find(".kl-mon-pace").textContent).toContain("so far");
   });
@@ -325,6 +325,42 @@ describe("the lineage of the chosen candidate", () => {
     await does(() => {});
     expect(find(".kl-mon-lineage .kl-diff .kl-added").textContent).toContain("BLOCK = 64");
   });
+});
+
+it("says other children only beside one that is shown", async () => {
+  const { kernel, el, does } = await show();
+  const [seed] = lineage(BY_NUMBER, head(all).best as number);
+  const more = [
+    { ...row(40), parents: [seed?.number] },
+    { ...row(41), parents: [40] },
+  ] as Row[];
+  await does(() => {
+    kernel.given.push(...more);
+    kernel.reply({ kind: "rows", since: 40, version: 42, rows: more });
+    kernel.put("version" as never, 42);
+  });
+  const folds = () => [...el.querySelectorAll<HTMLDetailsElement>(".kl-mon-lineage details")];
+  const first = folds().findLast((one) => one.textContent?.startsWith("other children: "));
+  await does(() => {
+    if (first) first.open = true;
+    first?.dispatchEvent(new Event("toggle"));
+  });
+  const below = [...(first?.querySelectorAll("details") ?? [])].map((one) => one.textContent);
+  expect(below).toContain("children: 1");
+  expect(below.join()).not.toContain("other");
+});
+
+it("names those that a candidate is a further parent of", async () => {
+  const { kernel, find, does } = await show();
+  const best = head(all).best as number;
+  const cross = { ...row(40), parents: [3, best] } as Row;
+  await does(() => {
+    kernel.given.push(cross);
+    kernel.reply({ kind: "rows", since: 40, version: 41, rows: [cross] });
+    kernel.put("version" as never, 41);
+  });
+  expect(find(".kl-mon-chosen").textContent).toContain("Also parent of: 40");
+  expect(alsoParentOf(new Map([[40, cross]]), 3)).toEqual([]);
 });
 
 it("follows a candidate back to its seed", () => {
