@@ -112,7 +112,7 @@ def _wide(like: Tensor, legal: Legal, family: Family, generator: torch.Generator
         ratio = min(_OFFSET * (0.5 + first), 0.25 / torch.finfo(like.dtype).eps)
         if legal.support in (Support.UNIT, Support.RANGE):
             centre = 0.5 + 0.4 * second
-            inside: Tensor = legal.low + (legal.high - legal.low) * (centre * (1 + z / ratio)).clamp(0, 1)
+            inside: Tensor = legal.low + (legal.high - legal.low) * (centre * (1 + z / ratio)).clamp(0, _most(legal))
             return inside
         sign = -1.0 if legal.support is Support.NONPOSITIVE else 1.0
         return (z + sign * ratio) * legal.rms if legal.support in OPEN else _into(z, legal)
@@ -287,6 +287,11 @@ def _constant_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor
 _STRUCTURES: tuple[Draw, ...] = (_one_hot, _ramp, _ties, _constant_rows)
 
 
+def _most(legal: Legal) -> float:
+    """The largest share of a support's width: samples within [0, 1) do not take 1 (an index made of them ends)."""
+    return 1 - 2.0**-8 if legal.support is Support.UNIT else 1.0
+
+
 def _into(z: Tensor, legal: Legal) -> Tensor:
     """Maps real values of size 1 into the support."""
     import torch
@@ -298,7 +303,7 @@ def _into(z: Tensor, legal: Legal) -> Tensor:
             return (-z.abs() * legal.rms).clamp_max(legal.high)
         case Support.UNIT | Support.RANGE:
             low, high = legal.low, legal.high
-            return low + (high - low) * torch.sigmoid(1.7 * z)
+            return low + (high - low) * torch.sigmoid(1.7 * z).clamp_max(_most(legal))
         case Support.PROB:
             return torch.softmax(z, -1).clamp_min(min(legal.low, 1e-4)) if z.dim() else z
         case _:
