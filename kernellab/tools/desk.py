@@ -42,6 +42,8 @@ class Desk:
     most: int
     record: Callable[[Step], None] = lambda step: None
     notes: Callable[[], tuple[str, ...]] = tuple
+    #: those of them that the brief holds
+    briefed: tuple[str, ...] = ()
     search: bool = False
     #: may the memory be searched?
     memory: bool = True
@@ -63,7 +65,7 @@ class Desk:
         )
         submit = Tool(SUBMIT, sentence, AnswerRequest, Result, self._submit)
         self.tools: Mapping[str, Tool] = {**{name: tools()[name] for name in names}, SUBMIT: submit}
-        self._told = set(self.notes())
+        self._told = set(self.briefed)
 
     @property
     def task(self) -> str:

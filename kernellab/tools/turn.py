@@ -42,7 +42,9 @@ def open_player(
         (folder / CODE / file).write_text(text, encoding="utf-8")
     channel.at_end.append(context.close)
     most = most if left is None else min(most, int(left))
-    desk = Desk(context, most, channel.step, channel.notes, search=search, memory=memory, several=search)
+    desk = Desk(
+        context, most, channel.step, channel.notes, channel.briefed, search=search, memory=memory, several=search
+    )
     if options is None:
         assert isinstance(model, EndpointModel)
         return ToolModel(model, desk, budget)

@@ -264,8 +264,9 @@ def test_a_note_reaches_the_agent_with_the_next_result(start: Start) -> None:
     until(lambda: session.turns and session.turns[0].state is TurnState.RUNNING, 30)
     session.note("designer", "keep BLOCK at 16")
     rested(session)
-    said = [s.text for s in session.state.exchanges(session.turns[0].id)[0].steps if s.kind == "message"]
-    assert any("A person says: keep BLOCK at 16" in text for text in said)
+    (exchange,) = session.state.exchanges(session.turns[0].id)
+    said = [s.text for s in exchange.steps if s.kind == "message"]
+    assert any("A person says: keep BLOCK at 16" in text for text in said), said
 
 
 def test_calls_beyond_the_limit_are_refused_and_the_answer_is_not(start: Start) -> None:

@@ -30,7 +30,8 @@ def test_each_case_is_given_out_once_and_those_that_were_reached_are_answered() 
     assert smoke is not again and smoke.seed != again.seed
     assert "_native" in vars(smoke) and "_native" not in vars(again)
     found = ahead.correct()
-    made = ["_native" in vars(case) for case in found]
+    # a case whose last elements decide was asked when it was chosen
+    made = ["_native" in vars(case) for case in found if case.change[:1] != ("last",)]
     assert made == sorted(made, reverse=True) and 0 < sum(made) < len(made)
     assert not {case.seed for case in found} & {case.seed for case in ahead.correct()}
     first, second = ahead.small(), ahead.small()

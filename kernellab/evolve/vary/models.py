@@ -94,7 +94,7 @@ class ModelOperator:
     def answer(self, brief: DesignBrief, notes: Callable[[], tuple[str, ...]] = tuple) -> Asked:
         """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
         began, said = time.perf_counter(), list[Exchange]()
-        channel = Channel(cancel=self.cancel, notes=notes)
+        channel = Channel(cancel=self.cancel, notes=notes, briefed=notes())
         try:
             if self.is_agent and self.workspace is not None:
                 model = with_tools(

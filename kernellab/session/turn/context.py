@@ -58,6 +58,8 @@ class Channel:
     permit: Callable[[str, str], str] = lambda title, details: "once"
     #: what people have told the role up to now
     notes: Callable[[], tuple[str, ...]] = tuple
+    #: those of them that the brief holds
+    briefed: tuple[str, ...] = ()
     #: the code that the role changes
     source: Source | None = None
     #: what ends with the turn, the last first
