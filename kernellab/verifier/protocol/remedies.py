@@ -13,6 +13,7 @@ REMEDIES = {
     "edge-tile": "Mask the loads and stores of the last tile of each dimension.",
     "mask-missing": "Mask the loads and stores of the last tile of each dimension.",
     "transposed": "Check the index order of each load and the strides of the output.",
+    "strided-inputs": "Read the strides of each input, or call .contiguous() first.",
     "off-by-one": "Check the start offset of each load and store.",
     "off-by-scale": "Check the divisor and the scale: the real extent counts, not the tile.",
     "off-by-constant": "Check eps, the bias and the initial value of the accumulator.",
