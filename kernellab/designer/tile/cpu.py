@@ -97,8 +97,10 @@ def reduction(ctx: Context, k: Launch) -> Tiling:
 def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
     lanes = tiled[-2] if len(tiled) > 1 else None
-    if red == [inner] == list(k.red) and lanes and ctx.size(inner) < _SHORT and ctx.size(lanes) >= 4 * _SHORT:
-        # no row fills a vector: neighbouring rows do
+    arguments = {a.name for a in ctx.task.args}
+    short = red == [inner] == list(k.red) and ctx.size(inner) < _SHORT
+    if short and lanes and ctx.size(lanes) >= 4 * _SHORT and {e.tensor for e in k.loads} <= arguments:
+        # no row fills a vector: neighbouring rows do; rows of a launch before may join that launch instead
         return replace(t, blocks={lanes: ctx.block("BLOCK", _SIDE, lanes, 16)}, why=why.SIDE_BY_SIDE)
     joins = k.chunk is None and isinstance(inner.extent, Chunks) and len(red) == 1
     fits = k.chunk is None and set(red) == k.red and ctx.volume(red) <= ctx.style.whole_row
