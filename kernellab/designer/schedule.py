@@ -312,12 +312,11 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     heaviest = sorted(range(len(launches)), key=lambda n: -ctx.volume(launches[n].par | launches[n].red))
     stages = next((tilings[n].stages for n in heaviest if launches[n].streams), 0)
     inputs = read.graph.inputs
-    loaded = {layout.name(e.tensor) for k in launches for e in k.loads}
-    loaded |= {o.tensor for made in read.builder.calls.values() for o in made.operands}
+    reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
+    loaded = set[str]().union(*reads) | {o.tensor for made in read.builder.calls.values() for o in made.operands}
     file = File(ctx.task, layout, ctx.consts, inputs, sizing(inputs, loaded), read.results, warps[heaviest[0]], stages)
     parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
     if read.builder.library or read.builder.calls:
-        reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
         parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu, partial(_steps, ctx))
     return SketchFile(tuple(parts))
 

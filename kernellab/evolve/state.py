@@ -104,7 +104,7 @@ class RunState:
     #: when the last event was written, and the last that was no person's
     latest: float = 0.0
     _worked: float = 0.0
-    #: seconds in which it was paused, or nobody worked on it
+    #: seconds in which it was paused, or no one worked on it
     idle: float = 0.0
     #: the best verified candidate after each evaluation that changed it: (evaluations, number)
     improvements: list[tuple[int, int]] = field(default_factory=list)

@@ -68,7 +68,7 @@ def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | 
     for node in ast.walk(host):
         line = getattr(node, "lineno", host.lineno)
         if isinstance(node, ast.Call) and node not in launches:
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = _called(node)
             plain = isinstance(node.func, ast.Name)
             if name not in ((_PYTHON | _COUNTS | _ALLOCATES) - set_here if plain else _COUNTS | _ALLOCATES):
                 yield line, f"Host code calls {name or 'something'}; {_ONLY}"
@@ -184,7 +184,7 @@ def _is_launch(node: ast.AST, jitted: set[str]) -> bool:
 def _is_tensor(node: ast.AST, tensors: set[str]) -> bool:
     """May it be a tensor, or hold one?"""
     if isinstance(node, ast.Call):
-        return not _is_number(node)
+        return _called(node) not in _PYTHON | _COUNTS
     if isinstance(node, ast.Attribute) and node.attr in _FACTS:
         return False
     if isinstance(node, ast.Name):
@@ -192,6 +192,6 @@ def _is_tensor(node: ast.AST, tensors: set[str]) -> bool:
     return any(_is_tensor(part, tensors) for part in ast.iter_child_nodes(node))
 
 
-def _is_number(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in _PYTHON | _COUNTS
+def _called(call: ast.Call) -> str:
+    """The last name of what is called; "" where that is no name."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -22,7 +22,7 @@ class ProfileResult(Result):
 
 @tool()
 def profile_model(context: Context, request: ProfileRequest) -> ProfileResult:
-    """Profile a model and rank its regions by what a kernel could gain, each beside its speed-of-light bound."""
+    """Profile a model and rank its regions by what a kernel could gain, each next to its speed-of-light bound."""
     from kernellab.model_integration import profile
     from kernellab.model_integration.display import head, table
     from kernellab.model_integration.ranked import forget

@@ -92,13 +92,11 @@ def _bound(task: Task, target: Target) -> float | None:
 
 
 def _headroom(context: Context, name: str) -> float | None:
-    from kernellab.session import sessions
-
+    if context.bound is not None:
+        return None
     try:
-        if context.bound is not None or name not in {one.rpartition("-")[0] for one in sessions(context.workspace)}:
-            return None
         best = context.session(name).state.best()
-    except KernellabError:
+    except KernellabError:  # no session of the task, or none that can be read
         return None
     share = best.verdict.bound_share if best is not None else None
     return 1 / share if share else None

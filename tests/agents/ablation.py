@@ -4,11 +4,11 @@
     python -m tests.agents.ablation profile --out FILE    # where the time goes, told or not: 14 operators x 2 arms
     python -m tests.agents.ablation worth --out FILE --table
 
-``FILE`` gets a line for each session, and a second call goes on where the first was cut off. The player, its slips and
-their rates are in :mod:`tests.agents.weak_player`, the operators and arms here; both stand before the first run.
+``FILE`` gets a line for each session, and a second call continues where the first was cut off. The player, its slips
+and their rates are in :mod:`tests.agents.weak_player`, the operators and arms here; both stand before the first run.
 
-``worth``: both roles are the player, each session goes on to faster kernels, at most ``TURNS`` turns. ``profile``: the
-player writes the code itself, from right code with half of what makes it fast left out, and nothing else slips; all
+``worth``: both roles are the player, each session continues to faster kernels, at most ``TURNS`` turns. ``profile``:
+the player writes the code itself, from right code with half of what makes it fast left out, and nothing else slips; all
 that differs between the arms is whether prompts say where the time goes.
 
 A source that two arms of an operator come to is judged once, at T2 with the shortest timing: arms then differ by what

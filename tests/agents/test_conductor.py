@@ -133,7 +133,7 @@ def test_code_that_could_not_be_written_goes_to_the_designer() -> None:
     assert found.to is RouteKind.DESIGNER
     assert "scan over two axes" in found.suggestion and "could not write this sketch" in found.reason
     alone = route(None, None, error="None of 4 answers could be used.", sketch=None, ablation=frozenset({"sketch"}))
-    assert alone.to is RouteKind.CODER, "nobody else is asked"
+    assert alone.to is RouteKind.CODER, "no one else is asked"
     assert "sketch" not in alone.reason + alone.suggestion and "code that can be used" in alone.suggestion
 
 

@@ -262,7 +262,7 @@ def test_a_run_that_was_killed_goes_on_and_evaluates_what_an_undisturbed_one_doe
     proposed = [p.number for event in events if isinstance(event, Proposed) for p in event.proposals]
     assert proposed == list(range(len(proposed)))
     taken_up = [e for e in events if isinstance(e, Steered) and e.action is Action.RESUME]
-    assert taken_up and done.state.idle > 0, "the time in which nobody worked on it is told"
+    assert taken_up and done.state.idle > 0, "the time in which no one worked on it counts"
 
 
 def test_a_task_that_nobody_can_design_ends_the_run_with_the_reason(tmp_path: Path) -> None:

@@ -5,60 +5,35 @@ For each file: instructions of its kernels by name, local memory in bytes, regis
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import triton  # type: ignore[import-untyped]
-from compile_for_gpu import AbsentGPU
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
+from compile_for_gpu import AbsentGPU, disassembled, module_of, warm_ups
+from triton.runtime import driver  # type: ignore[import-untyped]
 
-_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 _NAMES = ("HGMMA", "QGMMA", "UTMALDG", "UTMASTG", "HMMA", "LDL", "STL", "USETMAXREG")
 
 
 def facts(kernel: Any) -> dict[str, int]:
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
-        file.flush()
-        sass = subprocess.run([_TOOLS / "nvdisasm", "-c", file.name], capture_output=True, text=True, check=True).stdout
-        usage = subprocess.run([_TOOLS / "cuobjdump", "-res-usage", file.name], capture_output=True, text=True)
+    sass, registers, stack = disassembled(kernel)
     counts = Counter(re.findall(rf"\b({'|'.join(_NAMES)})\b", sass))
-    said = dict(re.findall(r"(REG|STACK):(\d+)", usage.stdout + usage.stderr))
-    known = {"registers": int(said["REG"]), "stack": int(said["STACK"]), "shared": int(kernel.metadata.shared)}
+    known = {"registers": registers, "stack": stack, "shared": int(kernel.metadata.shared)}
     return {**{name: counts[name] for name in _NAMES}, **known}
 
 
 def assembled(path: Path) -> dict[str, dict[str, int]]:
-    """Kernel -> facts, of each launch of the file's function on empty arguments of the shapes beside it."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Kernel -> facts, of each launch of the file's function on empty arguments of the shapes next to it."""
+    module = module_of(path)
     module.kl_asynchronous = lambda *_: True
-    found: dict[str, dict[str, int]] = {}
-    run = JITFunction.run
-
-    def warm_up(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        kernel = run(self, *args, grid=grid, warmup=True, **options)
-        found[self.fn.__name__] = facts(kernel)
-        return kernel
-
-    JITFunction.run = warm_up
-    try:
+    with warm_ups() as compiled:
         module.kernel(*torch.load(path.with_suffix(".pt")))
-    finally:
-        JITFunction.run = run
-    return found
+    return {name: facts(kernel) for name, kernel in compiled}
 
 
 if __name__ == "__main__":

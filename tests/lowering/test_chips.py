@@ -30,7 +30,7 @@ def test_a_family_s_first_design_fits_the_chip(name: str, chip: str) -> None:
         assert matrix, f"no matrix instruction on {chip}: {kernels}"
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(_SUITE))
+@pytest.mark.parametrize(("number", "name"), list(enumerate(_SUITE)))
 def test_a_task_s_first_design_fits_a_chip(number: int, name: str) -> None:
     """Chips in turn; ``python -m tests.lowering.chips`` takes all of them for each task."""
     chip = CHIPS[number % len(CHIPS)]

@@ -55,7 +55,7 @@ def reference(both, more):
     ),
 }
 
-#: sizes of arguments whose elements nobody reads, and single places of a padded dimension
+#: sizes of arguments whose elements are not read, and single places of a padded dimension
 PARTS = {
     "softmax_over_the_edges_into_a_node": task(
         "E 1 90 30, N 1 40 9",

@@ -1,6 +1,6 @@
 """What one open lesson takes in memory: ``python tools/classroom/memory.py``.
 
-A kernel of its own checks a sketch and then an answer in Triton. After each, the proportional set sizes (shared pages
+A separate kernel checks a sketch and then an answer in Triton. After each, the proportional set sizes (shared pages
 counted in parts) of the kernel and of all processes below it are printed, in MB.
 """
 

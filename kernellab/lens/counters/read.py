@@ -190,7 +190,7 @@ _ADMIN = 1 << 21
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 PERMISSION = (
     "Run it as root in a container with --cap-add=SYS_ADMIN, or let an administrator write `options nvidia "
-    "NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia-profiling.conf and load the driver anew."
+    "NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia-profiling.conf and load the driver again."
 )
 
 

@@ -89,13 +89,9 @@ def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read:
     if not parts:
         if turn.role is Role.VERIFIER:
             return "waiting for the judge"
-        return (
-            "reading the task"
-            if not task_read
-            else "no words yet"
-            if turn.author is Author.MODEL and not partial
-            else ""
-        )
+        if not task_read:
+            return "reading the task"
+        return "no words yet" if turn.author is Author.MODEL and not partial else ""
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
     if at is None or known[at.name].state is not StageState.RUNNING:
@@ -339,7 +335,7 @@ def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
 
 
 def upcoming(state: State) -> str:
-    """The turn that follows when the person goes on, in words; "" while a turn runs or when nothing follows.
+    """The turn that follows when the person continues, in words; "" while a turn runs or when nothing follows.
 
     Seconds and tokens are medians over the session's finished turns of the same role and player.
     """

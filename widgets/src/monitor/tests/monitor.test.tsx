@@ -327,7 +327,7 @@ describe("the lineage of the chosen candidate", () => {
   });
 });
 
-it("says other children only beside one that is shown", async () => {
+it("says other children only next to one that is shown", async () => {
   const { kernel, el, does } = await show();
   const [seed] = lineage(BY_NUMBER, head(all).best as number);
   const more = [
