@@ -313,7 +313,7 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     stages = next((tilings[n].stages for n in heaviest if launches[n].streams), 0)
     inputs = read.graph.inputs
     reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
-    loaded = set[str]().union(*reads) | {o.tensor for made in read.builder.calls.values() for o in made.operands}
+    loaded = set[str]().union(*reads, *(call.reads for call in read.builder.calls.values()))
     file = File(ctx.task, layout, ctx.consts, inputs, sizing(inputs, loaded), read.results, warps[heaviest[0]], stages)
     parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
     if read.builder.library or read.builder.calls:

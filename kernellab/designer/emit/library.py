@@ -116,6 +116,7 @@ def with_calls(
                 place(each)
             found.append(steps(made, titles.fresh(f"{task.name}_{TITLE}"), roles))
             return
+        assert isinstance(made, LibraryCall), made
         placed.add(tensor)
         for operand in made.operands:
             place(operand.tensor)

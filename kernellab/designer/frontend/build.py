@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.capture.graph import Extent
@@ -24,6 +24,18 @@ _MOST_NUMBERS = 64
 
 #: (builder, node, index, item) -> the node's value at the index; ``item`` picks one of several results
 Handler = Callable[["Builder", Node, Index, int], Expr]
+
+
+class StoredCall(Protocol):
+    """A launch whose result is stored and which is no group of expressions: of the library, or of recurrent steps."""
+
+    @property
+    def shape(self) -> tuple[Extent, ...]: ...
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The tensors it loads."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ class Builder:
         handlers: Mapping[str, Handler],
         stops: frozenset[str] = frozenset(),
         library: frozenset[str] = frozenset(),
-        call: Callable[[Builder, Ref, str], Any] | None = None,
+        call: Callable[[Builder, Ref, str], StoredCall] | None = None,
         algebra: bool = True,
         repeats: bool = False,
         stacks: Sequence[Any] = (),
@@ -103,7 +115,7 @@ class Builder:
         self.stops = stops | library
         #: those that the library makes, and its calls by the tensor that each makes
         self.library = library
-        self.calls: dict[str, Any] = {}
+        self.calls: dict[str, StoredCall] = {}
         #: by the names of their parts: stored values that are written where they belong among others
         self.stacks = {part: s for s in stacks for part in s.places if part not in s.copied}
         #: by the names of concatenations: where these are read as a whole

@@ -60,6 +60,10 @@ class Recurrence:
     halves: Halves | None = None
 
     @property
+    def reads(self) -> frozenset[str]:
+        return frozenset((self.gates, self.weights, self.bias, *self.starts)) - {""}
+
+    @property
     def steps(self) -> Extent:
         return self.shape[1 if self.batch_first else 0]
 

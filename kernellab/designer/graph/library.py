@@ -72,6 +72,10 @@ class LibraryCall:
         """The ATen operation's name."""
         return self.node.aten
 
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset(o.tensor for o in self.operands)
+
 
 @dataclass(frozen=True)
 class AttentionTold:
