@@ -137,7 +137,7 @@ PATTERNS = {
         "model_integration.gradient.derive",
         "model_integration.task_text",
     ),
-    "a long text that is cut for storage": ("journal_blobs",),
+    "a long text that is cut for storage": ("journal.blobs",),
 }
 #: those that still read text which this package wrote, with what the text is; to be made records, none to be added
 OWN_TEXTS = {
