@@ -270,7 +270,7 @@ def _graph_in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | No
     try:
         from kernellab.capture import capture, run_graph
 
-        with _disable_current_modes():  # type: ignore[no-untyped-call]
+        with _disable_current_modes():
             graph = capture(task)
         return tuple(run_graph(graph, args, True))
     except (KernellabError, ImportError):
