@@ -269,7 +269,7 @@ def library_faster(verdict: Verdict | None) -> str:
     eager = verdict.against("eager") if verdict is not None and verdict.passed else None
     if eager is None or eager.high >= 1.0:
         return ""
-    return f"The library is faster here: this kernel runs at {eager.speedup:.2f}x eager's speed, so keep the library."
+    return f"Eager is faster here: this kernel runs at {eager.speedup:.2f}x its speed, so keep eager."
 
 
 def usage(session: Session) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -389,8 +389,8 @@ class Session:
         given = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
         return rank(self._bench, given)
 
-    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None) -> Sweep:
-        """The best kernel's speed next to eager's over the declared range of ``dim``. Blocking.
+    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None, sizes: Sequence[int] = ()) -> Sweep:
+        """The best kernel's speed next to eager's over the declared range of ``dim``, or at ``sizes``. Blocking.
 
         Raises:
             SessionError: nothing has passed yet, or the task has no such Dim.
@@ -399,7 +399,7 @@ class Session:
         best = self.state.best()
         if best is None:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
-        return sweep(self._bench, best.candidate.source, dim, told)
+        return sweep(self._bench, best.candidate.source, dim, told, sizes)
 
     def note(self, role: str | Role, text: str) -> None:
         """Tell a role something that it is to keep in mind in each of its turns."""
