@@ -463,6 +463,16 @@ def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
     assert not content.briefs[0].improve
 
 
+def test_without_sketches_the_designer_is_never_asked_for_something_faster(speak: Any) -> None:
+    conductor = Once()
+    nothing = answer('{"done": "I know nothing faster."}')
+    roles = {"designer": "model", "coder": "model", "conductor": conductor}
+    session, server = speak(nothing, roles=roles, source=LOWERED, ablation=["sketch"])
+    session.wait(240)
+    assert conductor.briefs and conductor.briefs[0].improvers == {Role.CODER}
+    assert not any("You are the Designer" in request.body["messages"][0]["content"] for request in server.requests)
+
+
 def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_end(speak: Any) -> None:
     nothing = answer('{"done": "I know nothing faster."}')
     session, server = speak(RIGHT, nothing, nothing, roles={"coder": "model", "conductor": Once()})
