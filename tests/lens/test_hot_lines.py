@@ -131,7 +131,9 @@ def test_a_prompt_names_the_line_of_the_sketch_of_a_hot_line_and_none_where_ther
         assert "kernel.cpp:" in text and ("(sketch line " in text) is named
     without = CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried,), ablation=frozenset({"profile"}))
     assert hot_text(without) == []
-    whole = RouteBrief(NORM, target, NORM_SKETCH, tried.candidate, verdict, gate, headroom=0.1, improve=True)
+    whole = RouteBrief(
+        task=NORM, target=target, sketch=NORM_SKETCH, candidate=tried.candidate, verdict=verdict, gate=gate
+    )  # fmt: skip
     assert "of the samples" in "\n".join(performance_lines(whole)), "who says where the work goes sees it, too"
     assert "of the samples" not in "\n".join(performance_lines(replace(whole, ablation=frozenset({"profile"}))))
 
