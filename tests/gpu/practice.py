@@ -1,13 +1,14 @@
 """Time first designs of tasks that practitioners run next to the libraries' kernels, right against float64.
 
     python tests/gpu/practice.py OUT SECONDS [--gpus 0,1] [--designers 4] [--names WORD,..]
-        [--variants WORD:N,..] [--more FILE.py]
+        [--variants WORD:N,..] [--more FILE.py] [--before TREE]
 
 Processes without a GPU design; each GPU has one process, which checks and times a case at a time: eager, the first
 design (and N neighbours of its sizes, for names that hold a WORD), the peers of ``practice_cases.py``, torch.compile's
 default mode, eager and the first design again: one JSON line a case in ``OUT/cases.jsonl``. What time is left goes to
 torch.compile's max-autotune, with the design timed again next to it: ``OUT/tuned.jsonl``. A case that takes too long
-says so in its row. ``FILE.py`` may hold another ``CASES``. ``python tests/gpu/practice.py table OUT`` prints a table.
+says so in its row. ``FILE.py`` may hold another ``CASES``; designs of the tree ``TREE`` that differ are timed too.
+``python tests/gpu/practice.py table OUT`` prints a table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+#: the tree whose rules design: this one, or the one before a change
+sys.path.insert(0, os.environ.get("PRACTICE_TREE") or str(Path(__file__).resolve().parents[2]))
 
 import torch
 
@@ -131,7 +133,7 @@ def design(name: str, text: str, chip: str, more: int) -> dict[str, Any]:
 
 def design_all(options: argparse.Namespace) -> None:
     for name, case in chosen(options).items():
-        path = options.out / "designs" / f"{name}.json"
+        path = options.out / options.folder / f"{name}.json"
         if not claimed(path.with_suffix(".claim")):
             continue
         more = next((int(n) for word, n in options.variants if word in name), 0)
@@ -297,6 +299,11 @@ def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> d
     try:
         with torch.no_grad(), limit(CASE_SECONDS if mode == "cases" else TUNE_SECONDS + 30):
             design_row = json.loads((options.out / "designs" / f"{name}.json").read_text())
+            if options.before and mode == "cases":
+                before = json.loads((options.out / "before" / f"{name}.json").read_text())["variants"][:1]
+                sources = [variant.get("source") for variant in (*design_row["variants"][:1], *before)]
+                if len(set(sources)) == 2:
+                    design_row["variants"].append({**before[0], "point": "before"})
             row.update(design_s=design_row.get("seconds"), variants=[], peers={})
             if "error" in design_row:
                 row["design_error"] = design_row["error"]
@@ -316,7 +323,8 @@ def time_all(options: argparse.Namespace) -> None:
     for mode in ("cases", "tuned"):
         todo = dict(chosen(options))
         while todo and time.time() < options.until - 15:
-            ready = [name for name in todo if (options.out / "designs" / f"{name}.json").exists()]
+            folders = ["designs", *(["before"] if options.before else [])]
+            ready = [name for name in todo if all((options.out / f / f"{name}.json").exists() for f in folders)]
             if not ready:
                 time.sleep(0.2)
                 continue
@@ -365,6 +373,7 @@ def table(out: Path) -> None:
         variants = [(v["ms"][0], v["point"]) for v in row.get("variants", [])[1:] if v.get("right") and "ms" in v]
         why = row.get("error") or row.get("design_error") or (row.get("variants") or [{}])[0].get("error") or ""
         other = f" best variant {min(variants, key=lambda each: each[0])}" if variants else ""
+        other += "".join(f" before {ms:.4f}" for ms, point in variants if point == "before")
         tag = "" if "max-autotune" in extra.get(row["name"], {}) else " (compile: default)"
         print(f"{row['name']:42} {ours or math.nan:9.4f} {peer:22} {best:9.4f} {ratio:6.2f}{tag}{other} {why[:150]}")
     everything = [ratio for each in families.values() for ratio in each]
@@ -387,16 +396,23 @@ def chosen(options: argparse.Namespace) -> dict[str, Case]:
 
 
 def start(options: argparse.Namespace) -> int:
-    for folder in ("designs", "work"):
+    for folder in ("designs", "before", "work"):
         (options.out / folder).mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, *sys.argv[1:], "--until", str(options.until)]
 
-    def process(role: str, gpu: str, threads: int) -> subprocess.Popen[bytes]:
-        settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
-        return subprocess.Popen([*command, "--role", role], env={**os.environ, **settings})
+    def process(role: str, gpu: str, threads: int, *more: str, tree: str = "") -> subprocess.Popen[bytes]:
+        settings = {
+            "PRACTICE_TREE": tree,
+            "CUDA_VISIBLE_DEVICES": gpu,
+            "OMP_NUM_THREADS": "1",
+            "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
+        }
+        return subprocess.Popen([*command, "--role", role, *more], env={**os.environ, **settings})
 
     gpus = options.gpus.split(",")
     designers = [process("design", gpus[k % len(gpus)], 1) for k in range(options.designers)]
+    if options.before:
+        designers += [process("design", gpus[0], 1, "--folder", "before", tree=options.before) for _ in range(2)]
     timers = {gpu: process("time", gpu, options.threads) for gpu in gpus}
     while timers and time.time() < options.until:
         for gpu, each in list(timers.items()):
@@ -429,6 +445,8 @@ def main() -> int:
     parser.add_argument("--until", type=float, default=0.0)
     parser.add_argument("--role", default="")
     parser.add_argument("--chip", default="")
+    parser.add_argument("--before", default="", help="another tree of this repository, whose designs are timed too")
+    parser.add_argument("--folder", default="designs", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.until = options.until or time.time() + options.seconds
     if options.role == "time":
