@@ -462,8 +462,11 @@ class DrawnRule:
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
     usual: float = 1e-3
-    #: how far the solver may go for an edge
+    #: how far the solver may go for an edge, and patterns in which it is looked whether equal elements decide
     far: float = 1e6
+    ties: int = 6
+    #: share of an output's root mean square by which the two answers for equal elements must differ then
+    apart: float = 0.02
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow
     case_bytes: int = 256 * 1024
     #: relative difference of the reference from its own float64 from which an answer is noise
