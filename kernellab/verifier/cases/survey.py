@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import DrawnLimit
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import computable, finite, is_float8
+from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import SPECIAL
+from kernellab.verifier.cases.input_specs import meet
 from kernellab.verifier.cases.patterns import patterned
-from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
+from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Survey:
             if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
             and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
         ]  # fmt: skip
-        pairs = [(a, b) for a, b in combinations(free, 2) if _meet(self.base.args[a].shape, self.base.args[b].shape)]
+        pairs = [(a, b) for a, b in combinations(free, 2) if meet(self.base.args[a].shape, self.base.args[b].shape)]
         found = []
         for a, b in pairs[: DRAWN.pairs]:
             names = [self.task.args[i].name for i in (a, b)]
@@ -492,11 +493,6 @@ def _not_propagated(kind: str, name: str) -> str:
     return f"{kind} in {name} not propagated"
 
 
-def _meet(one: Sequence[int], two: Sequence[int]) -> bool:
-    """Do two shapes broadcast?"""
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(two), strict=False))
-
-
 def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[_Proposal]:
     import torch
 
@@ -575,11 +571,11 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
     if at.fixed:
         kind = "sorted" if at.is_sorted else "uniform"
         yield _Proposal(_pattern(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
-    elif not at.is_sorted and not _is_permutation(value):
+    elif not at.is_sorted and not is_permutation(value):
         yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
-    if stated or at.fixed or at.is_sorted or _is_permutation(value):
+    if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
     patterns: list[tuple[str, int, int, bool]] = []
     if at.least < 0 <= at.low:
@@ -592,15 +588,6 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
             _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
             right=DrawnLimit(values="", low=at.low, high=at.high),
         )  # fmt: skip
-
-
-def _is_permutation(value: Tensor) -> bool:
-    """Are rows of it places that each come once?"""
-    last = value.shape[-1] if value.dim() else 1
-    if last < 2:
-        return False
-    rows = computable(value).reshape(-1, last)[:4].sort(-1).values
-    return bool((rows.diff(dim=-1) == 1).all())
 
 
 def _value(name: str, position: int, kind: str, number: int, purpose: str) -> _Proposal:
