@@ -103,10 +103,11 @@ def neighbours(sketch: str) -> list[dict[str, Any]]:
 
 def design(name: str, text: str, chip: str, more: int) -> dict[str, Any]:
     """The first design, ``more`` points next to it, and the seconds it took."""
+    from kernellab.fidelity import STRICT
+
     from kernellab.agents.briefs import DesignBrief
     from kernellab.agents.rules.designer import RulesDesigner
     from kernellab.designer.eager import as_asked
-    from kernellab.fidelity import STRICT
     from kernellab.lowering import lower
     from kernellab.sketch.check import load_program
     from kernellab.sketch.program.bind import bind
