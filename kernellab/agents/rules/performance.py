@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.briefs import RouteBrief, best_of
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
 from kernellab.records import Role, RouteKind, Verdict
@@ -174,6 +174,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", facts
     words, found = _of_launches(cost, brief.target, brief.allow_library)
+    if hot := _hot_line(brief):
+        # what was sampled goes before what a model guesses
+        words = [f"{hot} Begin there.", *words]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -241,9 +244,9 @@ def _hot_line(brief: RouteBrief) -> str:
 
 
 def _best_before(brief: RouteBrief) -> float | None:
-    """The least time of the earlier kernels that passed, in ms; None before there is one."""
-    verdicts = (attempt.verdict for attempt in brief.history)
-    return min((v.time.median_ms for v in verdicts if v and v.passed and v.time), default=None)
+    """The time of the best of the earlier kernels, in ms; None before there is one."""
+    best = best_of(brief.history)
+    return best.verdict.time.median_ms if best and best.verdict and best.verdict.time else None
 
 
 def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[list[str], list[str]]:
@@ -281,8 +284,8 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
         if not words:
             once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
             words.append(
-                f"{once}, so the time goes into how line {hottest.line} is executed: change its tile, its vector width "
-                "or its unrolling, one at a time."
+                f"{once}, so the time goes into what the loop of line {hottest.line} does each time: its loads, its "
+                "stores and its arithmetic. Change one thing at a time."
             )
     return words or ["Measure one change at a time."], facts
 
