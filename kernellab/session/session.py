@@ -257,12 +257,8 @@ class Session:
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
         """A Coder's turn of yours, or of ``author``; verification follows. Files that are not named stay."""
-        if isinstance(files, Source):
-            source = files
-            self._decide(lambda state: decisions.place_source(state, source, author))
-        else:
-            given = files if isinstance(files, str) else dict(files)
-            self._request(lambda: self._driver.edit_source(given, author))
+        given = files if isinstance(files, str | Source) else dict(files)
+        self._request(lambda: self._driver.edit_source(given, author))
 
     def fork(self, turn: int | str | Turn) -> Session:
         """Put the head on an earlier turn and pause; what came after it stays in the tree."""
