@@ -232,8 +232,8 @@ class Session:
         self._request(self._driver.pause)
 
     def cancel(self) -> None:
-        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once. Raises
-        SessionError: no turn is running."""
+        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once.
+        Raises SessionError: no turn is running."""
         self._decide(decisions.cancel)
 
     def stop(self) -> None:
@@ -244,14 +244,14 @@ class Session:
         """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
 
         ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
-        """
+        Raises SessionError: nothing waits for approval, or the answer is none that the question takes."""
         self._decide(
             lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
         )
 
     def redirect(self, to: str, suggestion: str = "", author: Author = Author.HUMAN) -> None:
-        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours, or of ``author``. Raises
-        SessionError: ``to`` is none of these."""
+        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours, or of ``author``.
+        Raises SessionError: ``to`` is none of these."""
         self._decide(lambda state: decisions.redirect(state, to, suggestion, author))
 
     def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
@@ -260,23 +260,19 @@ class Session:
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
         """A Coder's turn of yours, or of ``author``; verification follows. Files that are not named stay."""
-        if isinstance(files, Source):
-            source = files
-            self._decide(lambda state: decisions.place_source(state, source, author))
-        else:
-            given = files if isinstance(files, str) else dict(files)
-            self._request(lambda: self._driver.edit_source(given, author))
+        given = files if isinstance(files, str | Source) else dict(files)
+        self._request(lambda: self._driver.edit_source(given, author))
 
     def fork(self, turn: int | str | Turn) -> Session:
-        """Put the head on an earlier turn (number, id or record) and pause; what came after it stays in the tree.
-        Raises SessionError: no such turn, or it is not done yet."""
+        """Put the head on an earlier turn (its number, id or record) and pause; what came after it stays in the tree.
+        Raises SessionError: there is no such turn, or it is not done yet."""
         which = turn.id if isinstance(turn, Turn) else turn
         self._decide(lambda state: decisions.fork(state, which))
         return self
 
     def undo(self) -> None:
-        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree. Raises
-        SessionError: there is no such decision."""
+        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree.
+        Raises SessionError: there is no such decision."""
         self._decide(decisions.undo)
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
@@ -300,8 +296,8 @@ class Session:
     def set_budget(self, budget: str) -> None:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
 
-        A session that stopped at its budget continues with run() after it was raised. Raises ModelError: no budget.
-        """
+        A session that stopped at its budget continues with run() after it was raised.
+        Raises ModelError: the text is no budget."""
         self._decide(lambda _: decisions.set_budget(budget))
 
     def compare_when_done(self) -> None:
@@ -420,10 +416,7 @@ class Session:
         """Have the Analyst explain the session, or answer ``question``: a turn next to the line, which moves nothing.
 
         Returns at once; with ``wait`` (seconds) the finished turn.
-
-        Raises:
-            SessionError: it took longer than ``wait``.
-        """
+        Raises SessionError: it took longer than ``wait``."""
         done = threading.Event()
         made: list[str] = []
         self._request(lambda: made.append(self._driver.analyse(question, done.set)))
@@ -434,8 +427,8 @@ class Session:
         return self.state.turns[made[0]]
 
     def pin(self, line: int, reason: str = "") -> None:
-        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed. Raises
-        SessionError: there is no sketch."""
+        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed.
+        Raises SessionError: there is no sketch."""
         self._decide(lambda state: decisions.pin(state, line, True, reason))
 
     def unpin(self, line: int) -> None:
@@ -468,18 +461,12 @@ class Session:
 
     def explain(self, what: str = "verdict", turn: int | str | Turn | None = None) -> Explanation:
         """What the newest verdict up to ``turn`` (the head) means, or (``"speed"``) why its kernel is slow; by rules.
-
-        Raises:
-            SessionError: there is no verdict yet, or none that was timed.
-        """
+        Raises SessionError: there is no verdict yet, or none that was timed."""
         return explain(self._bench, self.state, None if turn is None else self._id_of(turn), what)
 
     def compare_candidates(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
         """Two turns' candidates side by side: diffs of sketch and source, numbers with intervals, and which is faster.
-
-        Raises:
-            SessionError: there is no such turn, or none has a candidate.
-        """
+        Raises SessionError: there is no such turn, or none has a candidate."""
         return compare_candidates(self.state, self._id_of(a), self._id_of(b))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
