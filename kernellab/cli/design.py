@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
 from kernellab.cli.parameters import with_requests
 from kernellab.errors import CaptureError, KernellabError, SessionError
-from kernellab.fidelity import FRAMEWORK
 from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.design import DesignCall, DesignVerification
+from kernellab.options.fidelity import FRAMEWORK
 from kernellab.records import Role, Verdict
 from kernellab.task import load_task
 
