@@ -276,7 +276,7 @@ def test_equal_elements_are_drawn_where_it_matters_how_they_compare(inputs: str)
 def test_a_maximum_that_a_branch_makes_is_not_decided_by_equal_elements() -> None:
     found = survey_of(task_of("torch.where(x > y, x, y)", "x, y", f"{ONE}, {ONE}"))
     assert found.reached >= {e for e in found.edges if e.op == "gt"}
-    assert not any(bool(where.any()) for one in found.cases for _, (where,) in one.turned)
+    assert not any(turned.matters for one in found.cases for turned in one.turned)
 
 
 def test_a_complex_argument_is_surveyed_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
