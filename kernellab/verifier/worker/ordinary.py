@@ -24,7 +24,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
         result = tuple(result.values())
     if isinstance(result, (tuple, list)):
         return [tensor for one in result if one is not None for tensor in _tensors(one)]
-    return [torch.as_tensor(result)]
+    return [torch.as_tensor(result).resolve_conj().resolve_neg()]
 
 
 def main() -> None:
