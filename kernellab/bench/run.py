@@ -21,7 +21,7 @@ from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import KernellabError
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
@@ -45,7 +45,7 @@ class SuiteRequest:
     dsl: str | None = None
     roles: str | None = None
     max_turns: int = 20
-    tune: int = 0
+    tune: str = ""
     allow_library: bool = False
     #: keep the rows of the folder that passed at this precision
     resume: bool = False

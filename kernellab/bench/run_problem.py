@@ -13,7 +13,7 @@ from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.conditions import WeakTask, of
 from kernellab.errors import KernellabError, SessionError
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 from kernellab.records import Record
 from kernellab.task import Task, forget_modules, load_task
 
@@ -63,7 +63,7 @@ class Job(Record):
     max_bytes: int = 0
     cpu_bytes: int = 0
     allow_library: bool = False
-    tune: int = 0
+    tune: str = ""
     deadline: float = DEADLINE
     late: bool = False
     #: a store's place; "" asks no memory. Kernels of the task's own computation are always held out
