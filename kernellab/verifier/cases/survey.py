@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from kernellab.verifier.boundary_checks.operations import Edge
-    from kernellab.verifier.boundary_checks.watch import Watch
+    from kernellab.verifier.boundary_checks.watch import TurnedAnswers, Watch
 
     Tensor = torch.Tensor
 
@@ -72,7 +72,7 @@ class Drawn:
     #: conditions of which one says as much
     covered: frozenset[str] = frozenset()
     #: the answers of one who decides otherwise where elements of two arguments are equal, and where they tell
-    turned: tuple[tuple[tuple[Tensor, ...], tuple[Tensor, ...]], ...] = ()
+    turned: tuple[TurnedAnswers, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -349,19 +349,16 @@ class Survey:
     def _decides(self, edge: Edge, case: Case) -> bool:
         """Does it matter in ``case`` how the reference answers for the equal elements of ``edge``? Where both answers
         agree (at zero, of ``x if x > y else -y``) a kernel that compares otherwise would not show."""
-        from kernellab.verifier.boundary_checks.watch import Turned
+        from kernellab.verifier.boundary_checks.watch import turned
 
-        turned = Turned(edge.op, edge.number, case.args)
         try:
-            with turned:
-                other = self.task.module().results(case.args)
+            other = turned(self.task.module().results, case.args, case.native, edge)
         except (KernellabError, RuntimeError):
             return True
-        decided = tuple(apart(a, b) for a, b in zip(other, case.native, strict=True))
-        if turned.of_arguments and self.cases and self.cases[-1].case.change == case.change:
+        if other.of_arguments and self.cases and self.cases[-1].case.change == case.change:
             last = self.cases[-1]
-            self.cases[-1] = replace(last, turned=(*last.turned, (other, decided)))
-        return any(bool(d.any()) for d in decided)
+            self.cases[-1] = replace(last, turned=(*last.turned, other))
+        return other.matters
 
     # -- the solver
 
@@ -431,16 +428,6 @@ def _warmed() -> None:
 
     watched(lambda args: torch.relu(args[0]) < 0.5, [torch.zeros(2, 2)])
     patterned(torch.zeros(2, 2), "uniform", 1, 0.0, 1.0)
-
-
-def apart(one: Tensor, two: Tensor) -> Tensor:
-    """Where two answers differ by more than any tolerance is."""
-    differ = (one != two) & ~(one.isnan() & two.isnan())
-    if not one.is_floating_point() or not differ.any():
-        return differ
-    both = one.isfinite() & two.isfinite()
-    size = two[both].double().square().mean().sqrt()
-    return differ & (~both | ((one.double() - two.double()).abs() > DRAWN.apart * size))
 
 
 def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
