@@ -93,7 +93,7 @@ class Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in (self._worker, *self.rivals.values(), self.ordinary and self.ordinary.worker):
+        for worker in (self._worker, *self.rivals.values(), self.ordinary.worker if self.ordinary else None):
             if worker is not None:
                 worker.close()
 
