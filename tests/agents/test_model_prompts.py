@@ -139,7 +139,7 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
     assert "The result is float32; its error may be" in told
     assert "The bound is 0.75 ms on this machine" in told
-    assert "The last kernel takes 2.5 ms; eager takes 2.5 ms; the bound is 0.75 ms." in told
+    assert "The last kernel that was timed takes 2.5 ms; eager takes 2.5 ms; the bound is 0.75 ms." in told
     assert "is refused" in told and "composes" not in told
     free = "\n".join(m.content for m in prompt(replace(brief, allow_library=True), knowledge).messages)
     assert "may compose with the framework's library" in free and "is refused" not in free

@@ -25,6 +25,7 @@ from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.view import turn_line
+from kernellab.session.turn.briefing import improvers
 from tests.models.fake_server import Act, FakeServer, answer, cut, raw, silent, status
 from tests.waiting import until
 
@@ -461,6 +462,15 @@ def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
     still, _ = speak(RIGHT, roles={"conductor": content}, improve=False)
     still.wait(120)
     assert not content.briefs[0].improve
+
+
+def test_without_sketches_the_coder_alone_may_find_something_faster(speak: Any) -> None:
+    session, _ = speak(answer("no"), roles={"designer": "model", "coder": "model"}, ablation=["sketch"], max_turns=1)
+    session.wait(120)
+    assert improvers(session.state) == {Role.CODER}
+    whole, _ = speak(answer("no"), roles={"designer": "model", "coder": "model"}, max_turns=1)
+    whole.wait(120)
+    assert improvers(whole.state) == {Role.DESIGNER, Role.CODER}
 
 
 def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_end(speak: Any) -> None:

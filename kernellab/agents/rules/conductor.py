@@ -46,8 +46,7 @@ class RulesConductor:
             route = _route(RouteKind.CODER, ErrorClass(route.error_class), route.reason, brief)
         route = _out_of_loop(brief, route)
         if to_coder and route.to is RouteKind.DESIGNER:
-            reason = f"The Coder alone is asked in this session. {route.reason}"
-            route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+            route = route.model_copy(update={"to": RouteKind.STOP})
         if route.to is not RouteKind.STOP and brief.turns_left <= 0:
             reason = f"The limit of turns is reached. Last: {route.reason}"
             route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
@@ -163,10 +162,12 @@ def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
             reason = f"The same failure came back {tries + 1} times"
         if not reason:
             return route
+        alone = brief.ablation & {"routing", "sketch"}
+        turn = "and the Coder alone is asked in this session" if alone else "so the Designer has its turn"
         route = route.model_copy(
             update={
                 "to": RouteKind.DESIGNER,
-                "reason": f"{reason}, so the Designer has its turn. {route.reason}",
+                "reason": f"{reason}, {turn}. {route.reason}",
                 "suggestion": advise(brief, RouteKind.DESIGNER),
             }
         )

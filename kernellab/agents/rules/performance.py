@@ -190,7 +190,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{standing.time_ms - standing.sketch_ms:.3g} ms go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, _best_before(brief))]
+            words = [_about_code(standing, cost, _best_before(brief), _hot_line(brief))]
     return " ".join(words), facts + found
 
 
@@ -214,7 +214,7 @@ def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], 
     return words, [took, *facts]
 
 
-def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
+def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) -> str:
     """Advice for a kernel that is far from what its sketch allows."""
     hottest = _hottest(cost)
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
@@ -226,10 +226,18 @@ def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
             f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
             "starting threads and the first touch of outputs as much as the loop."
         )
-    return (
-        f"{allowed}: look at the code{where}. Is it vectorised, does it convert types or call functions for each "
-        "element, does it wait?"
-    )
+    if hot:
+        return f"{allowed}. {hot} Begin there."
+    return f"{allowed}; where its time goes was not sampled: measure the code{where} first."
+
+
+def _hot_line(brief: RouteBrief) -> str:
+    """The line with the most samples, in a sentence; empty where none is known, or prompts leave that out."""
+    if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
+        return ""
+    from kernellab.lens.cpp.hot import hot_lines
+
+    return next((line.told for line in hot_lines(brief.candidate.source, brief.verdict.hot)), "")
 
 
 def _best_before(brief: RouteBrief) -> float | None:

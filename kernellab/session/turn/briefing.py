@@ -146,6 +146,8 @@ def improves(state: State) -> bool:
 
 def improvers(state: State) -> frozenset[Role]:
     """The roles that may find something faster than a kernel that passed."""
+    if "sketch" in state.created.ablation:
+        return frozenset((Role.CODER,))
     both = frozenset((Role.DESIGNER, Role.CODER))
     # the rules Coder lowers a sketch the same way each time
     return frozenset(role for role in both if state.roles.get(role, "rules") != "rules") or frozenset((Role.DESIGNER,))

@@ -269,7 +269,8 @@ class Stages:
         found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
         if found.signature not in _CERTAIN and found.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
-            if self.is_edge(case):
+            # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
+            if self.is_edge(case) and not (mismatch.wrong is not None and signature.scattered(mismatch.wrong)):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
         found = found.model_copy(update={"tried": self._contrast(case)})

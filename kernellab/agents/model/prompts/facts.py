@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from kernellab.agents.briefs import NOTHING, Brief
+from kernellab.agents.briefs import NOTHING, Brief, RouteBrief
 from kernellab.agents.rules.performance import cost_at, more_work, work_of
 from kernellab.errors import KernellabError
-from kernellab.lens.cpp.hot import HotLine, hot_lines
+from kernellab.lens.cpp.hot import hot_lines
 from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
 #: lines of the profile in a prompt, the least share of one, and the share of a line from which its stack is shown
-_HOT, _HOT_SHARE, _SPILLS = 3, 0.05, 0.25
+_HOT, _HOT_SHARE = 3, 0.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -100,7 +100,7 @@ def time_lines(brief: Brief) -> list[str]:
     if verdict is None or verdict.time is None:
         return []
     eager = verdict.against("eager")
-    lines = [f"The last kernel takes {verdict.time.median_ms:.4g} ms"]
+    lines = [f"The last kernel that was timed takes {verdict.time.median_ms:.4g} ms"]
     lines += [f"eager takes {eager.baseline_time.median_ms:.4g} ms"] if eager else []
     lines += [f"the bound is {brief.bound_ms:.4g} ms"] if brief.bound_ms else []
     return ["; ".join(lines) + "."]
@@ -110,24 +110,14 @@ def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
     """Where the time of the last kernel that was timed goes, in at most three lines; none where it is not seen."""
     if "profile" in without | brief.ablation:
         return []
-    last = next((a for a in reversed(brief.history) if a.verdict and a.verdict.passed and a.verdict.time), None)
-    source = last.candidate.source if last is not None and last.candidate is not None else None
-    if last is None or last.verdict is None or source is None:
+    judged = [(a.candidate, a.verdict) for a in brief.history if a.verdict is not None]
+    if isinstance(brief, RouteBrief):
+        judged.append((brief.candidate, brief.verdict))
+    candidate, verdict = judged[-1] if judged else (None, None)
+    # the lines of an earlier kernel are not those of the code that is shown
+    if candidate is None or verdict is None or not verdict.passed or verdict.time is None:
         return []
-    found = hot_lines(source, last.verdict.hot)
-    return [_hot_line(line) for line in found[:_HOT] if line.share >= _HOT_SHARE]
-
-
-def _hot_line(line: HotLine) -> str:
-    from_sketch = f" (sketch line {line.sketch})" if line.sketch else ""
-    text = (
-        f"{line.share:.0%} of the samples of its time are at {line.file}:{line.line}{from_sketch}, `{line.text[:80]}`"
-    )
-    if line.arithmetic:
-        text += f"; its arithmetic is on {f'vectors of {line.bits} bits' if line.bits else 'single numbers'}"
-    if line.stack >= _SPILLS:
-        text += f"; {line.stack:.0%} of these are at instructions that use the stack"
-    return f"{text}."
+    return [line.told for line in hot_lines(candidate.source, verdict.hot)[:_HOT] if line.share >= _HOT_SHARE]
 
 
 def chip_lines(chip: Chip) -> list[str]:
