@@ -21,7 +21,7 @@ from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import KernellabError
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there

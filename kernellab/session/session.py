@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,6 +84,7 @@ class Session:
 
     @property
     def name(self) -> str:
+        """The task's name, by which the session is opened again."""
         return self.state.created.name
 
     @property
@@ -98,6 +99,7 @@ class Session:
 
     @property
     def status(self) -> SessionStatus:
+        """What it does now: runs, waits for a person, pauses, or how it ended."""
         return self.state.status
 
     @property
@@ -137,6 +139,7 @@ class Session:
 
     @property
     def head(self) -> Turn | None:
+        """The turn from which the work continues; None before the first."""
         return self.state.head_turn
 
     @property
@@ -231,7 +234,11 @@ class Session:
         self._request(self._driver.pause)
 
     def cancel(self) -> None:
-        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once."""
+        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once.
+
+        Raises:
+            SessionError: no turn is running.
+        """
         self._decide(decisions.cancel)
 
     def stop(self) -> None:
@@ -242,13 +249,20 @@ class Session:
         """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
 
         ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
+
+        Raises:
+            SessionError: nothing waits for approval, or the answer is none that the question takes.
         """
         self._decide(
             lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
         )
 
     def redirect(self, to: str, suggestion: str = "") -> None:
-        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours."""
+        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours.
+
+        Raises:
+            SessionError: ``to`` is none of these.
+        """
         self._decide(lambda state: decisions.redirect(state, to, suggestion))
 
     def edit_sketch(self, text: str) -> None:
@@ -265,13 +279,21 @@ class Session:
             self._request(lambda: self._driver.edit_source(given))
 
     def fork(self, turn: int | str | Turn) -> Session:
-        """Put the head on an earlier turn and pause; what came after it stays in the tree."""
+        """Put the head on an earlier turn (its number, id or record) and pause; what came after it stays in the tree.
+
+        Raises:
+            SessionError: there is no such turn, or it is not done yet.
+        """
         which = turn.id if isinstance(turn, Turn) else turn
         self._decide(lambda state: decisions.fork(state, which))
         return self
 
     def undo(self) -> None:
-        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree."""
+        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree.
+
+        Raises:
+            SessionError: there is no such decision.
+        """
         self._decide(decisions.undo)
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
@@ -296,6 +318,9 @@ class Session:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
 
         A session that stopped at its budget continues with run() after it was raised.
+
+        Raises:
+            ModelError: the text is no budget.
         """
         self._decide(lambda _: decisions.set_budget(budget))
 
@@ -364,8 +389,8 @@ class Session:
         given = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
         return rank(self._bench, given)
 
-    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None) -> Sweep:
-        """The best kernel's speed next to eager's over the declared range of ``dim``. Blocking.
+    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None, sizes: Sequence[int] = ()) -> Sweep:
+        """The best kernel's speed next to eager's over the declared range of ``dim``, or at ``sizes``. Blocking.
 
         Raises:
             SessionError: nothing has passed yet, or the task has no such Dim.
@@ -374,7 +399,7 @@ class Session:
         best = self.state.best()
         if best is None:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
-        return sweep(self._bench, best.candidate.source, dim, told)
+        return sweep(self._bench, best.candidate.source, dim, told, sizes)
 
     def note(self, role: str | Role, text: str) -> None:
         """Tell a role something that it is to keep in mind in each of its turns."""
@@ -429,10 +454,15 @@ class Session:
         return self.state.turns[made[0]]
 
     def pin(self, line: int, reason: str = "") -> None:
-        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed."""
+        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed.
+
+        Raises:
+            SessionError: there is no sketch.
+        """
         self._decide(lambda state: decisions.pin(state, line, True, reason))
 
     def unpin(self, line: int) -> None:
+        """Free a pinned line of the sketch (from 1) for agents' revisions. Raises SessionError: there is no sketch."""
         self._decide(lambda state: decisions.pin(state, line, False, ""))
 
     # -- the record ----------------------------------------------------------------------------------------------------
@@ -504,7 +534,11 @@ class Session:
     # -- taking it away ------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path) -> Path:
-        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab."""
+        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab; its path.
+
+        Raises:
+            SessionError: there is no such kernel yet, or the task cannot be described.
+        """
         return written(Path(path), self.exported())
 
     def exported(self) -> str:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.briefs import Attempt, DesignBrief, RouteBrief
 from kernellab.agents.rules import performance
 from kernellab.agents.rules.conductor import RulesConductor
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import cost_at, hot_of, slow_because, work_of
 from kernellab.errors import SketchError
 from kernellab.records import (
+    Candidate,
     Comparison,
     GateResult,
     GateState,
     Role,
     Route,
     RouteKind,
+    Source,
     Stage,
     Timing,
     Verdict,
 )
+from kernellab.session.turn import tuned
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
+from kernellab.tuning.search import Measured, Tuned
+from kernellab.tuning.space import Point
 from kernellab.verifier.audit.trace import Cost as Work
 
 TASK = """
@@ -108,6 +114,24 @@ def test_a_kernel_certainly_slower_than_eager_is_no_end_while_the_rules_can_stil
     assert "Every design of the rules was measured" in ended.reason and "The hot operation is" in ended.reason
     for fields in ({}, {"measures": True, "turns_left": 0}):
         assert route(task, slow, improve=False, **fields).to is RouteKind.FINISH
+
+
+def test_a_session_whose_kernel_stays_slower_ends_with_the_advice_to_keep_eager(
+    task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target("cpp", Backend.CPU, CHIP)
+    reply = RulesDesigner().designs(DesignBrief(task, target))[0]
+    best = Point.of(reply.sketch, reply.constexpr)
+    # the machine's own times would not be the same twice
+    monkeypatch.setattr(tuned, "_measured", lambda *_: Tuned(best, [Measured(best, passed(0.5).time)]))
+    source = Source(dsl="cpp", entry_file="kernel.py", files={"kernel.py": ""})
+    candidate = Candidate(id="1", source=source, constexpr=dict(reply.constexpr))
+    sent = route(task, passed(0.5), improve=False, measures=True)
+    history = (Attempt(sketch=reply.sketch, candidate=candidate, gate=RIGHT, verdict=passed(0.5), route=sent),)
+    bench, channel = cast(Any, None), cast(Any, None)
+    ended = tuned.faster_design(bench, RulesDesigner(), DesignBrief(task, target, history=history, route=sent), channel)
+    assert isinstance(ended, Route) and ended.to is RouteKind.FINISH
+    assert ended.reason.startswith("Right at T2") and ended.reason.endswith("Eager is faster here: keep eager.")
     assert route(task, passed(0.98), improve=False, measures=True).to is RouteKind.FINISH
 
 

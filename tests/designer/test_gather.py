@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,24 @@ def test_a_cpu_adds_in_an_order_that_is_the_same_in_every_run() -> None:
     for target, differs in ((CPU, False), (GPU, True)):
         text = RulesDesigner().design(DesignBrief(task, target)).sketch
         assert ("unordered-add" in {d.rule for d in check(text).diagnostics}) is differs, text
+
+
+@pytest.mark.parametrize("indices", ["torch.randint(-40, 40, (1111,)).sort().values", "torch.randint(0, 40, (1111,))"])
+def test_a_program_adds_neighbouring_rows_of_one_index_before_it_adds_to_memory(indices: str, tmp_path: Path) -> None:
+    task = load_task(
+        "import torch\ndef reference(s, i):\n    return torch.zeros(40, 100).index_add(0, i % 40, s * 2)\n"
+        f"def inputs():\n    return torch.randn(1111, 100), {indices}\n",
+        "rows",
+    )
+    few = replace(TRITON, chip=replace(TRITON.chip, cores=1))
+    text = RulesDesigner().design(DesignBrief(task, few)).sketch
+    assert gate(text, task, seconds=0.2).state is GateState.RIGHT, text
+    program = load_program(text)
+    assert {c.name: c.value for c in program.constexprs}["RUN"] == 16, text
+    source = lower(program, bind(program, task, {}, few), few)
+    args = task.module().sample(seed=3)
+    for one, other in zip(call(source, tmp_path, *args), task.module().reference(args), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_that_a_program_cannot_hold_are_refused_with_their_length() -> None:

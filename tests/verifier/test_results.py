@@ -176,6 +176,28 @@ def test_a_level_that_roundings_decide_may_be_the_next_one() -> None:
     assert ((truncated < low) | (truncated > high)).double().mean() > 0.4
 
 
+BYTES = "torch.arange(256, dtype=torch.uint8).repeat(4, 1)"
+BLENDED = task_of(
+    "def reference(y, v):\n    return (y.float() * 1.5 - v.float() * 0.3).round().clamp(0, 255).to(torch.uint8)",
+    f"{BYTES}, {BYTES}.flip(1).contiguous()",
+)
+HALVED = task_of("def reference(y):\n    return (y.float() / 2).floor().to(torch.uint8)", BYTES)
+
+
+def test_bytes_computed_in_float32_may_be_the_next_ones_only_where_a_rounding_decides() -> None:
+    case = cases.case(BLENDED, {}, cases.Family.NORMAL)
+    y, v = (a.double() for a in case.args)
+    low, high = case.nudged[0].between
+    tie = ((y * 15 - v * 3) % 10 == 5) & (y * 15 > v * 3) & (y * 15 - v * 3 < 2545)
+    assert tie.any() and torch.equal(high > low, tie)
+
+
+def test_what_float32_holds_exactly_leaves_no_choice() -> None:
+    case = cases.case(HALVED, {}, cases.Family.NORMAL)
+    low, high = case.nudged[0].between
+    assert torch.equal(low, case.args[0].long() // 2) and torch.equal(low, high)
+
+
 F32 = "torch.randn(40, 64)"
 ODD = {
     "fp8 in": ("x.float() * 2", f"{F32}.to(torch.float8_e4m3fn)", "x.float() * 2", "(x.float() * 2).clamp(max=4)"),

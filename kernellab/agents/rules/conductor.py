@@ -21,7 +21,7 @@ from kernellab.agents.rules.performance import (
     untried,
     why_finish,
 )
-from kernellab.agents.rules.slow import is_slow, may_measure
+from kernellab.agents.rules.slow import KEEP_EAGER, is_slow, may_measure
 from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteFact, RouteKind, Verdict
 
@@ -123,7 +123,7 @@ def _back(brief: RouteBrief, verdict: Verdict) -> Route:
     return Route(
         to=RouteKind.DESIGNER,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"Verified at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
+        reason=f"Right at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
         suggestion=f"Measure the designs and their tunables against each other. {suggestion}",
         facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
     )
@@ -230,7 +230,7 @@ def _passed(verdict: Verdict, allowed: bool = False) -> str:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
     if slower:
-        said += " Eager is faster here: keep eager."
+        said += f" {KEEP_EAGER}"
     if slower and not (composed or allowed):
         said += " With --allow-library a kernel may call the framework's own, labelled so."
     return said

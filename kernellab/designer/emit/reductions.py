@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernellab.designer.emit.loops import begin, grid, loop
 from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, plus
-from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.stores import runs, store_all
 from kernellab.designer.emit.writer import Writer, identity
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Op, Red, walk
@@ -26,6 +26,15 @@ def passes(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch that reduces, or does pointwise work alone."""
     par, red = begin(w)
     write_passes(w, [a for a in red if a not in w.t.whole])
+    return grid(w, par, w.scopes[0].body)
+
+
+def scatter(w: Writer) -> tuple[Stmt, ...]:
+    """The statements of a launch that writes at indices that are values; ``run`` rows a program, where it has that."""
+    if not w.t.run:
+        return passes(w)
+    par, _ = begin(w)
+    runs(w, next(a for a in par if a not in w.t.blocks and a not in w.k.stored_axes))
     return grid(w, par, w.scopes[0].body)
 
 

@@ -10,7 +10,7 @@ from kernellab.designer.emit.attention import attention
 from kernellab.designer.emit.chains import chain
 from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
-from kernellab.designer.emit.reductions import copy, passes
+from kernellab.designer.emit.reductions import copy, passes, scatter
 from kernellab.designer.emit.scans import scan, sort
 from kernellab.designer.emit.windows import window
 from kernellab.designer.emit.writer import Writer
@@ -32,7 +32,7 @@ Rule = Callable[[Writer], tuple[tree.Stmt, ...]]
 
 EMIT: dict[LaunchKind, Rule] = {
     LaunchKind.POINTWISE: passes,
-    LaunchKind.SCATTER: passes,
+    LaunchKind.SCATTER: scatter,
     LaunchKind.REDUCTION: passes,
     LaunchKind.SCAN: scan,
     LaunchKind.SORT: sort,

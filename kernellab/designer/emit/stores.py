@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from kernellab.designer.emit.nodes import Value, call, listed, move
+from kernellab.designer.emit.loops import loop
+from kernellab.designer.emit.nodes import ZERO, Value, call, extent, filled, let, listed, move
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Op
 from kernellab.designer.ir.normal import ADD, Output
-from kernellab.sketch.syntax.tree import Bool, Num
+from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, Num
 
 
 def store_all(w: Writer, outs: Iterable[Output]) -> None:
@@ -46,6 +48,37 @@ def _put(w: Writer, o: Output) -> None:
         w.body.append(move("atomic_add", value.tree, place))
     else:
         w.body.append(move("scatter", value.tree, place, unique=Bool(True)))
+
+
+def runs(w: Writer, row: Axis) -> None:
+    """Adds the rows of one program; those that follow each other at one index are added on chip first."""
+    (o,) = w.k.outs
+    assert isinstance(o.expr, Op)
+    value, *ats = o.expr.args
+    first, size = w.variable(row), Name(w.t.run)
+    w.body.append(let(at := w.names.fresh("at"), w.value_of(ats[0]).tree))
+    w.scopes[0].known.clear()
+    w.scopes[0].loaded.clear()
+    axes = w.tile_axes(frozenset(a for ix in o.index for a in ix.leaves()))
+    w.body.append(let(total := w.names.fresh("total"), filled(w.shape(axes), ZERO, "f32")))
+    w.vars[row], w.inner = Name(w.names.fresh(f"{first}_row")), w.inner | {row}
+
+    def add(index: Expr) -> None:
+        place, _ = w.indexed(o.tensor, o.index, [Value(index)])
+        w.body.append(move("atomic_add", Name(total), place))
+
+    def step() -> None:
+        tile = w.spread(w.value_of(value), axes)
+        here = w.named(w.value_of(ats[0]), "here").tree
+        w.body.append(let(same := w.names.fresh("same"), Binary("==", here, Name(at))))
+        add(call("where", Name(same), Num(-1), Name(at)))
+        w.body.append(let(total, Binary("+", call("where", Name(same), Name(total), ZERO), tile.tree)))
+        w.body.append(let(at, here))
+
+    stop = call("min", Binary("+", Name(first), size), extent(row.extent))
+    loop(w, [row], step, ranges={row: (Name(first), stop)})
+    add(Name(at))
+    w.vars[row], w.t = Name(first), replace(w.t, blocks={**w.t.blocks, row: w.t.run})
 
 
 def _broadcast(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Value:

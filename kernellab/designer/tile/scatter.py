@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.expr import Axis, Free, Op
 from kernellab.designer.ir.launch import Launch
-from kernellab.designer.ir.normal import ONCE
+from kernellab.designer.ir.normal import ADD, ONCE
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import cpu as on_cpu
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, below
 from kernellab.designer.tile.gpu import launches as on_gpu
+
+#: rows that one program adds at most, programs a core that are left then, and elements of a row from which it does
+_RUN, _PROGRAMS, _WIDTH = 16, 32, 64
 
 
 def cpu(ctx: Context, k: Launch) -> Tiling:
@@ -31,8 +34,29 @@ def cpu(ctx: Context, k: Launch) -> Tiling:
 
 
 def gpu(ctx: Context, k: Launch) -> Tiling:
-    """Pointwise tiles; additions meet at an element in any order."""
-    return on_gpu.flat(ctx, k, on_gpu.untiled(ctx, k))
+    """Pointwise tiles; additions meet at an element in any order.
+
+    A program of several rows in a row adds those of one index first: sorted indices leave one addition a run of them.
+    """
+    t, last = on_gpu.untiled(ctx, k), _last(k)
+    row = run_axis(k, last)
+    if row is None or last is None or ctx.scalar_products or ctx.size(last) < _WIDTH:
+        return on_gpu.flat(ctx, k, t)
+    rows = min(_RUN, below(ctx.volume(a for a in k.par if a is not last) // (_PROGRAMS * ctx.cores)))
+    if rows < 2:
+        return on_gpu.flat(ctx, k, t)
+    return replace(t, blocks={last: ctx.block("BLOCK", 512, last, 64)}, run=ctx.block("RUN", rows, row, 2, 4 * _RUN))
+
+
+def run_axis(k: Launch, last: Axis | None) -> Axis | None:
+    """The axis along which rows of float32 are added at one index each, where programs may add some of them first."""
+    if len(k.outs) != 1 or k.outs[0].put != ADD or k.outs[0].dtype != "float32" or k.red:
+        return None
+    expr, free = k.outs[0].expr, Free()
+    assert isinstance(expr, Op)
+    rows = {a for at in expr.args[1:] for a in free(at)}
+    alone = len(rows) == 1 and len(expr.args) == 2 and last is not None
+    return rows.pop() if alone and not rows & set(k.stored_axes) else None
 
 
 def words(ctx: Context, k: Launch) -> tuple[str, ...]:

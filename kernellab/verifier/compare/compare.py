@@ -1,11 +1,13 @@
 """The error rule: is an output right?
 
-All of: shapes, dtypes, integers and bools exact; for floats (a) the AKG paper's eq. 2-3, (b) the relative Frobenius
-error against float64 of the whole output and of each 64x64 tile of its last two dimensions, (c) a bound for every
-element; the places of NaN and infinities follow the reference. Where the framework itself is far from float64, the
-limits widen with it; so they do where the problem itself is ill-conditioned (normalising a constant row), which the
-reference at inputs one rounding away shows. Where the formula cuts (a threshold on a sum), an element may have any of
-the values that the reference has with its sums rounded otherwise, each of them to the usual few roundings.
+All of: shapes, dtypes, integers and bools exact (ties aside, and where a rounding of the floats that they are made of
+decides between two neighbours; of integer arguments what float32 holds exactly decides nothing); for floats (a) the
+AKG paper's eq. 2-3, (b) the relative Frobenius error against float64 of the whole output and of each 64x64 tile of
+its last two dimensions, (c) a bound for every element; the places of NaN and infinities follow the reference. Where
+the framework itself is far from float64, the limits widen with it; so they do where the problem itself is ill-
+conditioned (normalising a constant row), which the reference at inputs one rounding away shows. Where the formula
+cuts (a threshold on a sum), an element may have any of the values that the reference has with its sums rounded
+otherwise, each of them to the usual few roundings.
 """
 
 from __future__ import annotations
