@@ -216,6 +216,16 @@ class RouteBrief(Brief):
     request_tokens: float | None = None
     #: the Designer is the rules, which can measure their designs and tunables and have not been asked to
     measures: bool = False
+    #: the round that is judged, which ``history`` does not have
+    judged: Attempt | None = None
+
+    @property
+    def rounds(self) -> tuple[Attempt, ...]:
+        """The rounds, with the one that is judged."""
+        if self.judged is not None:
+            return (*self.history, self.judged)
+        found = Attempt(self.candidate, self.sketch, self.gate, self.verdict)
+        return self.history if self.verdict is None else (*self.history, found)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
     designed = state.sketch_turn(parent) if parent else None
     coded = last is not None and last.role in (Role.CODER, Role.VERIFIER)
     rounds = state.attempts(parent) if parent else ()
+    judged = rounds[-1] if rounds and rounds[-1].route is None else None
     best = state.best()
     return RouteBrief(
         task=bench.task(),
@@ -94,8 +95,8 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         gate=designed.gate if designed else None,
         candidate=state.candidate(parent) if coded else None,
         verdict=last.verdict if last else None,
-        # the rounds before the one that is judged
-        history=rounds[:-1] if rounds and rounds[-1].route is None else rounds,
+        history=rounds[:-1] if judged else rounds,
+        judged=judged,
         turns_left=max(0, state.created.max_turns - state.unattended),
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
         notes=state.notes.get(Role.CONDUCTOR, ()),
