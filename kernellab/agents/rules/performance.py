@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.briefs import Attempt, RouteBrief, best_of
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
 from kernellab.records import Author, Role, RouteKind, Verdict
@@ -266,9 +266,9 @@ def _hot_line(brief: RouteBrief) -> str:
 
 
 def _best_before(brief: RouteBrief) -> float | None:
-    """The least time of the earlier kernels that passed, in ms; None before there is one."""
-    verdicts = (attempt.verdict for attempt in brief.history)
-    return min((v.time.median_ms for v in verdicts if v and v.passed and v.time), default=None)
+    """The time of the best of the earlier kernels, in ms; None before there is one."""
+    best = best_of(brief.history)
+    return best.verdict.time.median_ms if best and best.verdict and best.verdict.time else None
 
 
 def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[list[str], list[str]]:

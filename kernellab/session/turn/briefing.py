@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
-from kernellab.agents.model.prompts.history import best_of
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens

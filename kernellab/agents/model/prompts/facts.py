@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from kernellab.agents.briefs import NOTHING, Brief, RouteBrief
+from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import cost_at, more_work, work_of
 from kernellab.errors import KernellabError
 from kernellab.lens.cpp.hot import hot_lines
+from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
@@ -94,30 +95,47 @@ def limit_lines(brief: Brief) -> list[str]:
     return lines
 
 
+def shown_kernel(brief: Brief) -> Attempt | None:
+    """The round whose code or sketch a prompt shows, which is an earlier one where later ones were not better."""
+    if isinstance(brief, RouteBrief):
+        return Attempt(brief.candidate, brief.sketch, brief.gate, brief.verdict)
+    rounds = [a for a in reversed(brief.history) if a.candidate is not None]
+    if isinstance(brief, CodeBrief) and brief.previous is not None:
+        rounds = [a for a in rounds if a.candidate and same_code(a.candidate.source, brief.previous)]
+    elif isinstance(brief, DesignBrief) and brief.previous is not None:
+        rounds = [a for a in rounds if a.sketch == brief.previous]
+        best = best_of(rounds)
+        return best or next(iter(rounds), None)
+    return next(iter(rounds), None)
+
+
 def time_lines(brief: Brief) -> list[str]:
-    """The last times: the framework's, the kernel's, and the bound."""
-    verdict = next((a.verdict for a in reversed(brief.history) if a.verdict and a.verdict.time), None)
+    """The times of the kernel that is shown, or of the last that was timed: its, the framework's, and the bound."""
+    shown = shown_kernel(brief)
+    verdict = shown.verdict if shown is not None else None
+    title = "The kernel that is shown takes"
+    if verdict is None or verdict.time is None:
+        verdict = next((a.verdict for a in reversed(brief.history) if a.verdict and a.verdict.time), None)
+        title = "The last kernel that was timed, which is not shown, took"
     if verdict is None or verdict.time is None:
         return []
     eager = verdict.against("eager")
-    lines = [f"The last kernel that was timed takes {verdict.time.median_ms:.4g} ms"]
+    lines = [f"{title} {verdict.time.median_ms:.4g} ms"]
     lines += [f"eager takes {eager.baseline_time.median_ms:.4g} ms"] if eager else []
     lines += [f"the bound is {brief.bound_ms:.4g} ms"] if brief.bound_ms else []
     return ["; ".join(lines) + "."]
 
 
 def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
-    """Where the time of the last kernel that was timed goes, in at most three lines; none where it is not seen."""
-    if "profile" in without | brief.ablation:
+    """Where the time of the kernel that is shown goes, in at most three lines; none where it is not seen: the lines of
+    another kernel are not those of the code that is shown."""
+    shown = shown_kernel(brief)
+    if "profile" in without | brief.ablation or shown is None or shown.candidate is None or shown.verdict is None:
         return []
-    judged = [(a.candidate, a.verdict) for a in brief.history if a.verdict is not None]
-    if isinstance(brief, RouteBrief):
-        judged.append((brief.candidate, brief.verdict))
-    candidate, verdict = judged[-1] if judged else (None, None)
-    # the lines of an earlier kernel are not those of the code that is shown
-    if candidate is None or verdict is None or not verdict.passed or verdict.time is None:
+    if not shown.verdict.passed or shown.verdict.time is None:
         return []
-    return [line.told for line in hot_lines(candidate.source, verdict.hot)[:_HOT] if line.share >= _HOT_SHARE]
+    lines = hot_lines(shown.candidate.source, shown.verdict.hot)
+    return [line.told for line in lines[:_HOT] if line.share >= _HOT_SHARE]
 
 
 def chip_lines(chip: Chip) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from os.path import commonprefix
 
-from kernellab.agents.briefs import Attempt, design_of
+from kernellab.agents.briefs import Attempt, best_of, design_of
 from kernellab.errors import counted
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, Evidence, GateState, Route, Source, Verdict
@@ -34,12 +34,6 @@ def history_text(history: Sequence[Attempt], last: int | None = None, told: Rout
     return "\n".join((*lines, *_lists(history)))
 
 
-def best_of(history: Sequence[Attempt]) -> Attempt | None:
-    """The round whose kernel is the fastest of those that passed."""
-    timed = [(ms, -n) for n, attempt in enumerate(history) if (ms := _ms(attempt)) is not None]
-    return history[-min(timed)[1]] if timed else None
-
-
 def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None) -> str:
     before = history[number - 1] if number else None
     parts = [f"Round {number + 1} by {_who(attempt)}: {change_of(before, attempt)}"]
@@ -49,7 +43,7 @@ def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bo
     if attempt.gate is not None and attempt.gate.state is not GateState.RIGHT:
         parts.append(f"the sketch is {attempt.gate.state.value}: {attempt.gate.reason}")
     if attempt.verdict is not None:
-        parts.append(_result(attempt.verdict) + (" (the best of these rounds)" if is_best else ""))
+        parts.append(_result(attempt.verdict) + (" (the best of these rounds, by the lower end)" if is_best else ""))
     route = attempt.route
     if route is not None and route != told:
         parts.append(f"sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
