@@ -11,8 +11,8 @@ from kernellab.agents.rules.advice import contrast_lines
 from kernellab.agents.rules.fixes import fixes
 from kernellab.records import Author, Evidence, Stage, Tried, Verdict
 from kernellab.sketch.check import load_program
-from kernellab.task import load_task
 from kernellab.sketch.syntax.pins import check_pins
+from kernellab.task import load_task
 from tests.agents.test_conductor import EDGE, RIGHT, SKETCH, TASK, candidate, route
 
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")

@@ -48,7 +48,10 @@ def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> N
     )
     assert lines[1].startswith('Round 2 by a person: BLOCK = 128 (was 64); meant: "Fewer, longer rows."; passed, 1 ms')
     assert "Round 3 by model: sketch: 1 line" in lines[2] and "+ 0.0" in lines[2]
-    assert "Round 4 by model: kernel.cpp: 1 line, `a` -> `b`" in lines[3] and "(the best of these rounds, by the lower end)" in lines[3]
+    assert (
+        "Round 4 by model: kernel.cpp: 1 line, `a` -> `b`" in lines[3]
+        and "(the best of these rounds, by the lower end)" in lines[3]
+    )
     assert sum("the best of these rounds" in line for line in lines) == 1
 
 
@@ -111,3 +114,19 @@ def test_what_paid_compares_code_of_one_kind_and_names_the_rounds_between() -> N
     assert "Paid, keep: kernel.cpp: 1 line, added `y;` (rounds 3 to 4, 2.00 times as fast); sketch: 1 line" in text
     assert "(rounds 2 to 5, 1.11 times as fast)" in text, "the new design is measured against the lowering before"
     assert "avoid" not in text
+
+
+def test_a_changed_default_is_no_other_design_and_was_measured() -> None:
+    other = SKETCH.replace("BLOCK = 64 in", "BLOCK = 128 in")
+    text = history_text((attempt(2.0), attempt(1.5, other, 128), attempt(1.0, code="b")))
+    assert "Not measured" not in text
+
+
+def test_the_best_round_is_the_one_that_a_session_hands_over() -> None:
+    def with_interval(ms: float, low: float) -> Attempt:
+        made = timed(ms)
+        against = made.comparisons[0].model_copy(update={"low": low})
+        return Attempt(attempt(ms).candidate, SKETCH, RIGHT, made.model_copy(update={"comparisons": [against]}))
+
+    sure, wide = with_interval(1.7, 3.3), with_interval(1.4, 2.9)
+    assert best_of((sure, wide)) is sure and best_of((wide, sure)) is sure

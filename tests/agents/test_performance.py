@@ -468,3 +468,16 @@ def test_what_is_left_untried_names_only_what_was_not_asked(task: Any) -> None:
     assert "was not asked" not in performance.untried(replace(asked, history=(), improve=False))
     assert "--tune" in performance.untried(replace(asked, measures=True, history=asked.history[1:]))
     assert "--tune" not in performance.untried(replace(asked, measures=True))
+
+
+def test_a_role_that_goes_on_is_not_told_to_keep_eager(task: Any) -> None:
+    slow = passed(0.5, ms=40.0, sol=0.1)
+    going = route(task, slow)
+    assert going.to is RouteKind.CODER and "keep eager" not in going.reason + going.suggestion
+    assert "--allow-library" not in going.reason and "Eager is faster so far" in going.reason
+    assert "keep eager" in route(task, slow, turns_left=0).reason
+
+
+def test_no_advice_names_a_knob_that_the_loop_may_not_have(task: Any) -> None:
+    for ms in (0.6, 40.0):
+        assert "vector width" not in advice(task, passed(2.0, ms=ms, sol=0.1), RouteKind.DESIGNER)

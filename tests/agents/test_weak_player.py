@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_failure_that_names_nothing_never_gets_the_same_answer_twice(player: W
         answers.append(player.drafts["code"].text)
         if not player.drafts["code"].slips:
             break
-    assert all(a != b for a, b in zip(answers, answers[1:], strict=False))
+    assert all(a != b for a, b in pairwise(answers))
     assert player.wrong == 0, "a guess is not counted as a slip"
 
 

@@ -203,7 +203,11 @@ class WeakPlayer:
             return f"My design.\n\n```sketch\n{draft.text}```\n"
         own = {**files, "kernel.cpp": draft.text}
         # host code and helpers stand already next to code that was shown
-        shown = ["kernel.cpp"] if re.search("^# (Your last code|The best code so far|Code that was compiled)", prompt, re.M) else list(own)
+        shown = (
+            ["kernel.cpp"]
+            if re.search("^# (Your last code|The best code so far|Code that was compiled)", prompt, re.M)
+            else list(own)
+        )
         return "My code.\n\nCRITIQUE:\nI looked at it.\n\n" + "".join(
             f"FILE: {name}\n```cpp\n{own[name].rstrip()}\n```\n" for name in shown
         )

@@ -481,7 +481,10 @@ def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_en
     assert "You are the Coder" in server.requests[2].body["messages"][0]["content"]
     sent = next(turn for turn in session.turns if turn.route and turn.role is Role.DESIGNER)
     assert sent.route is not None and sent.route.to is RouteKind.CODER
-    assert "I know nothing faster." in sent.route.reason and "The coder was not asked yet." in sent.route.reason
+    assert (
+        "I know nothing faster." in sent.route.reason
+        and "The coder was not asked for something faster yet." in sent.route.reason
+    )
 
 
 def test_the_turn_says_which_player_of_a_list_gave_its_answer(speak: Any) -> None:

@@ -48,6 +48,6 @@ def kernel(x, y):
 """
     verdict = judge(code)
     assert verdict.evidence is not None and verdict.evidence.signature == "race", verdict.reason
-    assert verdict.reason.startswith("Right in one call and wrong in another with the same inputs")
+    assert verdict.reason.startswith("Its results differ between calls with the same arguments")
     steady = judge(code.replace("len(seen) % 2", "seen"))
     assert steady.evidence is not None and steady.evidence.signature != "race" and "poisoned" in steady.reason

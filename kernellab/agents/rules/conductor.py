@@ -104,7 +104,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         # the one that was asked found nothing faster
         to = RouteKind(left[0].value)
     suggestion, facts = slow_because(brief, to)
-    passed = _passed(verdict, brief.allow_library)
+    passed = _passed(verdict, brief.allow_library, ends=False)
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
@@ -220,7 +220,7 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
     return any(sketch is not None and design_of(sketch, values) == now for sketch, values in designs)
 
 
-def _passed(verdict: Verdict, allowed: bool = False) -> str:
+def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True) -> str:
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
     slower = eager is not None and eager.high < 1
@@ -230,7 +230,7 @@ def _passed(verdict: Verdict, allowed: bool = False) -> str:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
     if slower:
-        said += f" {KEEP_EAGER}"
-    if slower and not (composed or allowed):
+        said += f" {KEEP_EAGER}" if ends else " Eager is faster so far."
+    if slower and ends and not (composed or allowed):
         said += " With --allow-library a kernel may call the framework's own, labelled so."
     return said

@@ -199,6 +199,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", facts
     words, found = _of_launches(cost, brief.target, brief.allow_library)
+    if hot := _hot_line(brief):
+        # what was sampled goes before what a model guesses
+        words = [f"{hot} Begin there.", *words]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -306,8 +309,8 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
         if not words:
             once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
             words.append(
-                f"{once}, so the time goes into how line {hottest.line} is executed: change its tile, its vector width "
-                "or its unrolling, one at a time."
+                f"{once}, so the time goes into what the loop of line {hottest.line} does each time: its loads, its "
+                "stores and its arithmetic. Change one thing at a time."
             )
     return words or ["Measure one change at a time."], facts
 

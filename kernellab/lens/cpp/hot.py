@@ -43,7 +43,8 @@ class HotLine:
         place = f"{self.file}:{self.line}{f' (sketch line {self.sketch})' if self.sketch else ''}"
         # a comment stands for the sketch's line there, in full or in short
         code = self.text.partition("//")[0]
-        text = f"{self.share:.0%} of the samples of its time are at {place}, `{shorten(code, _QUOTED, placeholder=' ...')}`"
+        quoted = shorten(code, _QUOTED, placeholder=" ...")
+        text = f"{self.share:.0%} of the samples of its time are at {place}, `{quoted}`"
         if self.arithmetic:
             text += f"; its arithmetic is on {f'vectors of {self.bits} bits' if self.bits else 'single numbers'}"
         if self.stack >= _SPILLS:

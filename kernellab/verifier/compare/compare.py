@@ -298,7 +298,8 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
     if share > max(limits.tau + chance, 2 * own_share):
         wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
         message = (
-            f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
+            f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
+            f"{100 * limits.tau:g} % may be"
         )
         return Mismatch("tau", message, wrong, relative), relative
     return None, relative

@@ -268,7 +268,7 @@ class Stages:
         reference = case.references[output]
         found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
         if found.signature not in _CERTAIN and found.signature != "edge-tile":
-            name = "race" if self.differs_again(case, output, got) else None
+            name = "race" if self._differs_again(case, output, got) else None
             # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
             if self.is_edge(case) and not (mismatch.wrong is not None and signature.scattered(mismatch.wrong)):
                 name = "edge-tile"
@@ -294,10 +294,9 @@ class Stages:
         found = evidence.of_mismatch(self.source, case, output, None, None, mismatch, name=name)
         return Refused(f"{_capital(mismatch.message)} ({case.words}); {name}.", found)
 
-    def differs_again(self, case: Case, output: int, got: Tensor, *, poison: bool = True) -> bool:
-        """Does a second call with the same inputs give another output than ``got``?"""
+    def _differs_again(self, case: Case, output: int, got: Tensor) -> bool:
         try:
-            again = self.worker.read(self.call(case, poison=poison).outputs[output])
+            again = self.worker.read(self.call(case).outputs[output])
         except (WorkerFailure, IndexError):
             return False
         return again.shape == got.shape and not alike(again, got)

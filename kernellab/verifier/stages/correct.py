@@ -83,8 +83,10 @@ def quiet(stages: Stages, case: Case) -> list[Tensor]:
     if not what:
         return outputs
     stages.check(case)
-    if found is not None and found.signature == "race":
-        raise Refused(f"Right in one call and wrong in another with the same inputs: {what} ({case.words}).", found)
+    again, _, _ = _as_timed(stages, case)
+    if again != what and found is not None:
+        found = found.model_copy(update={"signature": "race"})
+        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}); race.", found)
     raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
 
 
@@ -106,13 +108,6 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
         return "", None, outputs
     reference = wrong.case.references[wrong.output]
     found = evidence.of_mismatch(
-        stages.source,
-        wrong.case,
-        wrong.output,
-        wrong.got,
-        reference,
-        wrong.mismatch,
-        earlier=stages.answers,
-        name="race" if stages.differs_again(case, wrong.output, wrong.got, poison=False) else None,
+        stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
     return f"{wrong.mismatch.message}; {found.signature}", found, outputs

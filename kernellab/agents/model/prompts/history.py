@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from os.path import commonprefix
 
 from kernellab.agents.briefs import Attempt, best_of, design_of
 from kernellab.errors import counted
@@ -100,7 +99,8 @@ def _pair(old: str, new: str) -> str:
     """Both sides of a change, from shortly before where they part."""
     if not old or not new:
         return f"{'added' if new else 'removed'} `{_cut(old or new, 0)}`"
-    start = max(len(commonprefix((old, new))) - _BEFORE, 0)
+    parted = (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+    start = max(next(parted, min(len(old), len(new))) - _BEFORE, 0)
     return f"`{_cut(old, start)}` -> `{_cut(new, start)}`"
 
 
