@@ -45,7 +45,7 @@ class SuiteRequest:
     dsl: str | None = None
     roles: str | None = None
     max_turns: int = 20
-    tune: int = 0
+    tune: str = ""
     allow_library: bool = False
     #: keep the rows of the folder that passed at this precision
     resume: bool = False

@@ -63,7 +63,7 @@ class Job(Record):
     max_bytes: int = 0
     cpu_bytes: int = 0
     allow_library: bool = False
-    tune: int = 0
+    tune: str = ""
     deadline: float = DEADLINE
     late: bool = False
     #: a store's place; "" asks no memory. Kernels of the task's own computation are always held out

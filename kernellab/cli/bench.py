@@ -41,8 +41,9 @@ def bench(
     ] = False,
     precision: Annotated[str, typer.Option(help=PRECISION)] = STRICT,
     tune: Annotated[
-        int, typer.Option(min=0, help="Measure this many points of each task's schedules, and take the fastest.")
-    ] = 0,
+        str,
+        typer.Option(help="Measure points of each task's schedules, so many (8) or for seconds (20s); the fastest."),
+    ] = "",
     memory: Annotated[
         str, typer.Option(help="A memory's place, or `on` for this workspace's; a task's own computation is held out.")
     ] = "",
@@ -81,10 +82,12 @@ def bench(
     from kernellab.bench.run import SuiteRequest, rows_of, run_suite
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
+    from kernellab.options.design import tuning_limit
     from kernellab.session.start import check_coder
     from kernellab.verifier.protocol.option_words import fidelity
 
     check_coder(dsl, roles)
+    tuning_limit(tune)
     precision = fidelity(precision) or STRICT
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None

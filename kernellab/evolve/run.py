@@ -253,7 +253,7 @@ class Run:
         known = Models(
             ModelOperator(
                 "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id,
-                memory=begun.memory != OFF,
+                memory=begun.memory != OFF, told=asking.told,
             )
         )  # fmt: skip
         mix = Mix(

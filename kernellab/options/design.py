@@ -7,12 +7,15 @@ Each is a field here: ``kernellab design`` and ``verify``, the magics, ``%config
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Union
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
+from kernellab.errors import KernellabError
 from kernellab.options.approval import APPROVALS, Approval
 from kernellab.options.entry import CALL, EVERYWHERE, REQUEST, Option, Surface
 from kernellab.options.fidelity import FIDELITIES, PRECISION
@@ -22,6 +25,34 @@ ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates", "profile"
 #: the trust levels, and words for them
 LEVELS = ("T0", "T1", "T2", "T3", "T4")
 LEVEL_WORDS = {"quick": "T1", "normal": "T2", "sealed": "T3", "thorough": "T4"}
+
+#: points that a search bounded by seconds measures at most
+_MOST_POINTS = 1000
+
+
+def tuning_limit(text: str) -> tuple[int, float]:
+    """Points and seconds that a search for the fastest schedule may take, of "8" or "20s"; no points of "".
+
+    Raises:
+        KernellabError: neither form.
+    """
+    match = re.fullmatch(r"(\d{1,6})(s?)", text or "0")
+    if match is None:
+        raise KernellabError(f"tune is {text!r}.", "Give a number of points, as 8, or seconds, as 20s.")
+    number = int(match[1])
+    return (_MOST_POINTS if number else 0, float(number)) if match[2] else (number, math.inf)
+
+
+def _tuning(value: object) -> object:
+    """A number of points as text; "" for none."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str):
+        return value
+    try:
+        return text if tuning_limit(text)[0] else ""
+    except KernellabError as error:
+        raise ValueError(f"{error.message} {error.remedy}") from None
+
 
 Chip = Annotated[
     Union[str, None],
@@ -71,8 +102,10 @@ class DesignOptions(BaseModel):
     ablation: Annotated[tuple[str, ...], Option(flag="without", metavar="PART")] = Field(
         default=(), description=f"leave a part of the method out: {', '.join(ABLATIONS)}"
     )
-    tune: Annotated[int, Option(metavar="N")] = Field(
-        default=0, ge=0, description="measure this many points of the rules' schedules first, and take the fastest"
+    tune: Annotated[str, BeforeValidator(_tuning), Option(metavar="N|Ns", reads=tuning_limit)] = Field(
+        default="",
+        description="measure points of the rules' schedules first, and take the fastest: so many (8), or for so many "
+        "seconds (20s)",
     )
     memory: Annotated[str, Option(default="as kernellab.toml says, else the workspace's where there is one")] = Field(
         default="", description="the memory of verified kernels: on, off, or a store's place"

@@ -16,7 +16,7 @@ from kernellab.exchanges import Exchange
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.memory.memory import Memory
 from kernellab.options.approval import Approval
-from kernellab.records import Ranking, Role, Source, StageResult, Verdict
+from kernellab.records import Author, Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
 from kernellab.session.edits import edited
@@ -257,26 +257,26 @@ class Session:
             lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
         )
 
-    def redirect(self, to: str, suggestion: str = "") -> None:
-        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours.
+    def redirect(self, to: str, suggestion: str = "", author: Author = Author.HUMAN) -> None:
+        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours, or of ``author``.
 
         Raises:
             SessionError: ``to`` is none of these.
         """
-        self._decide(lambda state: decisions.redirect(state, to, suggestion))
+        self._decide(lambda state: decisions.redirect(state, to, suggestion, author))
 
-    def edit_sketch(self, text: str) -> None:
-        """A Designer's turn of yours; code and verification follow."""
-        self._decide(lambda state: decisions.place_sketch(state, text))
+    def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
+        """A Designer's turn; code and verification follow. An agent's ``author`` may not change what is pinned."""
+        self._decide(lambda state: decisions.place_sketch(state, text, author))
 
-    def edit_source(self, files: str | Mapping[str, str] | Source) -> None:
-        """A Coder's turn of yours; verification follows. Files that are not named stay as they are."""
+    def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
+        """A Coder's turn of yours, or of ``author``; verification follows. Files that are not named stay."""
         if isinstance(files, Source):
             source = files
-            self._decide(lambda state: decisions.place_source(state, source))
+            self._decide(lambda state: decisions.place_source(state, source, author))
         else:
             given = files if isinstance(files, str) else dict(files)
-            self._request(lambda: self._driver.edit_source(given))
+            self._request(lambda: self._driver.edit_source(given, author))
 
     def fork(self, turn: int | str | Turn) -> Session:
         """Put the head on an earlier turn (its number, id or record) and pause; what came after it stays in the tree.

@@ -33,6 +33,7 @@ from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
 from kernellab.tools.acp_client import Client, in_daemon
 from kernellab.tools.desk import SUBMIT, Desk
+from kernellab.tools.documents import documents
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
 from kernellab.tools.tool import CODE
@@ -66,9 +67,10 @@ _FINISH = {
 }  # fmt: skip
 _HOW = (
     "You have tools for this, those of the MCP server `kernellab`; the name of the task is {task}. AGENTS.md in your "
-    "folder says how they are used; kernels that you write into files there can be given by their path. Look, try and "
-    "correct with them. When you are done, call {submit} with the whole answer in the form that is asked for above; "
-    "where you cannot, answer with it as your last message. It is judged after you have ended."
+    "folder says how they are used, DOCUMENTS.md which documents there are; kernels that you write into files there "
+    "can be given by their path. Look, try and correct with them. When you are done, call {submit} with the whole "
+    "answer in the form that is asked for above; where you cannot, answer with it as your last message. It is judged "
+    "after you have ended."
 )
 _CODE = (
     " The code so far lies in `{code}/`: change it there and give tools path='{code}', or give them the changed files "
@@ -157,6 +159,7 @@ class AgentModel:
         assert folder is not None
         (folder / "BRIEF.md").write_text(brief, encoding="utf-8")
         (folder / "AGENTS.md").write_text(skill_text(), encoding="utf-8")
+        (folder / "DOCUMENTS.md").write_text("\n".join(documents(self._desk.context.workspace)), encoding="utf-8")
         loop()  # begun here, so that at the end of the process the agent ends before it
         atexit.register(self.close)
         return _Run(self._agent, self._options, self._desk, self._client, folder)

@@ -56,17 +56,17 @@ def folder() -> Path:
     return Path(base) / "kernellab" / "tuning"
 
 
-def read(name: str, trials: int) -> Tuned | None:
-    """What an earlier search of at least as many ``trials``, or one that had come to its end, has found."""
+def read(name: str, limit: int | str) -> Tuned | None:
+    """What an earlier search with the same ``limit`` has found."""
     try:
-        kept = _Kept.model_validate_json((folder() / f"{name}-{trials}.json").read_text())
+        kept = _Kept.model_validate_json((folder() / f"{name}-{limit}.json").read_text())
     except (OSError, ValueError):
         return None  # never searched, or a file that was cut off or of another version
     found = [Measured(Point.of(e.sketch, e.values), e.time, e.reason) for e in kept.measured]
     return Tuned(found[kept.best].point if kept.best is not None else None, found, cached=True)
 
 
-def write(name: str, trials: int, tuned: Tuned) -> None:
+def write(name: str, limit: int | str, tuned: Tuned) -> None:
     """Keeps a search's result. A folder that cannot be written keeps nothing."""
     points = [m.point for m in tuned.measured]
     kept = _Kept(
@@ -80,7 +80,7 @@ def write(name: str, trials: int, tuned: Tuned) -> None:
         folder().mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as file:
             file.write(kept.model_dump_json())
-        os.replace(file.name, folder() / f"{name}-{trials}.json")
+        os.replace(file.name, folder() / f"{name}-{limit}.json")
     except OSError:
         return
 

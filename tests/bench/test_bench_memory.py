@@ -27,7 +27,7 @@ def test_a_run_is_told_of_relatives_alone_and_leaves_the_memory_as_it_was(
     events = len(memory.events())
     job = Job(
         name="wanted", category="matmul", text=text(rows=96), dynamic=False, workspace=str(tmp_path), dsl="cpp",
-        tune=1, memory=memory.store.uri,
+        tune="1", memory=memory.store.uri,
     )  # fmt: skip
     row = run_job(job)
     assert row.passed, row.reason

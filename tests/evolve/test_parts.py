@@ -103,13 +103,15 @@ def test_the_bandit_prefers_what_gained_and_forgets_nobody() -> None:
     assert all(tried.values()), tried
 
 
-def children(found: RunState, operator: str, speedups: Sequence[float], seconds: float, tokens: int = 0) -> None:
+def children(
+    found: RunState, operator: str, speedups: Sequence[float], seconds: float, tokens: int = 0, made_in: float = 0.0
+) -> None:
     """Children of candidate 0 by ``operator``, each at that cost."""
     for speedup in speedups:
         number = len(found.proposals)
         made = Proposal(
             number=number, round=0, island=0, operator=operator, parents=(0,), sketch=f"sketch c{number} {{}}",
-            usage=Usage(input_tokens=tokens),
+            usage=Usage(input_tokens=tokens), seconds=made_in,
         )  # fmt: skip
         done = Evaluation(
             number=number, key=made.key, passed=True, step=Step.RANK, score=score(speedup),
@@ -148,6 +150,15 @@ def test_a_model_that_costs_more_than_it_gains_is_still_heard() -> None:
     children(found, "model/difference", [1.1] * 4, seconds=3.0, tokens=9000)
     often = drawn(found, 60)
     assert 0.125 * 72 - 1 <= sum(often[name] for name in ASKED) + 4 <= 0.25 * 72
+
+
+def test_an_agents_time_is_a_cost_and_a_models_is_none() -> None:
+    found = state([1.0])
+    for operator in ("agent:a/lineage", "model:m/whole"):
+        children(found, operator, [2.0, 1.5], seconds=3.0, made_in=96.0)
+    arms = bandit.arms(found)
+    assert (arms["agent:a/lineage"].seconds, arms["model:m/whole"].seconds) == (2 * 99.0, 2 * 3.0)
+    assert arms["agent:a/lineage"].rate == pytest.approx(arms["model:m/whole"].rate * 3 / 99)
 
 
 def test_rewrites_of_numbers_and_of_structure_are_weighed_as_wholes() -> None:

@@ -1,7 +1,7 @@
 """Time first designs of tasks that practitioners run next to the libraries' kernels, right against float64.
 
     python tests/gpu/practice.py OUT SECONDS [--gpus 0,1] [--designers 4] [--names WORD,..]
-        [--variants WORD:N,..] [--more FILE.py] [--before TREE]
+        [--variants WORD:N,..] [--more FILE.py] [--before TREE] [--changed]
 
 Processes without a GPU design; each GPU has one process, which checks and times a case at a time: eager, the first
 design (and N neighbours of its sizes, for names that hold a WORD), the peers of ``practice_cases.py``, torch.compile's
@@ -106,8 +106,8 @@ def design(name: str, text: str, chip: str, more: int) -> dict[str, Any]:
     from kernellab.agents.briefs import DesignBrief
     from kernellab.agents.rules.designer import RulesDesigner
     from kernellab.designer.eager import as_asked
-    from kernellab.fidelity import STRICT
     from kernellab.lowering import lower
+    from kernellab.options.fidelity import STRICT
     from kernellab.sketch.check import load_program
     from kernellab.sketch.program.bind import bind
     from kernellab.target import Backend, Target
@@ -282,6 +282,20 @@ def timed(loaded: Loaded, kernels: dict[int, Any], row: dict[str, Any]) -> None:
     row["eager_again"] = bench(lambda: reference(*inputs))
     if 0 in kernels:
         row["ours_again"] = bench(lambda: kernels[0](*inputs))
+    for at, kernel in kernels.items():
+        if at == 0 or row["variants"][at]["point"] == "before":
+            row["variants"][at]["graph_ms"] = replayed(lambda kernel=kernel: kernel(*inputs))
+    row["eager_graph"] = replayed(lambda: reference(*inputs))
+
+
+def replayed(run: Callable[[], Any]) -> float | str:
+    """Median ms of a CUDA graph's replay: no time of the host, and a warm cache."""
+    from triton.testing import do_bench_cudagraph
+
+    try:
+        return round(float(do_bench_cudagraph(run, rep=20, return_mode="median")), 5)
+    except Exception as failure:
+        return repr(failure)[:100]
 
 
 def tuned(loaded: Loaded, kernels: dict[int, Any], row: dict[str, Any]) -> None:
@@ -304,6 +318,8 @@ def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> d
                 sources = [variant.get("source") for variant in (*design_row["variants"][:1], *before)]
                 if len(set(sources)) == 2:
                     design_row["variants"].append({**before[0], "point": "before"})
+                elif options.changed:
+                    return {**row, "same": True}
             row.update(design_s=design_row.get("seconds"), variants=[], peers={})
             if "error" in design_row:
                 row["design_error"] = design_row["error"]
@@ -320,7 +336,7 @@ def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> d
 
 def time_all(options: argparse.Namespace) -> None:
     """Cases whose designs are there, in order; then the same under max-autotune."""
-    for mode in ("cases", "tuned"):
+    for mode in ("cases",) if options.changed else ("cases", "tuned"):
         todo = dict(chosen(options))
         while todo and time.time() < options.until - 15:
             folders = ["designs", *(["before"] if options.before else [])]
@@ -366,7 +382,7 @@ def table(out: Path) -> None:
 
     extra = {row["name"]: row for row in rows("tuned.jsonl")}
     families: dict[str, list[float]] = {}
-    for row in rows("cases.jsonl"):
+    for row in (row for row in rows("cases.jsonl") if "same" not in row):
         ours, (peer, best) = ours_of(row), best_peer(row, extra.get(row["name"]))
         ratio = best / ours if ours else 0.01
         families.setdefault(row["family"], []).append(ratio)
@@ -446,6 +462,7 @@ def main() -> int:
     parser.add_argument("--role", default="")
     parser.add_argument("--chip", default="")
     parser.add_argument("--before", default="", help="another tree of this repository, whose designs are timed too")
+    parser.add_argument("--changed", action="store_true", help="only cases whose designs differ from those before")
     parser.add_argument("--folder", default="designs", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.until = options.until or time.time() + options.seconds

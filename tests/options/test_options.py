@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from kernellab.models import ModelSettings
 from kernellab.notebook.magics.config import KernelLab
 from kernellab.notebook.magics.table import parsers
 from kernellab.options import Option, Surface, build, entries
-from kernellab.options.design import DesignCall, DesignVerification, VerificationOptions, VerifyCall
+from kernellab.options.design import DesignCall, DesignVerification, VerificationOptions, VerifyCall, tuning_limit
 from kernellab.options.search import CHANGEABLE, Knobs, SearchOptions
 from kernellab.session import DesignRequest, design
 from kernellab.session.config import defaults
@@ -179,3 +180,14 @@ def test_the_policies_are_all_named_in_the_help() -> None:
 
 def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python tools/options_page.py --write"
+
+
+def test_tuning_is_bounded_by_points_or_by_seconds() -> None:
+    assert [DesignCall.model_validate({"tune": given}).tune for given in (8, "8", "20s", 0, "0s")] == [
+        "8", "8", "20s", "", "",
+    ]  # fmt: skip
+    assert tuning_limit("8") == (8, math.inf)
+    points, seconds = tuning_limit("20s")
+    assert points > 100 and seconds == 20
+    with pytest.raises(ValueError, match="as 20s"):
+        DesignCall.model_validate({"tune": "20 minutes"})

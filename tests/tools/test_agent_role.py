@@ -29,8 +29,13 @@ from tests.waiting import until
 AGENT = Path(__file__).with_name("scripted_agent.py")
 ANSWER = f"Each row on its own.\n```sketch\n{SKETCH}```\n"
 WRONG = f"```sketch\n{WRONG_SKETCH}```\n"
-SUBMIT = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
+SUBMIT: dict[str, Any] = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
 GATE = {"tool": "gate_sketch", "with_": {"task": "twice", "sketch": SKETCH}}
+
+
+def submit(sketch: str) -> dict[str, Any]:
+    return {"tool": "submit_answer", "with_": {"answer": f"```sketch\n{sketch}```\n"}}
+
 
 WRITES = """
 import json
@@ -159,6 +164,26 @@ def test_folders_that_the_settings_name_are_made_and_are_the_only_ones(
     said = json.loads(next(s.text for s in exchange.steps if s.kind == "message"))
     assert said[".agent"] == "written"
     assert exchange.shared_machine or said[".config/scripted"] == "refused"
+
+
+def test_a_pin_holds_against_an_agents_answer_which_is_told_the_line(start: Start, tmp_path: Path) -> None:
+    broken = SKETCH.replace("-> x)", "-> x, pad=1)")
+    pinned = SKETCH.replace("-> x)", "-> x)  #: pin")
+    kept = pinned.replace("x * 2.0 + 1.0", "1.0 + x * 2.0")
+    script = [[submit(broken)], [{"heard": 0}, submit(kept)]]
+    session = start([SUBMIT])
+    rested(session)
+    session.pin(9)
+    write_agent(tmp_path, *script)
+    session.redirect("designer", "another way round")
+    rested(session)
+    revised = next(turn for turn in reversed(session.turns) if turn.role is Role.DESIGNER)
+    assert revised.sketch == kept and session.state.refusals == (revised,)
+    (line,) = revised.refused
+    assert "load(X[m, n:n+BLOCK] -> x)" in line
+    _, second = session.state.exchanges(revised.id)
+    heard = next(step for step in second.steps if step.kind == "message")
+    assert "must stay" in heard.text and "load(X[m, n:n+BLOCK] -> x)" in heard.text
 
 
 def test_the_last_message_answers_where_nothing_is_submitted(start: Start) -> None:

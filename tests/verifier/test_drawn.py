@@ -16,6 +16,7 @@ from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier import RankOptions, Verifier
+from kernellab.verifier.boundary_checks.drawn import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
@@ -252,6 +253,30 @@ def test_a_branch_that_nothing_reaches_keeps_the_share_below_the_whole() -> None
     assert reachable.edges and reachable.reached == reachable.edges
     assert len(never.reached) < len(never.edges)
     assert {(e.op, e.name) for e in never.edges - never.reached} >= {("where", "true"), ("lt", "difference below")}
+
+
+SPARSE = "torch.randn(24, 40) * (torch.rand(24, 40) < 0.7)"
+
+
+@pytest.mark.parametrize("inputs", [f"{ONE}, {ONE}", f"{SPARSE}, {SPARSE}"])
+def test_equal_elements_are_drawn_where_it_matters_how_they_compare(inputs: str) -> None:
+    # zeros meet in the sparse inputs, where x and -y are the same
+    task = task_of("torch.where(x > y, x, -y)", "x, y", inputs)
+    for _ in range(20):
+        told = []
+        for one in survey_of(task).cases:
+            x, y = one.case.args
+            if one.grade is Grade.REFUSED:
+                wrong, honest = torch.where(x >= y, x, -y), torch.where(x > y, x, -1 * y)
+                assert _turned(one, [honest]) is None
+                told.append(_turned(one, [wrong]) is not None)
+        assert any(told)
+
+
+def test_a_maximum_that_a_branch_makes_is_not_decided_by_equal_elements() -> None:
+    found = survey_of(task_of("torch.where(x > y, x, y)", "x, y", f"{ONE}, {ONE}"))
+    assert found.reached >= {e for e in found.edges if e.op == "gt"}
+    assert not any(bool(where.any()) for one in found.cases for _, (where,) in one.turned)
 
 
 def test_a_complex_argument_is_surveyed_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:

@@ -51,6 +51,28 @@ def test_an_argument_that_the_reference_writes_into_is_an_output(what: str, judg
         assert ("'r'" if stage == "correct" else "'x'") in verdict.reason
 
 
+STEP = task_of(
+    "def reference(p, g):\n    p.mul_(0.9).add_(torch.sign(g), alpha=-0.1)", "torch.randn(32, 96), torch.randn(32, 96)"
+)
+STEPS = {
+    "right": ("    p.copy_(p * 0.9 - torch.sign(g) * 0.1)", ""),
+    "not done": ("    p * 0.9", "'p'"),
+    "done and returned": ("    return p.copy_(p * 0.9 - torch.sign(g) * 0.1)", "1 output"),
+}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_a_reference_may_return_nothing_where_it_writes_into_an_argument(what: str, judge: Judge) -> None:
+    body, fault = STEPS[what]
+    verdict = judge(f"import torch\ndef kernel(p, g):\n{body}", STEP)
+    assert verdict.passed is not bool(fault) and fault in verdict.reason, verdict.reason
+
+
+def test_a_kernel_that_returns_nothing_where_the_reference_does_is_refused(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x, r, w):\n    r.add_(x)", FUSED_ADD)
+    assert not verdict.passed and "0 outputs" in verdict.reason
+
+
 ACCUMULATE = task_of(
     "def reference(x, r):\n    r.add_(x, alpha=2)\n    return r, x[0]", "torch.randn(32, 96), torch.randn(32, 96)"
 )

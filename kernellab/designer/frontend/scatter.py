@@ -42,6 +42,14 @@ def _scatter(mode: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         dim, ids, value = node.args[1] % len(index), node.args[2], node.args[3]
         reduce = argument(node, 4, "reduce")
+        d, base = wide(node.dtype), b.value(node.args[0], index)
+        if b.shape(ids)[dim] == 1 and isinstance(base, Num) and reduce is None and _covers(b, node, dim):
+            # one index a row of a constant: each element finds whether it is named, in the pass that reads it
+            row = (*index[:dim], Ix(), *index[dim + 1 :])
+            here = Op("eq", (compute(picked(b, ids, row), "int64"), b.position(index[dim])), "bool")
+            new = compute(picked(b, value, row) if b.shape(value) else b.value(value), d)
+            new = Op("add", (new, base), d, node.line) if mode == ADD and base.value else new
+            return Op("where", (here, new, compute(base, d)), d, node.line)
         if mode == ONCE and (b.repeats or reduce == "multiply"):
             return _found(b, node, index, dim, multiplies=reduce == "multiply")
         put = ADD if reduce == "add" else mode
@@ -53,6 +61,12 @@ def _scatter(mode: str) -> Handler:
         return Leaf(_put(b, node, at, given, put), index, node.dtype)
 
     return handle
+
+
+def _covers(b: Builder, node: Node, dim: int) -> bool:
+    """Is there an index for each row?"""
+    shape = b.shape(node.args[2])
+    return all(at == dim or extents.same(n, node.shape[at]) for at, n in enumerate(shape))
 
 
 def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> Expr:

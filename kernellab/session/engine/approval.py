@@ -62,7 +62,7 @@ def expected(state: State, role: Role) -> Expected:
     turns = [
         turn for turn in state.turns.values()
         if turn.role is role and turn.state is TurnState.DONE and turn.reused is None
-        and turn.author is not Author.HUMAN and not turn.only_pins
+        and not turn.placed and not turn.only_pins
         and (role is Role.VERIFIER or (turn.author is Author.RULES) == (player == "rules"))
     ]  # fmt: skip
     seconds = median(turn.seconds for turn in turns) if turns else None

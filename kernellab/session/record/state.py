@@ -270,7 +270,7 @@ def apply(session: str, state: State | None, event: Event) -> State:
                 state,
                 turns={**state.turns, turn.id: turn},
                 head=turn.id,
-                unattended=0 if by_person else state.unattended + (not again and turn.role is not Role.ANALYST),
+                unattended=0 if turn.placed else state.unattended + (not again and turn.role is not Role.ANALYST),
             )
         case TurnEnded(turn=turn):
             return _judged(state, turn)

@@ -11,6 +11,7 @@ from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.slow import KEEP_EAGER
 from kernellab.errors import KernellabError
+from kernellab.options.design import tuning_limit
 from kernellab.records import Candidate, Route, RouteKind
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.records import Reminder
@@ -44,15 +45,16 @@ def tuned_design(
         DesignError, CaptureError: as the Designer; what goes wrong in measuring is said in the rationale.
     """
     replies = designer.designs(brief)
-    trials = bench.created.tune or (len(replies) if brief.allow_library and any(_composes(r) for r in replies) else 0)
-    if brief.target.backend is Backend.INTERPRETER or not trials:
+    composed = brief.allow_library and any(_composes(r) for r in replies)
+    limit = bench.created.tune or (str(len(replies)) if composed else "")
+    if brief.target.backend is Backend.INTERPRETER or not limit:
         return replies[0]
     from kernellab.tuning.space import Point
 
     begun = starts(bench, replies)
     first = [Point.of(replies[s.carried.design].sketch, dict(s.carried.values)) for s in begun]
     try:
-        found = _measured(bench, brief, replies, trials, channel, first)
+        found = _measured(bench, brief, replies, limit, channel, first)
     except KernellabError as error:
         return replace(replies[0], rationale=f"{replies[0].rationale} Not tuned: {error.message}")
     if found.best is None:
@@ -72,7 +74,7 @@ def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, cha
     """
     replies = designer.designs(brief)
     try:
-        found = _measured(bench, brief, replies, len(replies) + CLIMB, channel, ())
+        found = _measured(bench, brief, replies, str(len(replies) + CLIMB), channel, ())
     except KernellabError:
         return designer.design(brief)
     if found.best is None:
@@ -96,9 +98,9 @@ def _same(candidate: Candidate, reply: DesignReply) -> bool:
 
 
 def _measured(
-    bench: Bench, brief: DesignBrief, replies: list[DesignReply], trials: int, channel: Channel, first: Sequence[Point]
+    bench: Bench, brief: DesignBrief, replies: list[DesignReply], limit: str, channel: Channel, first: Sequence[Point]
 ) -> Tuned:
-    """The race of ``replies``, as it is remembered or as it is run now."""
+    """The race of ``replies`` within ``limit``, as it is remembered or as it is run now."""
     from kernellab.tuning import WorkerMeasure, cache, tune
     from kernellab.tuning.space import Space
 
@@ -106,20 +108,24 @@ def _measured(
     designs = [r.sketch for r in replies]
     sizes = {a.name: a.shape for a in brief.task.args} | dict(brief.task.module().default_sizes())
     name = cache.key(designs, brief.target, sizes, {**fixed, **{f"start {n}": str(p) for n, p in enumerate(first)}})
-    found = cache.read(name, trials)
+    found = cache.read(name, limit)
     if found is not None:
         return found
-    began = time.perf_counter()
+    began, (trials, seconds) = time.perf_counter(), tuning_limit(limit)
+
+    def stop() -> bool:
+        return channel.cancel.is_set() or time.perf_counter() - began > seconds
+
     try:
         with engine().verifying, turns.aside():
             measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
             space = Space(brief.task, brief.target, fixed)
-            found = tune(designs, space, measure, trials, channel.cancel.is_set, first=first)
+            found = tune(designs, space, measure, trials, stop, first=first)
     finally:
         if brief.target.chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
     if not channel.cancel.is_set():
-        cache.write(name, trials, found)
+        cache.write(name, limit, found)
     return found
 
 

@@ -34,13 +34,14 @@ class Patch:
 
 
 class Solver:
-    """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be."""
+    """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be, and
+    ``decides`` whether an answer depends on an edge that arguments reach."""
 
     def __init__(
         self, run: Callable[[Sequence[Any]], Watch | None], args: Sequence[Any], base: Watch,
-        bounds: dict[int, tuple[float, float]], seed: int,
+        bounds: dict[int, tuple[float, float]], seed: int, decides: Callable[[Edge, tuple[int, int, float]], bool],
     ) -> None:  # fmt: skip
-        self.run, self.args, self.base, self.bounds = run, list(args), base, bounds
+        self.run, self.args, self.base, self.bounds, self.decides = run, list(args), base, bounds, decides
         self.generator = torch.Generator().manual_seed(seed)
 
     def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
@@ -56,7 +57,7 @@ class Solver:
                     continue
                 for edge, (place, side) in list(open_.items()):
                     value = self._reach(edge, place, side, (position, index), now, step, moved) if left() else None
-                    if value is not None:
+                    if value is not None and self.decides(edge, (position, index, value)):
                         del open_[edge]
                         yield Patch(edge, position, index, value)
 
@@ -90,19 +91,20 @@ class Solver:
             found = self._moved(*at, x2)
             if found is None:
                 return None
-            if found.edges.get(edge):
-                return x2
             values = self._values(found, place)
             if values is None or values.shape != before.shape:
-                return None
+                return x2 if found.edges.get(edge) else None
+            # others may have reached it before
+            if found.edges.get(edge) and _is_at(values[element], side):
+                return x2
             x0, d0, x1, d1 = x1, d1, x2, float(values[element])
             if side == 0 and abs(d1) <= 1e-5 * (abs(d0) + abs(x1)):
-                near = self._next_to(edge, at, x1)
+                near = self._next_to(edge, place, element, at, x1)
                 if near is not None:
                     return near
         return None
 
-    def _next_to(self, edge: Edge, at: tuple[int, int], x: float) -> float | None:
+    def _next_to(self, edge: Edge, place: Place, element: int, at: tuple[int, int], x: float) -> float | None:
         """The edge itself may lie one rounding away from what the steps came to."""
         tensor = self.args[at[0]]
         near = torch.tensor(x, dtype=tensor.dtype)
@@ -112,7 +114,8 @@ class Solver:
             else:
                 value = nextafter(x, towards)
             found = self._moved(*at, value)
-            if found is not None and found.edges.get(edge):
+            values = None if found is None else self._values(found, place)
+            if found is not None and found.edges.get(edge) and (values is None or _is_at(values[element], 0)):
                 return value
         return None
 
@@ -120,6 +123,10 @@ class Solver:
     def _values(watch: Watch, place: Place) -> Tensor | None:
         found = watch.distances.get(place)
         return None if found is None else found.values.reshape(-1)
+
+
+def _is_at(distance: Tensor, side: int) -> bool:
+    return float(distance.sign()) == side
 
 
 def _place(edge: Edge, base: Watch) -> tuple[Place, int] | None:

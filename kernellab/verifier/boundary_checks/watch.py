@@ -73,8 +73,39 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if number < _CALLS:
             self.distances[op, number, found.name] = found
 
+    def compares_two(self, edge: Edge) -> bool:
+        """Is ``edge`` reached by equal elements of two tensors, whose value decides nothing of it?"""
+        distance = self.distances.get((edge.op, edge.number, edge.name.removesuffix(" at")))
+        return edge.name.endswith(" at") and distance is not None and distance.two_sided
+
     def _note(self, edge: Edge, is_reached: bool) -> None:
         self.edges[edge] = self.edges.get(edge, False) or is_reached
+
+
+class Turned(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, the ``number``-th call of the comparison ``op`` answers otherwise for equal elements. ``of_arguments``:
+    it compares elements of ``args`` themselves, so that no order of operations makes them unequal."""
+
+    def __init__(self, op: str, number: int, args: Sequence[Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.op, self.left = op, number
+        self.of_arguments = False
+        self._places = {_memory(a) for a in args if isinstance(a, Tensor)}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ == self.op:
+            self.left -= 1
+            if self.left == -1:
+                self.of_arguments = {_memory(args[0]), _memory(args[1])} <= self._places
+                return made ^ (args[0] == args[1])
+        return made
+
+
+def _memory(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
 
 
 class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -128,4 +159,4 @@ def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
     return named | dict(kwargs)
 
 
-__all__ = ["SIZED_BY_VALUES", "Edge", "Place", "Watch", "watched"]
+__all__ = ["SIZED_BY_VALUES", "Edge", "Exact", "Place", "Turned", "Watch", "watched"]

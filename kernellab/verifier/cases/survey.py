@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from itertools import combinations
@@ -70,6 +70,8 @@ class Drawn:
     exact: bool = False
     #: conditions of which one says as much
     covered: frozenset[str] = frozenset()
+    #: the answers of one who decides otherwise where elements of two arguments are equal, and where they tell
+    turned: tuple[tuple[tuple[Tensor, ...], tuple[Tensor, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Survey:
         self.dropped = 0
         #: proposals for which no time was left
         self.untried = 0
+        #: how often it was looked whether equal elements of a comparison decide in a pattern
+        self._asked: Counter[Edge] = Counter()
         self._seconds = seconds
         self._spent = 0.0
         self._began = 0.0
@@ -247,7 +251,7 @@ class Survey:
             return
         self._add(case, proposal, grade)
         if watch is not None:
-            self._take(watch, grade)
+            self._take(watch, grade, case)
 
     def _indexes(self) -> bool:
         """May floats become places? True where nothing is known of the reference's operations."""
@@ -328,11 +332,35 @@ class Survey:
 
         return watched(self.task.module().results, args)
 
-    def _take(self, watch: Watch, grade: Grade) -> None:
+    def _take(self, watch: Watch, grade: Grade, case: Case | None = None) -> None:
+        """Notes what a run has reached, of the case that was added last, or of the base."""
         self.edges |= watch.edges.keys()
         self.reached |= watch.reached
         if grade is Grade.REFUSED:
-            self.sure |= watch.reached
+            new = watch.reached - self.sure
+            self.sure |= {e for e in new if not watch.compares_two(e) or (case is not None and self._decided(e, case))}
+
+    def _decided(self, edge: Edge, case: Case) -> bool:
+        # what the solver has found is looked at in any case
+        self._asked[edge] += case.change[0] != "elements"
+        return (case.change[0] == "elements" or self._asked[edge] <= DRAWN.ties) and self._decides(edge, case)
+
+    def _decides(self, edge: Edge, case: Case) -> bool:
+        """Does it matter in ``case`` how the reference answers for the equal elements of ``edge``? Where both answers
+        agree (at zero, of ``x if x > y else -y``) a kernel that compares otherwise would not show."""
+        from kernellab.verifier.boundary_checks.watch import Turned
+
+        turned = Turned(edge.op, edge.number, case.args)
+        try:
+            with turned:
+                other = self.task.module().results(case.args)
+        except (KernellabError, RuntimeError):
+            return True
+        decided = tuple(apart(a, b) for a, b in zip(other, case.native, strict=True))
+        if turned.of_arguments and self.cases and self.cases[-1].case.change == case.change:
+            last = self.cases[-1]
+            self.cases[-1] = replace(last, turned=(*last.turned, (other, decided)))
+        return any(bool(d.any()) for d in decided)
 
     # -- the solver
 
@@ -344,7 +372,13 @@ class Survey:
             return
         bounds = self._float_bounds(DRAWN.far)
         missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
-        solver = Solver(self._run, self.base.args, self._watch, bounds, secrets.randbits(31))
+        watch = self._watch
+
+        def decides(edge: Edge, at: tuple[int, int, float]) -> bool:
+            change = ("elements", at[0], (at[1:],))
+            return not watch.compares_two(edge) or self._decides(edge, self.base.with_change(change))
+
+        solver = Solver(self._run, self.base.args, watch, bounds, secrets.randbits(31), decides)
         patches: dict[int, dict[int, Patch]] = {}
         later: list[Patch] = []
         for patch in solver.solve(missing, self._time_left):
@@ -396,6 +430,16 @@ def _warmed() -> None:
 
     watched(lambda args: torch.relu(args[0]) < 0.5, [torch.zeros(2, 2)])
     patterned(torch.zeros(2, 2), "uniform", 1, 0.0, 1.0)
+
+
+def apart(one: Tensor, two: Tensor) -> Tensor:
+    """Where two answers differ by more than any tolerance is."""
+    differ = (one != two) & ~(one.isnan() & two.isnan())
+    if not one.is_floating_point() or not differ.any():
+        return differ
+    both = one.isfinite() & two.isfinite()
+    size = two[both].double().square().mean().sqrt()
+    return differ & (~both | ((one.double() - two.double()).abs() > DRAWN.apart * size))
 
 
 def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:

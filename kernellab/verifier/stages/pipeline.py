@@ -164,10 +164,14 @@ class Verification:
         return self._verdict()
 
     def _workers(self, stages: Stages) -> None:
+        from kernellab.verifier.stages import ordinary
+
         findings, steps = self.context.findings, self.steps
         with steps.compiling(Stage.BUILD):
             self._baselines(stages, early=True)
             findings.build_seconds = stages.build(self._beside(stages))
+            if self.context.options.level.value > Trust.T1.value:
+                stages.ordinary = ordinary.begin(stages)
         with self._device_alone():
             self._calls(stages)
 

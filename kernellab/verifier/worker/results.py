@@ -16,8 +16,8 @@ class BadOutput(Exception):
 
 
 def flatten(result: Any, strict: bool) -> list[Any]:
-    """The tensors of a kernel's result in order; numbers become tensors. Raises BadOutput."""
-    found = _flat(result, strict)
+    """The tensors of a kernel's result in order, none of None; numbers become tensors. Raises BadOutput."""
+    found = [] if result is None else _flat(result, strict)
     if len(found) > CAPS.outputs:
         raise BadOutput(f"kernel returned {len(found)} tensors, more than {CAPS.outputs}")
     return found

@@ -15,12 +15,18 @@ from kernellab.designer.tile.gpu.seeds import Product, Tile, product_tile
 
 #: registers that a result takes besides its sum: what its factors are split into, or what scalar products reuse
 _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
+#: elements of the shortest step that tensor cores take
+_STEP = 16
 
 
 def product(ctx: Context, k: Launch) -> Tiling:
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
     summed, parts = k.product.axes[-1], parts_of(k.product)
+    if ctx.size(summed) < _STEP and not k.product.steps:
+        # a step takes the longest axis of the sum: pairs of a packed byte make none
+        summed = max(k.product.axes, key=ctx.size)
+        t = replace(t, order=(*(a for a in t.order if a not in (summed, cols)), summed, cols))
     exact = precision(ctx, k)
     roles = _asynchronous(ctx, k, rows, cols)
     tile = roles.tile if roles else _tile(ctx, k, rows, cols)

@@ -38,5 +38,5 @@ def _of_a_thread(ctx: Context, k: Launch, t: Tiling) -> int:
     slow = any(isinstance(e, Op) and e.op in _SLOW for e in inside)
     if slow or k.scans or len(t.blocks) != 1 or not ctx.style.measured or ctx.scalar_products:
         return ctx.style.pointwise
-    # what a whole tile shares is no part of its threads' accesses
-    return min(ctx.style.pointwise, 16 // widest_along(k, (*t.blocks, *t.whole)))
+    # what a whole tile shares is no part of its threads' accesses, nor what its rows share (an index of each)
+    return min(ctx.style.pointwise, 16 // widest_along(k, t.whole or t.blocks))
