@@ -36,6 +36,14 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
     return history[min(timed)[1]] if timed else None
 
 
+def start_of(history: Sequence[Attempt], sketch: str | None) -> Attempt | None:
+    """The round whose code the Coder of ``sketch`` starts from: the best one, where the last passed and is of the same
+    sketch and not better, else the last."""
+    best, last = best_of(history), history[-1] if history else None
+    passed = last is not None and last.verdict is not None and last.verdict.passed
+    return best if passed and best is not None and best.sketch == sketch else last
+
+
 def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, dict[str, int | float]]:
     """What makes two designs one: the sketch without comments and spacing, and the value of each of its tunables.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of, start_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens
@@ -63,9 +63,9 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
         )
     earlier = state.candidate(parent) if parent else None
-    best = _better(state, parent)
-    if best is not None and best.candidate is not None and designed and best.candidate.sketch == designed.sketch:
-        earlier = best.candidate
+    start = start_of(state.attempts(parent), designed.sketch if designed else None) if parent else None
+    if start is not None and start.candidate is not None:
+        earlier = start.candidate
     return CodeBrief(
         task=bench.task(),
         sketch=designed.sketch or "" if designed else "",
