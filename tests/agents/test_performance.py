@@ -250,6 +250,17 @@ def test_kernels_that_noise_may_make_slower_take_more_rounds_to_end_it(task: Any
     assert not ends(task, fast, slower, unclear, of(model, model, 9.4), slower), "a gain begins the count again"
 
 
+def test_advice_is_of_the_kernel_that_the_next_role_starts_from(task: Any) -> None:
+    more = SKETCH.replace("BM = 64", "BM = 32")
+    best = replace(of(Author.MODEL, Author.RULES, 2.0), sketch=more)
+    worse = route(task, passed(1.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
+    assert worse.suggestion.startswith("Round 1 is still the best, and the work starts from it. Only 8 iterations")
+    better = route(task, passed(2.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
+    assert better.suggestion.startswith("Only 4 iterations")
+    coder = route(task, passed(1.5, ms=5.0), history=(best,), improvers=frozenset({Role.CODER}))
+    assert "still the best" not in coder.suggestion and "begin with its code" in coder.suggestion, "of another sketch"
+
+
 def test_a_loop_of_failures_after_a_pass_ends_with_the_earlier_kernel(task: Any) -> None:
     again = Route(to=RouteKind.DESIGNER, error_class="syntax", reason="so")
     rounds = tuple(Attempt(sketch=SKETCH, gate=RIGHT, verdict=BROKEN, route=again) for _ in range(3))
@@ -424,9 +435,9 @@ def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -
         history = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(2.0, ms=before_ms)),)
         return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
 
-    assert "an earlier kernel took 3 ms: go back" in of(3.0, 5.0)
+    assert "an earlier kernel took 3 ms: begin with its code" in of(3.0, 5.0)
     for before, now in ((5.0, 5.05), (5.0, 5.0), (5.0, 3.0)):
-        assert "go back" not in of(before, now)
+        assert "earlier kernel" not in of(before, now)
 
 
 def test_the_call_is_blamed_only_for_what_a_call_can_take(task: Any) -> None:

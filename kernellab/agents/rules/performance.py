@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -184,6 +184,17 @@ def _speed(verdict: Verdict) -> float | None:
     return 1.0 / verdict.time.median_ms if verdict.time and verdict.time.median_ms > 0 else None
 
 
+def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
+    """The brief as of the kernel that the role ``to`` starts from, and that it is an earlier one, in a sentence."""
+    rounds = brief.rounds
+    best = best_of(rounds)
+    if best is None or best is rounds[-1] or (to is RouteKind.CODER and best.sketch != brief.sketch):
+        return brief, ""
+    said = f"Round {rounds.index(best) + 1} is still the best, and the work starts from it. "
+    of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)
+    return of_best, said
+
+
 def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[str]]:
     """What the role ``to`` should change to make a right kernel faster, in words, and the facts that this rests on."""
     verdict = brief.verdict
@@ -248,7 +259,7 @@ def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) ->
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
     allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
     if best is not None and standing.time_ms > GAIN * best:
-        return f"{allowed}; an earlier kernel took {best:.3g} ms: go back to what that one did, and change one thing."
+        return f"{allowed}; an earlier kernel took {best:.3g} ms: begin with its code, and change one thing."
     if best is not None and best > GAIN * standing.time_ms and standing.time_ms - standing.sketch_ms < _AROUND_MS:
         return (
             f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
