@@ -202,7 +202,10 @@ class CodeBrief(Brief):
             return False
         # a value that is not known of one of them is taken to be the other's
         before = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
-        return before != design_of(self.sketch, {**self.previous_constexpr, **self.constexpr})
+        was = design_of(self.previous_sketch, {})[1]
+        # a default that the Designer has changed is a value that he chose
+        chosen = {name: value for name, value in design_of(self.sketch, {})[1].items() if was.get(name, value) != value}
+        return before != design_of(self.sketch, {**self.previous_constexpr, **chosen, **self.constexpr})
 
 
 @dataclass(frozen=True)
