@@ -203,6 +203,10 @@ class Comparison(Record):
     def distinguishable(self) -> bool:
         return not self.low <= 1.0 <= self.high
 
+    def overlaps(self, other: Comparison) -> bool:
+        """May noise alone tell the two speedups apart?"""
+        return self.low <= other.high and other.low <= self.high
+
     @property
     def against(self) -> str:
         """What the baseline is called in a figure."""

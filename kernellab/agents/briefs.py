@@ -36,6 +36,14 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
     return history[min(timed)[1]] if timed else None
 
 
+def start_of(history: Sequence[Attempt], sketch: str | None) -> Attempt | None:
+    """The round whose code the Coder of ``sketch`` starts from: the best one, where the last passed and is of the same
+    sketch and not better, else the last."""
+    best, last = best_of(history), history[-1] if history else None
+    passed = last is not None and last.verdict is not None and last.verdict.passed
+    return best if passed and best is not None and best.sketch == sketch else last
+
+
 def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, dict[str, int | float]]:
     """What makes two designs one: the sketch without comments and spacing, and the value of each of its tunables.
 
@@ -194,7 +202,10 @@ class CodeBrief(Brief):
             return False
         # a value that is not known of one of them is taken to be the other's
         before = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
-        return before != design_of(self.sketch, {**self.previous_constexpr, **self.constexpr})
+        was = design_of(self.previous_sketch, {})[1]
+        # a default that the Designer has changed is a value that he chose
+        chosen = {name: value for name, value in design_of(self.sketch, {})[1].items() if was.get(name, value) != value}
+        return before != design_of(self.sketch, {**self.previous_constexpr, **chosen, **self.constexpr})
 
 
 @dataclass(frozen=True)
@@ -226,6 +237,16 @@ class RouteBrief(Brief):
     request_tokens: float | None = None
     #: the Designer is the rules, which can measure their designs and tunables and have not been asked to
     measures: bool = False
+    #: the round that is judged, which ``history`` does not have
+    judged: Attempt | None = None
+
+    @property
+    def rounds(self) -> tuple[Attempt, ...]:
+        """The rounds, with the one that is judged."""
+        if self.judged is not None:
+            return (*self.history, self.judged)
+        found = Attempt(self.candidate, self.sketch, self.gate, self.verdict)
+        return self.history if self.verdict is None else (*self.history, found)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernellab.agents.briefs import Attempt
 from kernellab.agents.model.prompts.history import best_of, history_text
 from kernellab.records import (
@@ -38,7 +40,9 @@ def attempt(ms: float, sketch: str = SKETCH, block: int = 64, code: str = "a", *
 FIRST = attempt(2.0, author=Author.RULES, rationale="Rows are independent.")
 VALUE = attempt(1.0, block=128, author=Author.HUMAN, rationale="Fewer, longer rows.")
 LINE = attempt(1.5, SKETCH.replace("+ 1.0", "+ 1.0 + 0.0"), 128, author=Author.MODEL, rationale="Another form.")
-CODE = attempt(0.9, LINE.sketch or "", 128, code="b", author=Author.MODEL, coder=Author.MODEL, rationale="Vectors.")
+CODE = attempt(
+    0.9, LINE.sketch or "", 128, code="BLOCK * BLOCK", author=Author.MODEL, coder=Author.MODEL, rationale="Vectors."
+)
 
 
 def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> None:
@@ -49,7 +53,7 @@ def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> N
     assert lines[1].startswith('Round 2 by a person: BLOCK = 128 (was 64); meant: "Fewer, longer rows."; passed, 1 ms')
     assert "Round 3 by model: sketch: 1 line" in lines[2] and "+ 0.0" in lines[2]
     assert (
-        "Round 4 by model: kernel.cpp: 1 line, `a` -> `b`" in lines[3]
+        "Round 4 by model: kernel.cpp: 1 line, `a` -> `BLOCK * BLOCK`" in lines[3]
         and "(the best of these rounds, by the lower end)" in lines[3]
     )
     assert sum("the best of these rounds" in line for line in lines) == 1
@@ -111,9 +115,30 @@ def test_what_paid_compares_code_of_one_kind_and_names_the_rounds_between() -> N
     faster = code(*LINES, "y;", ms=0.5)
     fresh = attempt(3.6, SKETCH.replace("+ 1.0", "+ 1.0 + 0.0"), code="lowered 2", author=Author.MODEL)
     text = history_text((rules, by_hand, failed, faster, fresh))
-    assert "Paid, keep: kernel.cpp: 1 line, added `y;` (rounds 3 to 4, 2.00 times as fast); sketch: 1 line" in text
-    assert "(rounds 2 to 5, 1.11 times as fast)" in text, "the new design is measured against the lowering before"
+    assert 'meant: "Registers for the maximum." (round 2, 4.00 times as fast)' in text
+    assert "kernel.cpp: 1 line, added `y;` (round 4 against round 2, 2.00 times as fast); sketch: 1 line" in text
+    assert "(round 5 against round 1, 1.11 times as fast)" in text, "the new design is measured against its like"
     assert "avoid" not in text
+
+
+def test_code_is_compared_with_what_it_was_made_from_and_noise_is_no_lesson() -> None:
+    rules = attempt(4.0, code="lowered", author=Author.MODEL, coder=Author.RULES)
+    best, slower = code(*LINES, ms=1.0), code(*LINES, "gate();", ms=1.5)
+    later = code(*LINES[:-1], "last();", ms=0.97)
+    text = history_text((rules, best, slower, later))
+    assert "Did not pay, avoid: kernel.cpp: 1 line, added `gate();` (round 3, 0.67 times as fast)" in text
+    assert "Round 4 by model (from round 2)" in text and text.count("gate()") == 2, "it was not there to remove"
+    verdict = slower.verdict
+    assert verdict is not None
+    noisy = verdict.comparisons[0].model_copy(update={"low": 1.0, "high": 9.0})
+    unclear = replace(slower, verdict=verdict.model_copy(update={"comparisons": [noisy]}))
+    assert "gate()" in history_text((rules, best, unclear)) and "avoid" not in history_text((rules, best, unclear))
+
+
+def test_a_value_is_to_be_tried_only_where_the_best_code_has_a_use_for_it() -> None:
+    assert "Not measured, try: BLOCK = 64." in history_text((FIRST, VALUE, LINE, CODE))
+    unused = attempt(0.8, LINE.sketch or "", 128, code="int BLOCK = 128;", author=Author.MODEL, coder=Author.MODEL)
+    assert "try" not in history_text((FIRST, VALUE, LINE, unused))
 
 
 def test_a_changed_default_is_no_other_design_and_was_measured() -> None:

@@ -182,3 +182,17 @@ def test_the_routing_ablation_sends_every_failure_to_the_coder_without_asking() 
         state = replace(brief(failed(), WRONG), ablation=frozenset({"routing"}))
         assert ModelConductor(to.talk).route(state).to is RouteKind.CODER
     assert not to.exchanges
+
+
+def test_whether_more_rounds_without_a_gain_pay_is_asked_and_a_reached_bound_is_not() -> None:
+    def sent(to: RouteKind) -> Attempt:
+        return Attempt(CANDIDATE, SKETCH, RIGHT, PASSED, Route(to=to, error_class="performance", reason="slow"))
+
+    tried = (sent(RouteKind.DESIGNER), sent(RouteKind.CODER), *[sent(RouteKind.CODER)] * 4)
+    stuck = brief(PASSED, history=tried, improve=True, headroom=0.3)
+    with line(Role.CONDUCTOR, says("coder", "Transpose first.")) as to:
+        route = ModelConductor(to.talk).route(stuck)
+        assert (route.to, route.suggestion) == (RouteKind.CODER, "Transpose first.") and to.purposes == ["route"]
+        for end in (replace(stuck, headroom=0.9), replace(stuck, turns_left=0), replace(stuck, improve=False)):
+            assert ModelConductor(to.talk).route(end).to is RouteKind.FINISH
+    assert len(to.asked) == 1

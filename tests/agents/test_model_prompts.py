@@ -150,6 +150,37 @@ def test_a_coder_sees_one_kernel_also_where_the_best_one_was_put_back(knowledge:
         assert told.count("your last code\n") == (len(rounds) == 1)
 
 
+def test_a_new_sketchs_coder_gets_the_best_code_and_its_designer_knows_what_is_lost(knowledge: Knowledge) -> None:
+    lowered = RulesCoder().code(CodeBrief(task=NORM, target=CPU, sketch=NORM_SKETCH)).source
+    sketch = NORM_SKETCH.replace("row * row,", "row * row * 1.0,")
+
+    def round_of(text: str | None, ms: float, of: str = NORM_SKETCH) -> Attempt:
+        files = lowered.files if text is None else {**lowered.files, "kernel.cpp": text}
+        source = lowered.model_copy(update={"files": files})
+        time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9)
+        verdict = FAILED.model_copy(update={"passed": True, "time": time, "evidence": None})
+        by = Author.RULES if text is None else Author.MODEL
+        return Attempt(Candidate(id=f"{ms}", source=source, sketch=of, author=by), of, verdict=verdict)
+
+    first, best = round_of(None, 3.5), round_of("int by_hand;", 0.5)
+    fresh = Attempt(sketch=sketch)
+    for rounds, previous in (((first, best, fresh), best), ((first, best, round_of(None, 3.0, sketch)), None)):
+        source = previous.candidate.source if previous is not None and previous.candidate is not None else None
+        brief = CodeBrief(
+            task=NORM, target=CPU, sketch=sketch, history=rounds, previous=source,
+            previous_sketch=NORM_SKETCH if source else None,
+        )  # fmt: skip
+        told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
+        assert "It is that of round 2 and takes 0.5 ms." in told and "kernel.cpp of round 2:" in told
+        assert told.count("int by_hand;") == 1
+        assert "The kernel that is shown takes 0.5 ms" not in told
+    alone = CodeBrief(task=NORM, target=CPU, sketch=NORM_SKETCH, history=(first, best), previous=best.candidate.source)  # type: ignore[union-attr]
+    assert "The best code so far" not in "\n".join(m.content for m in prompt(alone, knowledge).messages)
+    design = DesignBrief(task=NORM, target=CPU, history=(first, best), previous=NORM_SKETCH)
+    told = "\n".join(message.content for message in prompt(design, knowledge).messages)
+    assert "lowered afresh, without these changes: the best lowering so far takes 3.5 ms, this kernel 0.5 ms" in told
+
+
 def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Knowledge) -> None:
     time = Timing(median_ms=2.5, q1_ms=2.4, q3_ms=2.6, samples=9)
     eager = Comparison(baseline="eager", baseline_time=time, speedup=1.0, low=0.9, high=1.1)

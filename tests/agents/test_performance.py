@@ -14,6 +14,7 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import cost_at, hot_of, slow_because, work_of
 from kernellab.errors import SketchError
 from kernellab.records import (
+    Author,
     Candidate,
     Comparison,
     GateResult,
@@ -207,6 +208,60 @@ def test_rounds_without_a_gain_end_it(task: Any) -> None:
     assert route(task, passed(2.5), history=rounds).to is RouteKind.DESIGNER
 
 
+def of(author: Author, coder: Author, speed: float, high: float = 0.0) -> Attempt:
+    """A round by the author of its sketch and of its code, asked for by a route, with the end of its interval."""
+    verdict = passed(speed)
+    if high:
+        figure = verdict.comparisons[0].model_copy(update={"low": speed - 0.1, "high": high})
+        verdict = verdict.model_copy(update={"comparisons": [figure]})
+    candidate = Candidate(id="c", source=Source(dsl="cpp", files={"kernel.cpp": ""}), sketch=SKETCH, author=coder)
+    route = Route(to="coder", error_class="performance", reason="slow")
+    return Attempt(candidate, SKETCH, RIGHT, verdict, route, author=author)
+
+
+def ends(task: Any, *rounds: Attempt, improvers: frozenset[Role] = frozenset({Role.DESIGNER, Role.CODER})) -> bool:
+    *history, judged = rounds
+    verdict = judged.verdict
+    assert verdict is not None
+    return bool(performance.no_gain(brief(task, verdict, history=tuple(history), judged=judged, improvers=improvers)))
+
+
+def test_only_what_an_improver_made_is_its_failure(task: Any) -> None:
+    model, rules = Author.MODEL, Author.RULES
+    first, fast = of(model, rules, 2.0), of(model, model, 9.0)
+    slower, lowered = of(model, model, 8.0), of(model, rules, 3.0)
+    assert ends(task, first, fast, slower, slower)
+    assert not ends(task, first, fast, slower, lowered), "no Coder has worked on the new sketch"
+    assert not ends(task, first, fast, lowered, lowered)
+    alone = frozenset({Role.DESIGNER})
+    assert ends(task, fast, lowered, lowered, improvers=alone), (
+        "without a Coder who improves, a lowering is all there is"
+    )
+    by_rules = of(rules, rules, 1.0)
+    assert not ends(task, of(rules, rules, 2.0), by_rules, of(model, rules, 1.0), improvers=alone)
+    assert ends(task, of(rules, rules, 2.0), by_rules, by_rules, improvers=alone), "no other role takes part"
+
+
+def test_kernels_that_noise_may_make_slower_take_more_rounds_to_end_it(task: Any) -> None:
+    model = Author.MODEL
+    fast, unclear, slower = of(model, model, 9.0), of(model, model, 8.9, high=9.5), of(model, model, 8.0)
+    assert not ends(task, fast, unclear, slower) and not ends(task, fast, unclear, unclear, unclear)
+    assert ends(task, fast, unclear, slower, slower) and ends(task, fast, *[unclear] * 4)
+    assert not ends(task, fast, slower, unclear, of(model, model, 9.4), slower), "a gain begins the count again"
+
+
+def test_advice_is_of_the_kernel_that_the_next_role_starts_from(task: Any) -> None:
+    more = SKETCH.replace("BM = 64", "BM = 32")
+    best = replace(of(Author.MODEL, Author.RULES, 2.0), sketch=more)
+    worse = route(task, passed(1.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
+    assert worse.suggestion.startswith("Round 1 is still the best, and the work starts from it. ")
+    assert "Only 8 iterations" in worse.suggestion
+    better = route(task, passed(2.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
+    assert "Only 4 iterations" in better.suggestion and "still the best" not in better.suggestion
+    coder = route(task, passed(1.5, ms=5.0), history=(best,), improvers=frozenset({Role.CODER}))
+    assert "still the best" not in coder.suggestion and "begin with its code" in coder.suggestion, "of another sketch"
+
+
 def test_a_loop_of_failures_after_a_pass_ends_with_the_earlier_kernel(task: Any) -> None:
     again = Route(to=RouteKind.DESIGNER, error_class="syntax", reason="so")
     rounds = tuple(Attempt(sketch=SKETCH, gate=RIGHT, verdict=BROKEN, route=again) for _ in range(3))
@@ -381,9 +436,9 @@ def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -
         history = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(2.0, ms=before_ms)),)
         return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
 
-    assert "an earlier kernel took 3 ms: go back" in of(3.0, 5.0)
+    assert "an earlier kernel took 3 ms: begin with its code" in of(3.0, 5.0)
     for before, now in ((5.0, 5.05), (5.0, 5.0), (5.0, 3.0)):
-        assert "go back" not in of(before, now)
+        assert "earlier kernel" not in of(before, now)
 
 
 def test_the_call_is_blamed_only_for_what_a_call_can_take(task: Any) -> None:

@@ -159,7 +159,7 @@ def test_an_output_shape_may_be_an_expression_of_the_symbols() -> None:
     ("tensors", "result", "said"),
     [
         ("X[M, N]: bf16; Y[M, N]: f32 out", "x * 2", "declared bf16"),
-        ("X[M, N]: f32; Y[M, N]: bf16 out", "x * 2", "output 0 is float32"),
+        ("X[M, N]: f32; Y[M, N]: bf16 out", "x * 2", "output is float32"),
         ("X[M, N]: f32; Y[M, N]: f32 out", "(x, x)", "returns 2"),
         ("X[M, N]: f32; Y[M, N]: f32 out", "x.sum(0)", "declared"),
         ("X[N, M]: f32; Y[M, N]: f32 out", "x * 2", ""),
@@ -176,19 +176,6 @@ def test_what_does_not_fit_is_said(tensors: str, result: str, said: str) -> None
     with pytest.raises(SketchError, match=said) as caught:
         bind(program, task)
     assert caught.value.remedy
-
-
-def test_outputs_in_another_order_are_told_as_that() -> None:
-    task = task_of("x", "torch.randn(M, N)", "(x, x.to(torch.bfloat16))")
-    body = ROWS + "        store(x -> Z[m, 0:N])\n"
-    with pytest.raises(SketchError) as caught:
-        bind(load_program(sketch_of("X[M, N]: f32; Y[M, N]: bf16 out; Z[M, N]: f32 out", body)), task)
-    assert "Y, Z" in caught.value.remedy and "float32, bfloat16" in caught.value.remedy
-    with pytest.raises(SketchError) as caught:
-        bind(
-            load_program(sketch_of("X[M, N]: f32; Y[M, N]: bf16 out", ROWS)), task_of("x", "torch.randn(M, N)", "x * 2")
-        )
-    assert caught.value.remedy == "Declare Y with its dtype."
 
 
 def test_a_symbol_that_no_argument_shows_is_named() -> None:
@@ -209,3 +196,50 @@ def test_without_a_task_the_in_tensors_are_the_parameters() -> None:
     binding = bind(load_program(sketch_of("X[M, N]: f32; Y[M, N]: f32 out", ROWS)))
     assert binding.parameters == ("X",) and dict(binding.symbols) == {"M": (0, 0), "N": (0, 1)}
     assert shapes(binding) == [["M", "N"]]
+
+
+def test_outputs_in_another_order_than_the_references_are_named_with_their_sketches() -> None:
+    task = task_of("X", "torch.randn(M, N)", "X.long(), X")
+    text = (
+        (
+            sketch_of("X[M, N]: f32; last[M, N]: f32 out", ROWS.replace("Y[", "last["))
+            + sketch_of(
+                "X[M, N]: f32; path[M, N]: i64 out",
+                ROWS.replace("store(x ->", "store(cast(x, i64) ->").replace("Y[", "path["),
+            )
+        )
+        .replace("sketch s", "sketch first", 1)
+        .replace("sketch s", "sketch second", 1)
+    )
+    with pytest.raises(SketchError) as told:
+        bind(load_program(text), task)
+    assert "output 0 (from 0) is int64" in told.value.message
+    assert "output 0 is last, which first writes; output 1 is path, which second writes" in told.value.message
+    assert "the reference's order" in told.value.remedy and "i64" not in told.value.remedy
+    named = text.replace("last", "out1").replace("path", "out0")
+    assert [out.tensor for out in bind(load_program(named), task).outputs] == ["out0", "out1"]
+    with pytest.raises(SketchError) as told:
+        bind(load_program(text.replace("cast(x, i64)", "x").replace("i64 out", "f32 out")), task)
+    assert "Declare last with the output's dtype" in told.value.remedy, "no order fits"
+
+
+def test_a_view_that_splits_a_dimension_into_unknown_parts_is_named_as_that() -> None:
+    task = task_of("X", "torch.randn(M, N)", "X", 'Dim("M", 1, 512), Dim("N", 2, 512)')
+    body = """
+    for m in range(M):
+        load(X[m, 0:H, 0:P] -> x)
+        store(x -> Y[m, 0:H, 0:P])
+"""
+    program = load_program(sketch_of("X[M, H, P]: f32; Y[M, H, P]: f32 out", body, "M, H, P"))
+    with pytest.raises(SketchError) as told:
+        bind(program, task)
+    assert "X[M, H, P] splits a dimension of the argument X [M, N]" in told.value.message
+    assert "H, P" in told.value.message
+    with pytest.raises(SketchError) as told:
+        bind(
+            load_program(
+                sketch_of("X[M, N]: f32; Y[M, Q]: f32 out", ROWS.replace("0:N] -> x", "0:N] -> x"), "M, N, Q")
+            ),
+            task,
+        )
+    assert "splits" not in told.value.message

@@ -11,6 +11,8 @@ from kernellab.records import Stage
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.stages.pipeline import Steps
 
+from .kit import Judge
+
 
 @pytest.mark.parametrize(
     ("role", "whose", "signature"), [("candidate", "kernel", "hang"), ("eager", "baseline", "baseline")]
@@ -28,3 +30,24 @@ def test_silence_of_a_worker_is_told_as_that_of_whoever_was_asked(
         WorkerProcess.ask(worker, {"op": "keep", "calls": 4}, 0.1)
     assert steps.failure is not None and steps.failure.reason == f"The {whose}'s worker did not answer in time."
     assert steps.failure.evidence is not None and steps.failure.evidence.signature == signature
+
+
+def test_what_differs_between_calls_as_they_are_timed_is_called_a_race(judge: Judge) -> None:
+    # wrong in the first call in which nothing poisons fresh memory, and in no other
+    code = """
+import torch
+seen = []
+def kernel(x, y):
+    out = torch.relu(x) + y
+    poisoned = bool(torch.empty(64, 64).isnan().all())
+    if not poisoned:
+        seen.append(1)
+    if not poisoned and len(seen) % 2:
+        out[3, 5] += 1
+    return out
+"""
+    verdict = judge(code)
+    assert verdict.evidence is not None and verdict.evidence.signature == "race", verdict.reason
+    assert verdict.reason.startswith("Its results differ between calls with the same arguments")
+    steady = judge(code.replace("len(seen) % 2", "seen"))
+    assert steady.evidence is not None and steady.evidence.signature != "race" and "poisoned" in steady.reason

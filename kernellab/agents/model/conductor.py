@@ -17,6 +17,7 @@ from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.route import route_prompt
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.conductor import RulesConductor
+from kernellab.agents.rules.performance import must_finish
 from kernellab.errors import ModelError, ModelFault
 from kernellab.records import Author, GateState, Route, RouteKind
 
@@ -55,7 +56,7 @@ class ModelConductor:
         """
         brief = replace(brief, ablation=brief.ablation | self._options.ablation)
         rules = RulesConductor().route(brief)
-        if rules.to in (RouteKind.STOP, RouteKind.FINISH) or "routing" in brief.ablation:
+        if rules.to is RouteKind.STOP or "routing" in brief.ablation or _is_the_end(brief, rules):
             # nothing to judge: a pass that is not to be improved, a machine at fault, a loop, no turns left
             return rules
         if len(allowed_routes(brief, rules)) == 1:
@@ -70,6 +71,12 @@ class ModelConductor:
             said = getattr(error, "message", str(error))
             return rules.model_copy(update={"reason": f"{rules.reason} (By rule; the model's answer: {said})"})
         return settle(brief, rules, proposed)
+
+
+def _is_the_end(brief: RouteBrief, rules: Route) -> bool:
+    """Does the session end here whatever a model says? Whether more rounds without a gain pay is a judgement."""
+    passed = brief.verdict is not None and brief.verdict.passed
+    return rules.to is RouteKind.FINISH and not (passed and not must_finish(brief))
 
 
 def read_route(data: dict[str, Any]) -> Route:

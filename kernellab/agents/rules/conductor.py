@@ -17,6 +17,7 @@ from kernellab.agents.rules.performance import (
     no_gain,
     slow_because,
     standing_of,
+    starting,
     unasked,
     untried,
     why_finish,
@@ -103,13 +104,14 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     if no_gain(brief) and left and Role(to.value) not in left:
         # the one that was asked found nothing faster
         to = RouteKind(left[0].value)
-    suggestion, facts = slow_because(brief, to)
+    start, of_earlier = starting(brief, to)
+    suggestion, facts = slow_because(start, to)
     passed = _passed(verdict, brief.allow_library, ends=False)
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
         reason=f"{passed} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
-        suggestion=suggestion,
+        suggestion=f"{of_earlier}{suggestion}",
         facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
     )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import RouteBrief, best_of
+from kernellab.agents.briefs import Attempt, RouteBrief, best_of
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
-from kernellab.records import Role, RouteKind, Verdict
+from kernellab.records import Author, Role, RouteKind, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
 from kernellab.verifier.audit.trace import trace
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: this share of the speed-of-light bound is good enough: measured kernels seldom reach more
 ENOUGH = 0.85
-#: rounds without this gain that end the improving
-PATIENCE = 2
+#: kernels without this gain that end the improving, and those of which noise hides whether they have it
+PATIENCE, NOISY = 2, 4
 GAIN = 1.03
 #: traffic above the distinct bytes by this factor is worth a word
 _AGAIN = 1.2
@@ -67,7 +67,12 @@ def more_work(task: Task, cost: Cost) -> float | None:
 
 
 def why_finish(brief: RouteBrief) -> str:
-    """Why a kernel that passed is the end; empty while going on may pay.
+    """Why a kernel that passed is the end; empty while going on may pay."""
+    return must_finish(brief) or ("" if may_measure(brief) or unasked(brief) else no_gain(brief))
+
+
+def must_finish(brief: RouteBrief) -> str:
+    """Why a kernel that passed is the end, whatever its rounds gained; empty where that is a matter of judgement.
 
     A kernel that is certainly slower than eager is no end before the rules have measured their designs and tunables.
     """
@@ -91,8 +96,6 @@ def why_finish(brief: RouteBrief) -> str:
         and (standing.sketch_at_bound or (Role.DESIGNER not in brief.improvers and not left))
     ):
         return f"The kernel is at its sketch's roofline ({standing.sketch_ms:.3g} ms)."
-    if no_gain(brief) and not left:
-        return f"The last {PATIENCE} kernels that passed were not faster than the best before."
     return ""
 
 
@@ -146,17 +149,50 @@ def standing_of(brief: RouteBrief) -> Standing | None:
     return Standing(verdict.time.median_ms, max(cost.time_ms, verdict.sol_ms), verdict.sol_ms)
 
 
-def no_gain(brief: RouteBrief) -> bool:
-    verdicts = [*(attempt.verdict for attempt in brief.history), brief.verdict]
-    speeds = [speed for verdict in verdicts if verdict and verdict.passed and (speed := _speed(verdict))]
-    before, last = speeds[:-PATIENCE], speeds[-PATIENCE:]
-    return bool(before) and len(last) == PATIENCE and max(last) < GAIN * max(before)
+def no_gain(brief: RouteBrief) -> str:
+    """That the improvers' last kernels were not faster than the best before, in a sentence; empty where one was, or
+    too few were tried.
+
+    What no improver made is no failure of theirs: a sketch's lowering before a Coder who may work on it, and the rules'
+    designs before a model's. Where the interval does not exclude a gain, it takes more kernels.
+    """
+    rounds = [(a, a.verdict) for a in brief.rounds if a.verdict is not None and a.verdict.passed and _speed(a.verdict)]
+    of_improvers = [_is_improvers(a, brief) for a, _ in rounds]
+    best, slower, noisy = 0.0, 0, 0
+    for (_, verdict), improver in zip(rounds, of_improvers, strict=True):
+        speed, eager = _speed(verdict) or 0.0, verdict.against("eager")
+        if speed >= GAIN * best:
+            best, slower, noisy = speed, 0, 0
+        elif improver or not any(of_improvers):
+            unclear = eager is not None and eager.high >= GAIN * best
+            slower, noisy = slower + (not unclear), noisy + unclear
+    if slower < PATIENCE and slower + noisy < NOISY:
+        return ""
+    return f"The last {slower + noisy} kernels that were to be faster were not faster than the best before."
+
+
+def _is_improvers(attempt: Attempt, brief: RouteBrief) -> bool:
+    """Was this round's kernel made by a role that may find something faster?"""
+    coder = attempt.candidate.author if attempt.candidate is not None else None
+    author = coder if Role.CODER in brief.improvers else attempt.author
+    return author not in (None, Author.RULES)
 
 
 def _speed(verdict: Verdict) -> float | None:
     if verdict.speedup is not None:
         return verdict.speedup
     return 1.0 / verdict.time.median_ms if verdict.time and verdict.time.median_ms > 0 else None
+
+
+def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
+    """The brief as of the kernel that the role ``to`` starts from, and that it is an earlier one, in a sentence."""
+    rounds = brief.rounds
+    best = best_of(rounds)
+    if best is None or best is rounds[-1] or (to is RouteKind.CODER and best.sketch != brief.sketch):
+        return brief, ""
+    said = f"Round {rounds.index(best) + 1} is still the best, and the work starts from it. "
+    of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)
+    return of_best, said
 
 
 def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[str]]:
@@ -223,7 +259,7 @@ def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) ->
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
     allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
     if best is not None and standing.time_ms > GAIN * best:
-        return f"{allowed}; an earlier kernel took {best:.3g} ms: go back to what that one did, and change one thing."
+        return f"{allowed}; an earlier kernel took {best:.3g} ms: begin with its code, and change one thing."
     if best is not None and best > GAIN * standing.time_ms and standing.time_ms - standing.sketch_ms < _AROUND_MS:
         return (
             f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "

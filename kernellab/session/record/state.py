@@ -240,7 +240,7 @@ class Best:
     def tied(self, other: Best) -> bool:
         """Do the intervals of both speedups overlap? False where either was not timed against eager."""
         one, two = self.verdict.against("eager"), other.verdict.against("eager")
-        return one is not None and two is not None and one.low <= two.high and two.low <= one.high
+        return one is not None and two is not None and one.overlaps(two)
 
 
 def fold(session: str, events: Iterable[Event]) -> State | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of, start_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens
@@ -63,9 +63,9 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
         )
     earlier = state.candidate(parent) if parent else None
-    best = _better(state, parent)
-    if best is not None and best.candidate is not None and designed and best.candidate.sketch == designed.sketch:
-        earlier = best.candidate
+    start = start_of(state.attempts(parent), designed.sketch if designed else None) if parent else None
+    if start is not None and start.candidate is not None:
+        earlier = start.candidate
     return CodeBrief(
         task=bench.task(),
         sketch=designed.sketch or "" if designed else "",
@@ -86,6 +86,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
     designed = state.sketch_turn(parent) if parent else None
     coded = last is not None and last.role in (Role.CODER, Role.VERIFIER)
     rounds = state.attempts(parent) if parent else ()
+    judged = rounds[-1] if rounds and rounds[-1].route is None else None
     best = state.best()
     return RouteBrief(
         task=bench.task(),
@@ -93,8 +94,8 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         gate=designed.gate if designed else None,
         candidate=state.candidate(parent) if coded else None,
         verdict=last.verdict if last else None,
-        # the rounds before the one that is judged
-        history=rounds[:-1] if rounds and rounds[-1].route is None else rounds,
+        history=rounds[:-1] if judged else rounds,
+        judged=judged,
         turns_left=max(0, state.created.max_turns - state.unattended),
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
         notes=state.notes.get(Role.CONDUCTOR, ()),

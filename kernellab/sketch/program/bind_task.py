@@ -55,6 +55,7 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         found.named(program.symbols, shape, position)
     found.solve(views)
     found.solve_by_name(program.symbols, views)
+    _no_split(program, found.extents, [(t, task.args[position].name, shape) for t, shape, position in views])
     _all_known(program, found.extents)
     sizes = _sample_sizes(task)
     for tensor, shape, position in views:
@@ -355,22 +356,27 @@ def _outputs(
             f"{len(task.results)}.",
             "Declare one out tensor for each output, in the reference's order.",
         )
-    bound = []
+    bound, order, dtypes = [], "", [_BY_TORCH_NAME.get(result.held.dtype) for result in task.results]
+    if len(outs) > 1:
+        listed = (f"output {n} is {t.name}, which {_writer(program, t.name)} writes" for n, t in enumerate(outs))
+        order = f", in the order in which the sketches declare out tensors ({'; '.join(listed)})"
     for number, (tensor, result) in enumerate(zip(outs, task.results, strict=True)):
-        spec = result.held
-        if _BY_TORCH_NAME.get(spec.dtype) is not tensor.dtype:
+        spec, which = result.held, f"output {number} (from 0)" if order else "output"
+        if dtypes[number] is not tensor.dtype:
+            remedy = _as_pairs(tensor, result) or f"Declare {tensor.name} with the output's dtype."
+            if sorted(map(str, dtypes)) == sorted(str(t.dtype) for t in outs):
+                remedy = f"Declare them in the reference's order, or name them by it: out0 to out{len(outs) - 1}."
             raise SketchError(
-                f"{tensor.name} is declared {tensor.dtype.value} and the reference's output {number} is "
-                f"{result.dtype}.",
-                _as_pairs(tensor, result) or _other_order(outs, task) or f"Declare {tensor.name} with its dtype.",
+                f"{tensor.name} is declared {tensor.dtype.value} and the reference's {which} is {result.dtype}{order}.",
+                remedy,
             )
-        symbols.same_elements(tensor, spec.shape, samples, f"the reference's output {number}")
+        symbols.same_elements(tensor, spec.shape, samples, f"the reference's {which}{order}")
         shape = tuple(symbols.translate(e) for e in spec.shape)
         if any(e is None for e in shape):
             if len(tensor.shape) != len(spec.shape):
                 raise SketchError(
-                    f"The shape [{', '.join(map(str, spec.shape))}] of output {number} uses a Dim that no symbol "
-                    f"of the sketch names.",
+                    f"The shape [{', '.join(map(str, spec.shape))}] of the {which} uses a Dim that no symbol of the "
+                    "sketch names.",
                     "Declare that Dim as a symbol in an input's shape.",
                 )
             shape = tensor.shape
@@ -381,15 +387,9 @@ def _outputs(
     return (*bound[:first], *(replace(o, into=i) for o, i in zip(bound[first:], written, strict=True)))
 
 
-def _other_order(outs: Sequence[Tensor], task: Task) -> str:
-    """What to do where each output has an out tensor of its dtype, in another order; else empty."""
-    wanted = [_BY_TORCH_NAME.get(result.held.dtype) for result in task.results]
-    if sorted(str(t.dtype) for t in outs) != sorted(map(str, wanted)):
-        return ""
-    return (
-        f"Outputs are taken as their out tensors stand in the sketches, {', '.join(t.name for t in outs)}; the "
-        f"reference returns {', '.join(r.dtype for r in task.results)}. Number their names in that order (y0, y1)."
-    )
+def _writer(program: Program, tensor: str) -> str:
+    """The sketch that writes a tensor, the first of several."""
+    return next((kernel.name for kernel in program.kernels if tensor in kernel.writes), "no sketch")
 
 
 def _of_outputs(
@@ -411,6 +411,23 @@ def _sample_sizes(task: Task) -> list[dict[str, int]]:
     default = task.module().default_sizes()
     spread = {d.name: min(max(d.min, 3 + 4 * i), d.max) for i, d in enumerate(task.dims)}
     return [default, *([spread] if runs_at(task, tuple(spread.items())) else small_sizes(task)[-1:])]
+
+
+def _no_split(program: Program, told: Collection[str], views: Sequence[tuple[Tensor, str, Sequence[Extent]]]) -> None:
+    """
+    Raises:
+        SketchError: a symbol stands only in a tensor that has more dimensions than its argument.
+    """
+    for tensor, argument, shape in views:
+        unknown = [n for e in tensor.shape for n in e.names() if n in program.symbols and n not in told]
+        if unknown and len(tensor.shape) > len(shape):
+            declared, actual = (f"[{', '.join(map(str, extents))}]" for extents in (tensor.shape, shape))
+            raise SketchError(
+                f"{tensor.name}{declared} splits a dimension of the argument {argument} {actual}, and the sizes of its "
+                f"parts do not follow from that: {', '.join(dict.fromkeys(unknown))}.",
+                f"Declare {tensor.name} with the argument's own dimensions and compute the indices, or write numbers "
+                "for all but one part of the dimension.",
+            )
 
 
 def _all_known(program: Program, told: Collection[str]) -> None:

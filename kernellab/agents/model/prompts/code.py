@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import CodeBrief
+from kernellab.agents.briefs import Attempt, CodeBrief, best_of
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, hot_text, limit_lines, numbered, time_lines
+from kernellab.agents.model.prompts.facts import (
+    bound_lines,
+    hot_of_kernel,
+    hot_text,
+    limit_lines,
+    numbered,
+    time_lines,
+)
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import by_hand, diff_of, lowered_code
@@ -153,6 +160,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     last = brief.history[-1].candidate if brief.history else None
     put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
     parts += _code_parts(base, verdict is not None, put_back)
+    parts += _best_parts(brief, options, base)
     parts += _feedback(brief, verdict, put_back)
     parts += _reading_errors(documents, verdict)
     if sketched and "intermediates" not in options.ablation | brief.ablation:
@@ -176,7 +184,7 @@ def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
     why = textwrap.shorten(brief.design, _DESIGN_CHARACTERS, placeholder=" ...")
     text = render("coder", "redesign", diff=changed, why=why)
     parts = [Part("sketch's changes", "the Designer", text, rank=5, trims=True)]
-    if base.by_hand:
+    if base.by_hand and best_elsewhere(brief, base) is None:
         text = render("coder", "by_hand", diff=base.by_hand)
         parts.append(Part("changes by hand", "the journal", text, rank=5, trims=True))
     return parts
@@ -257,6 +265,28 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
     source = "kernellab.lowering" if is_lowered else "the journal"
     # edits are made to it, so it is whole or not there
     return [Part("code", source, text, rank=9 if is_lowered else 0)]
+
+
+def best_elsewhere(brief: CodeBrief, base: Base) -> Attempt | None:
+    """The best round so far where it is of other code than that which an answer starts from."""
+    best = best_of(brief.history)
+    if best is None or best.candidate is None or best.candidate.source.dsl != brief.target.dsl or base.source is None:
+        return None
+    return None if same_code(best.candidate.source, base.source) else best
+
+
+def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
+    """The best code so far, which its author does not remember, where an answer starts from other code."""
+    best = best_elsewhere(brief, base)
+    if best is None or best.candidate is None or best.verdict is None or best.verdict.time is None:
+        return []
+    files = {n: t for n, t in bare(best.candidate.source).files.items() if not is_helper(n) and base.files.get(n) != t}
+    text = render(
+        "coder", "best", number=brief.history.index(best) + 1, ms=f"{best.verdict.time.median_ms:.4g}",
+        files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},
+        lines=[] if "profile" in options.ablation | brief.ablation else hot_of_kernel(best),
+    )  # fmt: skip
+    return [Part("best code", "the journal", text, rank=2, trims=True)]
 
 
 def _feedback(brief: CodeBrief, verdict: Verdict | None, put_back: bool) -> list[Part]:

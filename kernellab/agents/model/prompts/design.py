@@ -12,6 +12,7 @@ from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.rules.classify import ErrorClass
+from kernellab.records import Author
 
 _FILE = "prompts/designer.j2"
 _LAST_ROUNDS = 3
@@ -79,7 +80,8 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost, best=later)
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
     if changed := fastest_by_hand(brief):
-        text = render("designer", "by_hand", diff=changed)
+        lowered = best_of([a for a in brief.history if a.candidate and a.candidate.author is Author.RULES])
+        text = render("designer", "by_hand", diff=changed, best=best_of(brief.history), lowered=lowered)
         parts.append(Part("changes by hand", "the journal", text, rank=6, trims=True))
     pins, requires = kept_lines(brief)
     if pins or requires:

@@ -100,6 +100,8 @@ def shown_kernel(brief: Brief) -> Attempt | None:
     if isinstance(brief, RouteBrief):
         return Attempt(brief.candidate, brief.sketch, brief.gate, brief.verdict)
     rounds = [a for a in reversed(brief.history) if a.candidate is not None]
+    if isinstance(brief, CodeBrief) and brief.redesigned:
+        return None  # it begins with the lowering of the new sketch
     if isinstance(brief, CodeBrief) and brief.previous is not None:
         rounds = [a for a in rounds if a.candidate and same_code(a.candidate.source, brief.previous)]
     elif isinstance(brief, DesignBrief) and brief.previous is not None:
@@ -129,8 +131,12 @@ def time_lines(brief: Brief) -> list[str]:
 def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
     """Where the time of the kernel that is shown goes, in at most three lines; none where it is not seen: the lines of
     another kernel are not those of the code that is shown."""
-    shown = shown_kernel(brief)
-    if "profile" in without | brief.ablation or shown is None or shown.candidate is None or shown.verdict is None:
+    return [] if "profile" in without | brief.ablation else hot_of_kernel(shown_kernel(brief))
+
+
+def hot_of_kernel(shown: Attempt | None) -> list[str]:
+    """Where the time of a round's kernel goes, in at most three lines; none where it is not seen."""
+    if shown is None or shown.candidate is None or shown.verdict is None:
         return []
     if not shown.verdict.passed or shown.verdict.time is None:
         return []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import Attempt, best_of, design_of
+from kernellab.agents.briefs import Attempt, best_of, design_of, start_of
 from kernellab.errors import counted
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, Evidence, GateState, Route, Source, Verdict
@@ -34,8 +35,10 @@ def history_text(history: Sequence[Attempt], last: int | None = None, told: Rout
 
 
 def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None) -> str:
-    before = history[number - 1] if number else None
-    parts = [f"Round {number + 1} by {_who(attempt)}: {change_of(before, attempt)}"]
+    before = _start(history, number)
+    back = f" (from round {before + 1})" if before is not None and before < number - 1 else ""
+    change = change_of(None if before is None else history[before], attempt)
+    parts = [f"Round {number + 1} by {_who(attempt)}{back}: {change}"]
     if attempt.rationale:
         meant = textwrap.shorten(attempt.rationale, _MEANT, placeholder=" ...")
         parts.append(f'meant: "{meant}"')
@@ -120,27 +123,55 @@ def _result(verdict: Verdict) -> str:
 
 def _lists(history: Sequence[Attempt]) -> list[str]:
     """What paid, what did not, and which values of tunables were never measured; empty for few rounds."""
-    timed = [(n, attempt) for n, attempt in enumerate(history) if _ms(attempt) is not None]
+    timed = [n for n, attempt in enumerate(history) if _ms(attempt) is not None]
     if len(timed) < _ENOUGH:
         return []
     keep: list[str] = []
     avoid: list[str] = []
-    for at, (n, two) in enumerate(timed):
-        # a fresh lowering is no measure of a change to code that was written by hand, nor the other way round
-        m, one = next(((m, one) for m, one in reversed(timed[:at]) if _coder(one) is _coder(two)), (n, two))
+    for n in timed:
+        m = _measure(history, n)
+        if m is None:
+            continue
+        one, two = history[m], history[n]
         ratio = (_ms(one) or 1.0) / (_ms(two) or 1.0)
-        rounds = f"round {n + 1}" if n == m + 1 else f"rounds {m + 2} to {n + 1}"
+        rounds = f"round {n + 1}" if n == m + 1 else f"round {n + 1} against round {m + 1}"
         change = change_of(one, two)
         if "rewritten" in change and two.rationale:
             change += f', meant: "{textwrap.shorten(two.rationale, _CHANGE, placeholder=" ...")}"'
-        said = f"{change} ({rounds}, {ratio:.2f} times as fast)"
-        (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR else []).append(said)
+        if not _tied(one, two):
+            said = f"{change} ({rounds}, {ratio:.2f} times as fast)"
+            (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR else []).append(said)
     rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
     return [f"{title}: {'; '.join(found)}." for title, found in rows if found]
 
 
-def _coder(attempt: Attempt) -> Author | None:
-    return attempt.candidate.author if attempt.candidate is not None else None
+def _is_lowered(attempt: Attempt) -> bool:
+    return attempt.candidate is None or attempt.candidate.author is Author.RULES
+
+
+def _start(history: Sequence[Attempt], number: int) -> int | None:
+    """The round that a round was made from: of code that was written by hand, what its Coder was shown."""
+    before, attempt = history[:number], history[number]
+    start = None if _is_lowered(attempt) else start_of(before, attempt.sketch)
+    return next((n for n, one in enumerate(before) if one is start), number - 1) if number else None
+
+
+def _measure(history: Sequence[Attempt], number: int) -> int | None:
+    """The timed round that tells what a round's change was worth: a lowering is compared with the lowering before, code
+    that was written by hand with what it was made from."""
+    if _is_lowered(history[number]):
+        lowered = (n for n in range(number - 1, -1, -1) if _ms(history[n]) is not None and _is_lowered(history[n]))
+        return next(lowered, None)
+    start = _start(history, number)
+    while start is not None and _ms(history[start]) is None:
+        start = _start(history, start)
+    return start
+
+
+def _tied(one: Attempt, two: Attempt) -> bool:
+    """Do the intervals of both speedups overlap?"""
+    figures = [attempt.verdict.against("eager") if attempt.verdict else None for attempt in (one, two)]
+    return figures[0] is not None and figures[1] is not None and figures[0].overlaps(figures[1])
 
 
 def _unmeasured(history: Sequence[Attempt]) -> list[str]:
@@ -154,7 +185,10 @@ def _unmeasured(history: Sequence[Attempt]) -> list[str]:
     plain = _design(best)[0]
     measured = [values for text, values in map(_design, history) if text == plain]
     found = []
+    own = "" if _is_lowered(best) or best.candidate is None else "\n".join(bare(best.candidate.source).files.values())
     for tunable in program.tunables:
+        if own and len(re.findall(rf"\b{tunable.name}\b", own)) < 2:
+            continue  # the code declares it at most
         seen = {values.get(tunable.name) for values in measured}
         left = [str(value) for value in tunable.choices if value not in seen]
         found += [f"{tunable.name} = {' or '.join(left)}"] if left else []

@@ -66,7 +66,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         parts.append(Part("code", "the Coder", render("conductor", "code", files=files), rank=6, trims=True))
     parts.append(Part("rules", "kernellab.agents.rules.conductor", render("conductor", "rules", route=rules), rank=3))
     if brief.history:
-        forms = [history_text(brief.history), history_text(brief.history, _LAST_ROUNDS), history_text(brief.history, 1)]
+        forms = [history_text(brief.rounds, last) for last in (None, _LAST_ROUNDS, 1)]
         whole, *shorter = (render("conductor", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", whole, rank=5, shorter=tuple(shorter)))
     go = render("conductor", "go", turns_left=brief.turns_left, budget_left=brief.budget_left)
