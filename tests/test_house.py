@@ -87,6 +87,7 @@ PATTERNS = {
         "dsls.spec",
         "dsls.text",
         "dsls.triton",
+        "lowering.c_family.helpers",
         "lowering.embedded_sketch",
         "lowering.lift.lift",
         "lowering.lift.proof",
@@ -101,6 +102,7 @@ PATTERNS = {
     "the sketch language, also where it cannot be parsed": (
         "sketch.syntax.words",
         "agents.rules.designer",
+        "lowering.comment_only",
         "notebook.language.complete",
         "notebook.language.place",
         "notebook.views.detail",
@@ -141,11 +143,7 @@ PATTERNS = {
 }
 #: those that still read text which this package wrote, with what the text is; to be made records, none to be added
 OWN_TEXTS = {
-    "lowering.c_family.scalar": "templates of an operation's spelling",
     "agents.model.prompts.marks": "comments of lowered sources",
-    "designer.emit.recurrent": "a template of a sketch",
-    "lowering.c_family.helpers": "spellings of operations",
-    "lowering.comment_only": "lines of a lowered source",
     "lowering.tunables": "lines of a lowered source",
 }
 

@@ -76,7 +76,9 @@ def run_suite(
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     known = _last(path) if how.resume else {}
-    done = {key for key, row in known.items() if (row.passed or how.every) and row.asked == how.precision}
+    done = {
+        key for key, row in known.items() if (row.passed or (how.every and row.turns)) and row.asked == how.precision
+    }
     if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:

@@ -195,9 +195,11 @@ class DaskWorkers:
     def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
             client: Any = import_module("distributed").Client
-        except ImportError:
+            import_module("cryptography")  # with which a cluster of this machine makes its key
+        except ImportError as error:
             raise EvolveError(
-                "A search on a cluster needs Dask, which is not installed.", "pip install 'kernellab[cluster]'."
+                f"A search on a cluster needs {error.name}, which is not installed.",
+                "pip install 'kernellab[cluster]'.",
             ) from None
         # what Dask says of its own start, end and loss would stand under a person's cell; errors are reported as ours
         for name in ("distributed", "distributed.client"):
@@ -221,13 +223,7 @@ class DaskWorkers:
         dask: Any = import_module("distributed")
         config: Any = import_module("dask.config")
         # who reaches a port of Dask's runs code in its workers: this process alone has the key, made for this cluster
-        try:
-            held = {"security": dask.Security.temporary(), "host": "127.0.0.1", **_NO_PAGES}
-        except ImportError:
-            raise EvolveError(
-                "A search on a cluster of this machine needs cryptography, which is not installed.",
-                "pip install 'kernellab[cluster]'.",
-            ) from None
+        held = {"security": dask.Security.temporary(), "host": "127.0.0.1", **_NO_PAGES}
         self._folder = tempfile.TemporaryDirectory(prefix="kernellab-cluster-")
         specs = {}
         measuring = max(processes, len(gpus))
@@ -241,14 +237,10 @@ class DaskWorkers:
             specs[at] = {
                 "cls": dask.Nanny,
                 "options": {
-                    **held,
-                    "nthreads": 1,
-                    "resources": {DEVICE if at < measuring else BUILD: 1},
-                    "env": environment,
-                    "memory_limit": 0,
-                    "silence_logs": logging.ERROR,
+                    **held, "nthreads": 1, "resources": {DEVICE if at < measuring else BUILD: 1}, "env": environment,
+                    "memory_limit": 0, "silence_logs": logging.ERROR,
                 },
-            }
+            }  # fmt: skip
         scheduler = {"cls": dask.Scheduler, "options": {**held, "port": 0}}
         for attempt in range(1, _STARTS + 1):
             try:

@@ -8,7 +8,6 @@ Each is a field here: ``kernellab design`` and ``verify``, the magics, ``%config
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -36,11 +35,11 @@ def tuning_limit(text: str) -> tuple[int, float]:
     Raises:
         KernellabError: neither form.
     """
-    match = re.fullmatch(r"(\d{1,6})(s?)", text or "0")
-    if match is None:
+    digits = text.removesuffix("s") or "0"
+    if not (digits.isascii() and digits.isdigit()) or text == "s":
         raise KernellabError(f"tune is {text!r}.", "Give a number of points, as 8, or seconds, as 20s.")
-    number = int(match[1])
-    return (_MOST_POINTS if number else 0, float(number)) if match[2] else (number, math.inf)
+    number = int(digits)
+    return (_MOST_POINTS if number else 0, float(number)) if text.endswith("s") else (number, math.inf)
 
 
 def _tuning(value: object) -> object:

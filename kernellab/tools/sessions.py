@@ -108,16 +108,14 @@ def _state(session: Session) -> SessionResult:
     elif head is not None and head.route is not None and head.author is not Author.HUMAN and question is None:
         reason = ""
     return SessionResult(
-        summary=f"{session.name}: {session.status.value}. {reason}".strip(),
+        summary=f"{session.name}: {session.status.value}. {reason}".strip(), name=session.name,
         next="It still works: ask session_state again."
         if session.status is SessionStatus.RUNNING
         else "turn_detail shows a turn's sketch, source or verdict.",
-        name=session.name,
-        status=session.status.value,
-        turns=lines[-30:],
+        status=session.status.value, turns=lines[-30:],
         question=f"{asked} {question.answer}".strip() if question is not None else "",
         best=best.verdict.text if best is not None and best.verdict is not None else "",
-    )
+    )  # fmt: skip
 
 
 def _rested(context: Context, session: Session) -> SessionResult:

@@ -232,8 +232,7 @@ def _fitted(result: Result) -> Result:
     for characters, rows in _CUTS:
         if len(result.model_dump_json()) <= MOST:
             break
-        said = result.next.removeprefix(_CUT)
-        plain = _cut(result.model_dump(), characters, rows) | {"next": _CUT + said}
+        plain = _cut(result.model_dump(), characters, rows) | {"next": _CUT + result.next.removeprefix(_CUT)}
         result = type(result).model_validate(plain)
     return result
 

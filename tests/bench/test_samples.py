@@ -43,6 +43,16 @@ def test_a_run_that_was_cut_off_goes_on_and_a_failed_sample_is_not_tried_again(t
     assert [[r.passed for r in rows] for rows in found] == [[True], [False]]
 
 
+def test_what_no_role_ever_worked_on_is_no_sample_and_is_run_when_the_suite_resumes(tmp_path: Path) -> None:
+    (tmp_path / "sample-1").mkdir()
+    lost = row("a", None).model_copy(update={"turns": 0, "reason": "Its worker ended with exit code 1."})
+    (tmp_path / "sample-1" / ROWS).write_text(lost.model_dump_json() + "\n")
+    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    ran: list[str] = []
+    run_samples([SuiteTask("a", "", "def f(): pass\n")], tmp_path, how, 1, lambda found: ran.append(found.name))
+    assert ran == ["a"]
+
+
 def test_a_worker_has_the_endpoint_of_the_folder_that_the_suite_runs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -336,7 +336,7 @@ def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> d
 
 def time_all(options: argparse.Namespace) -> None:
     """Cases whose designs are there, in order; then the same under max-autotune."""
-    for mode in ("cases",) if options.changed else ("cases", "tuned"):
+    for mode in ("cases",) if options.changed or options.only_default else ("cases", "tuned"):
         todo = dict(chosen(options))
         while todo and time.time() < options.until - 15:
             folders = ["designs", *(["before"] if options.before else [])]
@@ -462,6 +462,7 @@ def main() -> int:
     parser.add_argument("--role", default="")
     parser.add_argument("--chip", default="")
     parser.add_argument("--before", default="", help="another tree of this repository, whose designs are timed too")
+    parser.add_argument("--only-default", action="store_true", help="no max-autotune")
     parser.add_argument("--changed", action="store_true", help="only cases whose designs differ from those before")
     parser.add_argument("--folder", default="designs", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -7,10 +7,15 @@ import json
 import pytest
 import torch
 
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
 from kernellab.errors import CaptureError, SwapError
 from kernellab.model_integration.gradient.derive import backward_text, said_true
 from kernellab.model_integration.gradient.pair import check
+from kernellab.records import GateState
+from kernellab.sketch.gate import gate
+from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 
 TASK = """
@@ -65,6 +70,41 @@ def test_a_backward_is_one_graph_over_the_tasks_dims_that_agrees_with_autograd(n
     plain = backward.module().namespace["plain"](*args)
     for made, want in zip(plain if isinstance(plain, tuple) else (plain,), wanted, strict=True):
         assert torch.allclose(made, want, atol=1e-5)
+
+
+CONVOLUTION = """
+import torch
+
+GRAD = True
+
+def reference(x, w, b):
+    return torch.nn.functional.{call}
+
+def inputs():
+    return {given}
+"""
+CONVOLUTIONS = {
+    "padded": ("conv2d(x, w, b, padding=1)", "torch.randn(3, 4, 8, 9), torch.randn(5, 4, 3, 3), torch.randn(5)"),
+    "apart": ("conv2d(x, w, b, stride=2)", "torch.randn(3, 4, 8, 9), torch.randn(5, 4, 3, 2), torch.randn(5)"),
+    "dilated": (
+        "conv2d(x, w, b, padding=(2, 0), dilation=2)",
+        "torch.randn(3, 4, 8, 9), torch.randn(5, 4, 3, 3), torch.randn(5)",
+    ),
+    "line": ("conv1d(x, w, b, stride=3)", "torch.randn(3, 4, 20), torch.randn(5, 4, 3), torch.randn(5)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolutions_backward_is_two_convolutions_and_a_sum_which_the_rules_design(name: str) -> None:
+    call, given = CONVOLUTIONS[name]
+    task = load_task(backward_text(load_task(CONVOLUTION.format(call=call, given=given), "forward")), name)
+    args = task.module().sample(seed=3)
+    plain = task.module().namespace["plain"](*args)
+    for made, want in zip(plain, task.module().reference(args), strict=True):
+        torch.testing.assert_close(made, want, rtol=1e-4, atol=1e-4)
+    target = Target("triton", Backend.CUDA, Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536))
+    sketch = RulesDesigner().design(DesignBrief(task, target)).sketch
+    assert gate(sketch, task, seconds=0.2).state is GateState.RIGHT, sketch
 
 
 def test_a_pairs_gradients_are_compared_with_float64_and_a_wrong_one_is_named() -> None:

@@ -192,7 +192,7 @@ def _directions(state: RunState) -> tuple[str, ...]:
 
 def _stalled(state: RunState, operator: str) -> str:
     """What redirects an agent whose last answers gained nothing (supervision as in AVO); "" before that."""
-    own = [n for n, e in state.evaluations.items() if state.proposals[n].operator == operator and e.same_as is None]
+    own = [n for n in state.evaluations if state.proposals[n].operator == operator]
     last = own[-STALLED:]
     if len(last) < STALLED or any(state.worth(n) > state.worth(state.proposals[n].parents[0]) for n in last):
         return ""

@@ -143,7 +143,8 @@ def _decompositions() -> dict[Any, Any]:
         packet = getattr(torch.ops.aten, name, None)
         overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
         found |= {op: every[op] for op in overloads if op in every}
-    return found | {torch.ops.aten.native_layer_norm.default: _layer_norm}
+    own = {torch.ops.aten.native_layer_norm: _layer_norm, torch.ops.aten.convolution_backward: _convolution_backward}
+    return found | {packet.default: rule for packet, rule in own.items()}
 
 
 def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
@@ -157,6 +158,29 @@ def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
     made = made * weight if weight is not None else made
     made = made + bias if bias is not None else made
     return made.to(x.dtype), mean, rate
+
+
+def _convolution_backward(
+    grad: Any, x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    transposed: bool, output_padding: Sequence[int], groups: int, wanted: Sequence[bool],
+) -> Any:  # fmt: skip
+    """A convolution of the gradient for the input's, and one with samples summed as channels for the weight's."""
+    if transposed or groups != 1:
+        return NotImplemented
+    zeros, kernel, made = [0] * len(stride), weight.shape[2:], torch.ops.aten.convolution.default
+    to_x = to_weight = to_bias = None
+    if wanted[0]:
+        sizes = zip(x.shape[2:], grad.shape[2:], kernel, stride, padding, dilation, strict=True)
+        left = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, k, s, p, d in sizes]
+        to_x = made(grad, weight, None, stride, padding, dilation, True, left, 1)
+    if wanted[1]:
+        turned = made(x.transpose(0, 1), grad.transpose(0, 1), None, dilation, padding, stride, False, zeros, 1)
+        for dim, size in enumerate(kernel, start=2):
+            turned = turned.narrow(dim, 0, size)
+        to_weight = turned.transpose(0, 1)
+    if wanted[2]:
+        to_bias = grad.sum([0, *range(2, grad.dim())])
+    return to_x, to_weight, to_bias
 
 
 def _dtype(name: str) -> Any:

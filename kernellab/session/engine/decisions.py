@@ -232,8 +232,10 @@ def place_source(state: State, source: Source, author: Author = Author.HUMAN, **
     return placed(state, Role.CODER, author, candidate=candidate, state=TurnState.DONE, **fields)
 
 
-def edit_source(state: State, files: str | Mapping[str, str], dsl: str, author: Author = Author.HUMAN) -> list[Event]:
+def edit_source(state: State, files: str | Mapping[str, str] | Source, dsl: str, author: Author) -> list[Event]:
     """Files that are not named stay as they are; ``dsl`` is that of a first source."""
+    if isinstance(files, Source):
+        return place_source(state, files, author)
     earlier = state.candidate(state.standing_on)
     source = edited(earlier.source if earlier else None, files, dsl)
     return place_source(state, source.model_copy(update={"origin": author}), author)

@@ -19,7 +19,7 @@ from typing import Any
 from kernellab.errors import JournalError, KernellabError, SessionError, counted
 from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import TIME_LIMITS, Budget
-from kernellab.records import Author, Role, Verdict
+from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, stops_for
 from kernellab.session.engine.comparing import Comparing, drop
@@ -227,7 +227,7 @@ class Driver:
         self._stops = stops
         self._emit(*decisions.set_approval(approval))
 
-    def edit_source(self, files: str | Mapping[str, str], author: Author) -> None:
+    def edit_source(self, files: str | Mapping[str, str] | Source, author: Author) -> None:
         target = self.state.target
         dsl = target.dsl if target else self.state.created.dsl or self.bench.target().dsl
         self._emit(*decisions.edit_source(self.state, files, dsl, author))

@@ -9,7 +9,8 @@ from kernellab.conditions import DrawnInPart, FixedArguments, FixedSizes
 from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
-from kernellab.verifier.cases.survey import Drawn, Grade, Survey, apart
+from kernellab.verifier.boundary_checks.watch import apart
+from kernellab.verifier.cases.survey import Drawn, Grade, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.stages import evidence
@@ -113,8 +114,8 @@ def _first_wrong(
 def _turned(one: Drawn, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mismatch] | None:
     """The first output that is nearer to the answer of one who decides otherwise for equal elements of two arguments:
     these are equal whatever the order of operations, so that no rounding excuses it."""
-    for answers, decided in one.turned:
-        for i, (got, other, where) in enumerate(zip(outputs, answers, decided, strict=True)):
+    for turned in one.turned:
+        for i, (got, other, where) in enumerate(zip(outputs, turned.answers, turned.decided, strict=True)):
             wrong = where & apart(got, one.case.native[i]) & ~apart(got, other)
             if bool(wrong.any()):
                 message = f"{int(wrong.sum())} elements are wrong where two arguments are equal"

@@ -18,8 +18,9 @@ from kernellab.verifier.boundary_checks.operations import Edge
 from kernellab.verifier.boundary_checks.watch import Place, Watch
 
 Tensor = torch.Tensor
-#: steps of the secant method for one edge, and elements of an argument that are tried
-_STEPS, _ELEMENTS = 6, 2
+#: steps of the secant method for one edge, and elements of an argument that are tried: the first, and more for an edge
+#: that was reached where it decides nothing
+_STEPS, _ELEMENTS, _MORE = 6, 2, 6
 _SIDES = {"below": -1, "at": 0, "above": 1}
 
 
@@ -47,19 +48,28 @@ class Solver:
     def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
         """A patch for each of the edges ``missing`` that could be reached while there is time ``left``."""
         open_ = {edge: found for edge in missing if (found := _place(edge, self.base)) is not None}
+        idle: set[Edge] = set()
         for position in self.bounds:
             count = self.args[position].numel()
-            for index in torch.randint(count, (_ELEMENTS,), generator=self.generator).tolist():
+            for number, index in enumerate(torch.randint(count, (_MORE,), generator=self.generator).tolist()):
+                if number >= _ELEMENTS and idle.isdisjoint(open_):
+                    break
                 now = float(self.args[position].reshape(-1)[index])
                 step = 0.25 * abs(now) + 0.125
                 moved = self._moved(position, index, now + step) if open_ and left() else None
                 if moved is None:
                     continue
                 for edge, (place, side) in list(open_.items()):
-                    value = self._reach(edge, place, side, (position, index), now, step, moved) if left() else None
-                    if value is not None and self.decides(edge, (position, index, value)):
-                        del open_[edge]
-                        yield Patch(edge, position, index, value)
+                    if not left() or (number >= _ELEMENTS and edge not in idle):
+                        continue
+                    value = self._reach(edge, place, side, (position, index), now, step, moved)
+                    if value is None:
+                        continue
+                    if not self.decides(edge, (position, index, value)):
+                        idle.add(edge)
+                        continue
+                    del open_[edge]
+                    yield Patch(edge, position, index, value)
 
     def _moved(self, position: int, index: int, value: float) -> Watch | None:
         changed = self.args[position].contiguous().clone()

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.verifier.boundary_checks.operations import Distance, Edge, distances, facts
+from kernellab.verifier.protocol.rules import DRAWN
 
 #: calls of one operation that are distinguished: those beyond are taken together (an unrolled loop)
 _CALLS = 24
@@ -153,10 +155,42 @@ def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> W
     return watch
 
 
+@dataclass(frozen=True)
+class TurnedAnswers:
+    """The reference's answers with a comparison turned for equal elements, and where they tell."""
+
+    answers: tuple[Tensor, ...]
+    decided: tuple[Tensor, ...]
+    of_arguments: bool
+
+    @property
+    def matters(self) -> bool:
+        return any(bool(one.any()) for one in self.decided)
+
+
+def turned(
+    reference: Callable[[Sequence[Any]], Sequence[Tensor]], args: Sequence[Any], native: Sequence[Tensor], edge: Edge
+) -> TurnedAnswers:
+    """What the reference, whose answers are ``native``, gives with the comparison of ``edge`` turned."""
+    with Turned(edge.op, edge.number, args) as mode:
+        answers = tuple(reference(args))
+    return TurnedAnswers(answers, tuple(map(apart, answers, native)), mode.of_arguments)
+
+
+def apart(one: Tensor, two: Tensor) -> Tensor:
+    """Where two answers differ by more than any tolerance is."""
+    differ = (one != two) & ~(one.isnan() & two.isnan())
+    if not one.is_floating_point() or not differ.any():
+        return differ
+    both = one.isfinite() & two.isfinite()
+    size = two[both].double().square().mean().sqrt()
+    return differ & (~both | ((one.double() - two.double()).abs() > DRAWN.apart * size))
+
+
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
     named |= {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)}
     return named | dict(kwargs)
 
 
-__all__ = ["SIZED_BY_VALUES", "Edge", "Exact", "Place", "Turned", "Watch", "watched"]
+__all__ = ["SIZED_BY_VALUES", "Edge", "Exact", "Place", "TurnedAnswers", "Watch", "apart", "turned", "watched"]

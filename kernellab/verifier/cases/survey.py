@@ -21,21 +21,22 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import DrawnLimit
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import computable, finite, is_float8
+from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import SPECIAL
+from kernellab.verifier.cases.input_specs import meet
 from kernellab.verifier.cases.patterns import patterned
-from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
+from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
     import torch
 
     from kernellab.verifier.boundary_checks.operations import Edge
-    from kernellab.verifier.boundary_checks.watch import Watch
+    from kernellab.verifier.boundary_checks.watch import TurnedAnswers, Watch
 
     Tensor = torch.Tensor
 
@@ -71,7 +72,7 @@ class Drawn:
     #: conditions of which one says as much
     covered: frozenset[str] = frozenset()
     #: the answers of one who decides otherwise where elements of two arguments are equal, and where they tell
-    turned: tuple[tuple[tuple[Tensor, ...], tuple[Tensor, ...]], ...] = ()
+    turned: tuple[TurnedAnswers, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class Survey:
             if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
             and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
         ]  # fmt: skip
-        pairs = [(a, b) for a, b in combinations(free, 2) if _meet(self.base.args[a].shape, self.base.args[b].shape)]
+        pairs = [(a, b) for a, b in combinations(free, 2) if meet(self.base.args[a].shape, self.base.args[b].shape)]
         found = []
         for a, b in pairs[: DRAWN.pairs]:
             names = [self.task.args[i].name for i in (a, b)]
@@ -348,19 +349,16 @@ class Survey:
     def _decides(self, edge: Edge, case: Case) -> bool:
         """Does it matter in ``case`` how the reference answers for the equal elements of ``edge``? Where both answers
         agree (at zero, of ``x if x > y else -y``) a kernel that compares otherwise would not show."""
-        from kernellab.verifier.boundary_checks.watch import Turned
+        from kernellab.verifier.boundary_checks.watch import turned
 
-        turned = Turned(edge.op, edge.number, case.args)
         try:
-            with turned:
-                other = self.task.module().results(case.args)
+            other = turned(self.task.module().results, case.args, case.native, edge)
         except (KernellabError, RuntimeError):
             return True
-        decided = tuple(apart(a, b) for a, b in zip(other, case.native, strict=True))
-        if turned.of_arguments and self.cases and self.cases[-1].case.change == case.change:
+        if other.of_arguments and self.cases and self.cases[-1].case.change == case.change:
             last = self.cases[-1]
-            self.cases[-1] = replace(last, turned=(*last.turned, (other, decided)))
-        return any(bool(d.any()) for d in decided)
+            self.cases[-1] = replace(last, turned=(*last.turned, other))
+        return other.matters
 
     # -- the solver
 
@@ -432,16 +430,6 @@ def _warmed() -> None:
     patterned(torch.zeros(2, 2), "uniform", 1, 0.0, 1.0)
 
 
-def apart(one: Tensor, two: Tensor) -> Tensor:
-    """Where two answers differ by more than any tolerance is."""
-    differ = (one != two) & ~(one.isnan() & two.isnan())
-    if not one.is_floating_point() or not differ.any():
-        return differ
-    both = one.isfinite() & two.isfinite()
-    size = two[both].double().square().mean().sqrt()
-    return differ & (~both | ((one.double() - two.double()).abs() > DRAWN.apart * size))
-
-
 def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
     """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
     argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
@@ -490,11 +478,6 @@ _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
 def _not_propagated(kind: str, name: str) -> str:
     return f"{kind} in {name} not propagated"
-
-
-def _meet(one: Sequence[int], two: Sequence[int]) -> bool:
-    """Do two shapes broadcast?"""
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(two), strict=False))
 
 
 def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[_Proposal]:
@@ -575,11 +558,11 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
     if at.fixed:
         kind = "sorted" if at.is_sorted else "uniform"
         yield _Proposal(_pattern(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
-    elif not at.is_sorted and not _is_permutation(value):
+    elif not at.is_sorted and not is_permutation(value):
         yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
-    if stated or at.fixed or at.is_sorted or _is_permutation(value):
+    if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
     patterns: list[tuple[str, int, int, bool]] = []
     if at.least < 0 <= at.low:
@@ -592,15 +575,6 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
             _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
             right=DrawnLimit(values="", low=at.low, high=at.high),
         )  # fmt: skip
-
-
-def _is_permutation(value: Tensor) -> bool:
-    """Are rows of it places that each come once?"""
-    last = value.shape[-1] if value.dim() else 1
-    if last < 2:
-        return False
-    rows = computable(value).reshape(-1, last)[:4].sort(-1).values
-    return bool((rows.diff(dim=-1) == 1).all())
 
 
 def _value(name: str, position: int, kind: str, number: int, purpose: str) -> _Proposal:

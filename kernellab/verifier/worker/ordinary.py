@@ -5,11 +5,12 @@ import importlib.util
 import json
 import sys
 import time
+from typing import Any
 
 import torch
 
 
-def _argument(spec):  # type: ignore[no-untyped-def]
+def _argument(spec: dict[str, Any]) -> Any:
     if "value" in spec:
         return spec["value"]
     if 0 in spec["shape"]:
@@ -18,12 +19,12 @@ def _argument(spec):  # type: ignore[no-untyped-def]
         return torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"])).reshape(spec["shape"])
 
 
-def _tensors(result):  # type: ignore[no-untyped-def]
+def _tensors(result: Any) -> list[torch.Tensor]:
     if isinstance(result, dict):
         result = tuple(result.values())
     if isinstance(result, (tuple, list)):
         return [tensor for one in result if one is not None for tensor in _tensors(one)]
-    return [torch.as_tensor(result)]
+    return [torch.as_tensor(result).resolve_conj().resolve_neg()]
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ def _flat(result: Any, strict: bool) -> list[Any]:
     import torch
 
     if type(result) is torch.Tensor or (not strict and isinstance(result, torch.Tensor)):
-        return [result]
+        # a view that is negated or conjugated when it is read holds other numbers than its memory
+        return [result.resolve_conj().resolve_neg()]
     if isinstance(result, (bool, int, float)):
         return [torch.as_tensor(result)]
     if isinstance(result, dict):

@@ -212,7 +212,7 @@ def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Ve
     error = " ".join(verdict_lines(verdict)) if verdict is not None and not verdict.passed else ""
     api = library.api(dsl, operations_of(brief.sketch), error, int(options.token_budget * _API_SHARE))
     if api is not None:
-        text = render("coder", "api", dsl=dsl, passages=[api])
+        text = render("coder", "api", dsl=dsl, sketched=bool(brief.sketch.strip()), passages=[api])
         parts.append(Part("API", api.source, text, rank=4, trims=True))
     if "examples" not in options.ablation | brief.ablation:
         found: list[Quote] = library.examples(dsl, brief.task, nearest=True)

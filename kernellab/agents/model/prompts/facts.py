@@ -7,7 +7,7 @@ from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import cost_at, more_work, work_of
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, counted
 from kernellab.lens.cpp.hot import hot_lines
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
@@ -174,7 +174,8 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) 
     lines = [
         f"By the cost model it moves {megabytes(found.bytes_slow)} from memory ({found.bytes_slow / max(ideal, 1):.2f} "
         f"times the ideal {megabytes(ideal)}); the tiles of one iteration take {kilobytes(found.footprint)}; "
-        f"{found.parallelism:.0f} iterations can run at once."
+        f"{'in each launch at least ' if len(found.launches) > 1 else ''}"
+        f"{counted(round(found.parallelism), 'iteration')} can run at once."
     ]
     if found.time_ms is not None:
         # what the model counts of a sketch may be less than what the task compels
