@@ -11,7 +11,6 @@ import ast
 import math
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -349,10 +348,13 @@ def _narrow_offsets(context: Context) -> Iterator[Finding]:
     most, name = max((math.prod(a.extents(sizes)), a.name) for a in task.tensors)
     for file, text in texts.items() if most >= 1 << 31 else ():
         for node in ast.walk(parsed(text)):
-            body = ast.unparse(node) if isinstance(node, ast.FunctionDef) and node.decorator_list else ""
-            if re.search(r"program_id\([^)]*\)(?!\.to\()", body) and "int64" not in body:
+            if not isinstance(node, ast.FunctionDef) or not node.decorator_list:
+                continue
+            inside = [n for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Attribute))]
+            ids = {n for n in inside if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("program_id")}
+            if ids - {n.value for n in inside if isinstance(n, ast.Attribute)} and "int64" not in ast.unparse(node):
                 message = f"offsets of 32 bits, and {name} has up to {most} elements; use program_id(...).to(tl.int64)"
-                yield Finding("narrow-offsets", message, file, getattr(node, "lineno", None))
+                yield Finding("narrow-offsets", message, file, node.lineno)
 
 
 def _waived(finding: Finding, allow_library: bool, model: bool) -> bool:
