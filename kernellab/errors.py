@@ -27,6 +27,12 @@ def lasting(seconds: float) -> str:
 class KernellabError(Exception):
     """What went wrong, in one sentence, with the remedy in another.
 
+    >>> error = KernellabError("There is no task 'rms'.", "Did you mean 'rms_norm'?")
+    >>> print(error)
+    There is no task 'rms'. Did you mean 'rms_norm'?
+    >>> error.remedy
+    "Did you mean 'rms_norm'?"
+
     Raised for anything that a person can fix. ``exit_code`` is what the command line returns: 2 for a wrong call or
     input, 1 for work that was done and is not good.
     """

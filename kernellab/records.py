@@ -345,6 +345,15 @@ class Verdict(Record):
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
+    def rank(self) -> tuple[int, float]:
+        """The least is the best: by the lower end of the speedup's interval, so that few calls, or a busy machine, make
+        no kernel the best; paired ratios survive a change of load, so they go before plain times."""
+        eager = self.against("eager")
+        if eager is not None:
+            return 0, -eager.low
+        return (1, self.time.median_ms) if self.time is not None else (2, 0.0)
+
+    @property
     def labels(self) -> list[str]:
         return texts.labels(self.conditions)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import kernellab
+from kernellab.verifier import Verifier
 
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -46,3 +51,29 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     assert "rms_norm" in (tmp_path / "_generated/tutorials/01_quickstart.html").read_text(encoding="utf-8")
     page = (tmp_path / "reference/python.html").read_text(encoding="utf-8")
     assert "kernellab.design" in page and "load_task" in page
+
+
+def public() -> dict[str, object]:
+    """The public interface by name, as docs/reference/python.md states it, with the public methods of its classes."""
+    found: dict[str, object] = {name: getattr(kernellab, name) for name in kernellab.__all__ if name[0] != "_"}
+    found["Verifier"] = Verifier
+    for name, value in list(found.items()):
+        if inspect.isclass(value):
+            members = {n: m for n, m in vars(value).items() if n[0] != "_"}
+            methods = {n: m for n, m in members.items() if isinstance(m, property) or inspect.isroutine(m)}
+            found |= {f"{name}.{n}": method for n, method in methods.items()}
+    return found
+
+
+def test_each_public_name_has_a_docstring() -> None:
+    assert len(public()) > 60
+    assert [name for name, value in public().items() if not inspect.getdoc(value)] == []
+
+
+def test_examples_in_public_docstrings_give_what_they_show() -> None:
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    tests = [t for name, value in public().items() for t in finder.find(value, name) if t.examples]
+    assert {t.name for t in tests} >= {"Dim", "load_task", "KernellabError"}
+    for test in tests:
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0

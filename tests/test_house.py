@@ -59,7 +59,9 @@ PATTERNS = {
         "lens.read.sass",
         "export.runtime.prebuilt",
         "task.module",
+        "teach.machine",
         "verifier.cuda.trace",
+        "verifier.sandbox.sandbox",
         "verifier.judge.process",
         "verifier.attribution.objects",
         "model_integration.unit",
@@ -85,6 +87,7 @@ PATTERNS = {
         "dsls.spec",
         "dsls.text",
         "dsls.triton",
+        "lowering.c_family.helpers",
         "lowering.embedded_sketch",
         "lowering.lift.lift",
         "lowering.lift.proof",
@@ -99,6 +102,7 @@ PATTERNS = {
     "the sketch language, also where it cannot be parsed": (
         "sketch.syntax.words",
         "agents.rules.designer",
+        "lowering.comment_only",
         "notebook.language.complete",
         "notebook.language.place",
         "notebook.views.detail",
@@ -135,21 +139,12 @@ PATTERNS = {
         "model_integration.gradient.derive",
         "model_integration.task_text",
     ),
-    "a long text that is cut for storage": ("journal_blobs",),
+    "a long text that is cut for storage": ("journal.blobs",),
 }
 #: those that still read text which this package wrote, with what the text is; to be made records, none to be added
 OWN_TEXTS = {
-    "lowering.c_family.scalar": "templates of an operation's spelling",
     "agents.model.prompts.marks": "comments of lowered sources",
-    "designer.emit.recurrent": "a template of a sketch",
-    "evolve.analyst.rules": "names of a schedule's features",
-    "lowering.c_family.helpers": "spellings of operations",
-    "lowering.comment_only": "lines of a lowered source",
     "lowering.tunables": "lines of a lowered source",
-    "teach.challenge": "the rules' sketch",
-    "teach.machine": "a fact of the lens",
-    "verifier.sandbox.sandbox": "the level of a sandbox",
-    "tuning.classes": "comments of lowered sources",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.breadth import everything
 
 ROOT = Path(__file__).parents[1]
 
@@ -140,3 +143,57 @@ def test_the_metadata_names_licence_and_command(wheel: zipfile.ZipFile) -> None:
     (info,) = {n.split("/")[0] for n in wheel.namelist() if ".dist-info/" in n}
     assert "License-Expression: Apache-2.0" in wheel.read(f"{info}/METADATA").decode()
     assert "kernellab = kernellab.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+
+
+# -- bare environments (make prove) ------------------------------------------------------------------------------------
+
+DOUBLED = """
+import torch
+
+def reference(x):
+    return x * 2 + 1
+
+def inputs():
+    return torch.randn(257, 33)
+"""
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of that version: on the path, or one of pyenv's; None where this machine has none."""
+    told = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+    for place in [f"python{version}", *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]:
+        if (path := shutil.which(place)) is not None:
+            run = subprocess.run([path, "-c", told], capture_output=True, text=True)
+            if run.stdout.strip() == version:
+                return path
+    return None
+
+
+@pytest.mark.skipif(not everything(), reason="gigabytes are installed: `make prove` does it")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_wheel_and_sdist_design_a_kernel_in_a_bare_environment(version: str, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"this machine has no Python {version}")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    subprocess.run([python, "-m", "venv", str(tmp_path / "bare")], check=True)
+    (tmp_path / "doubled.py").write_text(DOUBLED)
+
+    def installed(name: str, *arguments: str) -> str:
+        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        command = [str(tmp_path / "bare/bin" / name), *arguments]
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, f"{command}: {run.stdout[-2000:]}{run.stderr[-2000:]}"
+        return run.stdout
+
+    for archive in (wheel, sdist):
+        installed("pip", "install", "--quiet", str(archive))
+        facts = json.loads(installed("kernellab", "doctor", "--json"))
+        assert facts
+        answer = json.loads(installed("kernellab", "design", "doubled.py", "--dsl", "cpp", "--json"))
+        assert answer["passed"], answer
+        installed("pip", "uninstall", "--quiet", "--yes", "kernellab")
+    shutil.rmtree(tmp_path / "bare")

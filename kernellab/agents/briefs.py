@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,6 +30,12 @@ class Attempt:
     rationale: str = ""
 
 
+def best_of(history: Sequence[Attempt]) -> Attempt | None:
+    """The best round of those that passed and were timed, as a session ranks its kernels; the first of equal ones."""
+    timed = [(a.verdict.rank, n) for n, a in enumerate(history) if a.verdict and a.verdict.passed and a.verdict.time]
+    return history[min(timed)[1]] if timed else None
+
+
 def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, dict[str, int | float]]:
     """What makes two designs one: the sketch without comments and spacing, and the value of each of its tunables.
 
@@ -41,6 +48,9 @@ def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, d
     if program is None:
         return plain, dict(constexpr)
     own = {c.name: c.value for c in program.constexprs if c.value is not None}
+    for tunable in program.tunables:
+        # the default stands among the values
+        plain = re.sub(rf"\b{tunable.name} *= *\S+ in\b", f"{tunable.name} in", plain)
     return plain, {**own, **{name: value for name, value in constexpr.items() if name in own}}
 
 

@@ -110,6 +110,11 @@ def is_model(spec: str) -> bool:
     return any(player.partition(":")[0] in ("model", "agent", "replay") for player in players_of(spec))
 
 
+def is_agent(spec: str) -> bool:
+    """Is the player an agent's program?"""
+    return spec.startswith("agent:")
+
+
 def make_role(role: Role, spec: str, talk: Any = None, knowledge: Any = None) -> Any:
     """The object that plays ``role``; its module is imported here, so that a session starts without torch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernellab.conditions import Condition, LibraryShare, of
-from kernellab.fidelity import FRAMEWORK
+from kernellab.options.fidelity import FRAMEWORK
 from kernellab.records import Comparison, Environment, Record, Verdict
 from kernellab.verifier.timing.metrics import fast_p, geomean, median
 

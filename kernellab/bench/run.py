@@ -21,7 +21,7 @@ from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import KernellabError
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
@@ -76,7 +76,9 @@ def run_suite(
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     known = _last(path) if how.resume else {}
-    done = {key for key, row in known.items() if (row.passed or how.every) and row.asked == how.precision}
+    done = {
+        key for key, row in known.items() if (row.passed or (how.every and row.turns)) and row.asked == how.precision
+    }
     if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:

@@ -13,7 +13,7 @@ from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.conditions import WeakTask, of
 from kernellab.errors import KernellabError, SessionError
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 from kernellab.records import Record
 from kernellab.task import Task, forget_modules, load_task
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from queue import Empty, SimpleQueue
 from kernellab.bench.rows import Row
 from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, named
 from kernellab.content import module_command
+from kernellab.options.file import FILE
 from kernellab.verifier.judge import turns
 
 #: how often a waiting thread looks whether it is to end
@@ -121,8 +123,7 @@ def _serve(
     most: int,
     until: float,
 ) -> None:
-    workspace = out / f"worker{number}"
-    workspace.mkdir(parents=True, exist_ok=True)
+    workspace = settled(out / f"worker{number}")
     worker: _Worker | None = None
     last = False
     try:
@@ -158,6 +159,16 @@ def _serve(
 def _memory() -> int:
     """Bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def settled(workspace: Path) -> Path:
+    """A folder for one worker, with the settings (endpoints and prices, too) of the folder that the suite runs in."""
+    workspace.mkdir(parents=True, exist_ok=True)
+    here = Path.cwd()
+    file = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    if file is not None and file.parent != workspace:
+        shutil.copy(file, workspace / FILE)
+    return workspace
 
 
 class _Worker:

@@ -115,7 +115,8 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
             else:
                 with _line_marks(task.name, module.filename):
                     result = call(full)
-            return (_tensors(result), *(full[i] for i in written))
+            outputs = () if result is None else (_tensors(result),)
+            return (*outputs, *(full[i] for i in written))
 
     def as_given(position: int, tensor: Any) -> Any:
         """A complex argument of its parts: as a pair where the reference itself is called with it."""

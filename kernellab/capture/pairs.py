@@ -195,6 +195,18 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return found if bias is None else _add(found, bias)
 
 
+def _where(keep: Tensor, a: Any, b: Any) -> Pair:
+    x, y = _pair(a), _pair(b)
+    return Pair(torch.where(keep, x.real, y.real), torch.where(keep, x.imag, y.imag))
+
+
+def _full_like(z: Pair, value: Any, **keywords: Any) -> Any:
+    if keywords.get("dtype", z.dtype) != z.dtype:
+        return torch.full_like(z.real, value, **keywords)
+    filled = _pair(value)
+    return Pair(torch.full_like(z.real, filled.real), torch.full_like(z.real, filled.imag))
+
+
 def _abs(z: Pair) -> Tensor:
     return torch.hypot(z.real, z.imag)
 
@@ -241,7 +253,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": _mul, "multiply": _mul, "rmul": _mul, "div": _div, "divide": _div, "true_divide": _div, "truediv": _div,
     "rtruediv": lambda a, b: _div(b, a), "rdiv": lambda a, b: _div(b, a), "matmul": _matmul, "bmm": _matmul,
     "mm": _matmul, "rmatmul": lambda a, b: _matmul(b, a), "neg": lambda z: Pair(-z.real, -z.imag),
-    "einsum": _einsum, "outer": _outer, "linear": _linear,
+    "einsum": _einsum, "outer": _outer, "linear": _linear, "where": _where, "full_like": _full_like,
+    "zeros_like": lambda z, **keywords: _full_like(z, 0.0, **keywords),
+    "ones_like": lambda z, **keywords: _full_like(z, 1.0, **keywords),
     "square": lambda z: _mul(z, z), "exp": _exp, "abs": _abs, "absolute": _abs, "angle": _atan2,
     "conj": lambda z: Pair(z.real, -z.imag), "conj_physical": lambda z: Pair(z.real, -z.imag),
     "resolve_conj": lambda z: z, "real": lambda z: z.real, "imag": lambda z: z.imag, "is_complex": lambda z: True,

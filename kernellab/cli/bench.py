@@ -10,7 +10,7 @@ import typer
 
 from kernellab.cli.output import emit, say
 from kernellab.errors import counted
-from kernellab.fidelity import PRECISION, STRICT
+from kernellab.options.fidelity import PRECISION, STRICT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

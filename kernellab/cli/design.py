@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
 from kernellab.cli.parameters import with_requests
 from kernellab.errors import CaptureError, KernellabError, SessionError
-from kernellab.fidelity import FRAMEWORK
 from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.design import DesignCall, DesignVerification
+from kernellab.options.fidelity import FRAMEWORK
 from kernellab.records import Role, Verdict
 from kernellab.task import load_task
 
@@ -269,7 +269,7 @@ def library_faster(verdict: Verdict | None) -> str:
     eager = verdict.against("eager") if verdict is not None and verdict.passed else None
     if eager is None or eager.high >= 1.0:
         return ""
-    return f"The library is faster here: this kernel runs at {eager.speedup:.2f}x eager's speed, so keep the library."
+    return f"Eager is faster here: this kernel runs at {eager.speedup:.2f}x its speed, so keep eager."
 
 
 def usage(session: Session) -> dict[str, Any]:

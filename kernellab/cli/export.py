@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ from kernellab.errors import SessionError, counted
 
 if TYPE_CHECKING:
     from kernellab.export import Package, VerifiedKernel
+    from kernellab.export.exportable import Choice
+    from kernellab.session.turn.sweeping import Sweep
 
 replay_app = typer.Typer(
     help="Record a session's exchanges with models, to replay them.", no_args_is_help=True, rich_markup_mode=None
@@ -57,6 +60,9 @@ def export(
             "(preference pairs of one prompt), rl (prompts with replies and rewards); as TRL takes them."
         ),
     ] = "rows",
+    over: Annotated[
+        str | None, typer.Option(help="Choose among the kernels by the size of this Dim, as measured now.")
+    ] = None,
     licence: Annotated[
         str, typer.Option(help="Licence of the trajectories, or of a kernels repository.")
     ] = "unspecified",
@@ -86,7 +92,8 @@ def export(
     if out is not None or wheel is not None:
         from kernellab.export import package
 
-        made = package(kernels, graph=graph)
+        choice = _measured(sessions, over)[1] if over is not None else None
+        made = package(kernels, graph=graph, choice=choice)
         if out is not None:
             files[layout] = str(_write(made, layout, out, licence))
         if wheel is not None:
@@ -102,6 +109,39 @@ def export(
         for path in files.values():
             say(f"wrote {path}")
     return 0
+
+
+def compare(
+    sessions: Annotated[list[str], typer.Argument(help="Sessions by id or name: kernels of one task.")],
+    over: Annotated[str, typer.Option(help="The Dim whose range is measured.")],
+    json: Json = False,
+) -> int:
+    """Time the kernels of sessions next to eager over the range of a Dim, and say which to choose where. Exit 1 where
+    one is wrong, or slower than eager for certain, at a size."""
+    sweeps, choice = _measured(sessions, over)
+    slower = [p for one in sweeps for p in one.points if p.ranking.paired is not None and p.ranking.paired.high < 1]
+    if json:
+        named = dict(zip(sessions, sweeps, strict=True))
+        points = {
+            n: [{"size": p.size, **p.ranking.model_dump(mode="json")} for p in s.points] for n, s in named.items()
+        }
+        starts = [{"from": at, "kernel": "eager" if k is None else sessions[k]} for at, k in choice.starts]
+        emit({"dim": over, "points": points, "choice": starts})
+    else:
+        print("\n\n".join(f"{name}\n{one}" for name, one in zip(sessions, sweeps, strict=True)))
+        print("\n".join(("", "choose", *choice.words(sessions))))
+    return 1 if slower or any(one.wrong for one in sweeps) else 0
+
+
+def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
+    """The sessions' kernels at the same sizes of a Dim, and the choice among them."""
+    from kernellab.session import open_session
+    from kernellab.session.turn.sweeping import chosen, sizes_of
+
+    opened = [open_session(name, resume=False) for name in sessions]
+    sizes = sizes_of([one.taken().task for one in opened], dim)
+    sweeps = [one.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
+    return sweeps, chosen(sweeps)
 
 
 def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from kernellab.capture import Ref, capture
 from kernellab.capture.graph import Node
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.errors import KernellabError
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 from kernellab.target import Backend, Target
 from kernellab.task import Task
 

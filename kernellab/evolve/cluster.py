@@ -45,6 +45,9 @@ _STARTS = 3
 _DEATHS = 3
 #: seconds between two looks; a candidate is late after so many seconds and times the median of the last ones
 _LOOK, _LATE_SECONDS, _LATE, _KNOWN, _RECENT = 1.0, 60.0, 8.0, 5, 50
+#: the servers of figures that Dask's processes always have are for this machine alone, and have no pages
+_NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+_NO_ROUTES: dict[str, Any] = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker")}
 _DIED = f"{_DEATHS + 1} workers died at it."
 #: how Dask names what its futures end with when no one schedules them any more
 _GONE = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "TimeoutError")
@@ -192,9 +195,11 @@ class DaskWorkers:
     def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
             client: Any = import_module("distributed").Client
-        except ImportError:
+            import_module("cryptography")  # with which a cluster of this machine makes its key
+        except ImportError as error:
             raise EvolveError(
-                "A search on a cluster needs Dask, which is not installed.", "pip install 'kernellab[cluster]'."
+                f"A search on a cluster needs {error.name}, which is not installed.",
+                "pip install 'kernellab[cluster]'.",
             ) from None
         # what Dask says of its own start, end and loss would stand under a person's cell; errors are reported as ours
         for name in ("distributed", "distributed.client"):
@@ -216,6 +221,9 @@ class DaskWorkers:
         """Processes of this machine, each with its own judge, so that they build and check side by side. Those of
         one device take turns at its clock; on a CPU nothing is built while a kernel is timed."""
         dask: Any = import_module("distributed")
+        config: Any = import_module("dask.config")
+        # who reaches a port of Dask's runs code in its workers: this process alone has the key, made for this cluster
+        held = {"security": dask.Security.temporary(), "host": "127.0.0.1", **_NO_PAGES}
         self._folder = tempfile.TemporaryDirectory(prefix="kernellab-cluster-")
         specs = {}
         measuring = max(processes, len(gpus))
@@ -229,19 +237,17 @@ class DaskWorkers:
             specs[at] = {
                 "cls": dask.Nanny,
                 "options": {
-                    "nthreads": 1,
-                    "resources": {DEVICE if at < measuring else BUILD: 1},
-                    "env": environment,
-                    "memory_limit": 0,
-                    "silence_logs": logging.ERROR,
+                    **held, "nthreads": 1, "resources": {DEVICE if at < measuring else BUILD: 1}, "env": environment,
+                    "memory_limit": 0, "silence_logs": logging.ERROR,
                 },
-            }
-        # the page of figures that it always serves is for this machine alone
-        options = {"dashboard": False, "dashboard_address": "127.0.0.1:0", "port": 0, "host": "127.0.0.1"}
-        scheduler = {"cls": dask.Scheduler, "options": options}
+            }  # fmt: skip
+        scheduler = {"cls": dask.Scheduler, "options": {**held, "port": 0}}
         for attempt in range(1, _STARTS + 1):
             try:
-                return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
+                with config.set(_NO_ROUTES):
+                    return dask.SpecCluster(
+                        workers=specs, scheduler=scheduler, security=held["security"], silence_logs=logging.ERROR
+                    )
             except Exception as error:  # a process was ended while it started
                 if attempt == _STARTS:
                     raise EvolveError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
@@ -316,6 +317,18 @@ class Exchanged(_Event):
     exchange: Exchange
 
 
+class Worked(_Event):
+    """What an agent that varies a candidate has just done: ``who`` by :func:`who_varies`."""
+
+    kind: Literal["worked"] = "worked"
+    who: str
+    text: str
+
+
+def who_varies(operator: str, parents: Sequence[int]) -> str:
+    return f"{operator} on candidate {parents[0]}" if parents else operator
+
+
 class Suggested(_Event):
     """The run does not gain any more, and a new direction is proposed; a person accepts, edits or refuses it."""
 
@@ -354,8 +367,8 @@ class Ended(_Event):
 
 Event = Annotated[
     Union[
-        Begun, Proposed, Evaluated, Verified, Remeasured, Paired, Migrated, RoundEnded, Exchanged, Suggested, Steered,
-        Ended
+        Begun, Proposed, Evaluated, Verified, Remeasured, Paired, Migrated, RoundEnded, Exchanged, Worked, Suggested,
+        Steered, Ended
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

@@ -253,7 +253,7 @@ class Run:
         known = Models(
             ModelOperator(
                 "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id,
-                memory=begun.memory != OFF,
+                memory=begun.memory != OFF, told=asking.told,
             )
         )  # fmt: skip
         mix = Mix(
@@ -520,7 +520,7 @@ def _checked(knobs: Knobs) -> Knobs:
 
 def _check_operators(named: Sequence[str]) -> None:
     """Raises EvolveError: a name that no operator and no kind of operators has; a model's is not known before."""
-    known = list(dict.fromkeys([rules.KIND, rules.CROSS, models.KIND, *rules.operators()]))
+    known = list(dict.fromkeys([rules.KIND, models.KIND, *rules.operators()]))
     wrong = [name for name in named if name not in known and not name.startswith(("model", "agent:", "replay:"))]
     if wrong:
         raise EvolveError(f"There is no operator {wrong[0]!r}.", f"Name some of {', '.join(known)}.")

@@ -247,7 +247,10 @@ class Scheduler:
 
     def _answered(self) -> None:
         """Replies of models become proposals, with what was said for each."""
-        for reply in self.asking.replies():
+        replies = self.asking.replies()
+        if steps := self.asking.steps():
+            self._write(*steps)
+        for reply in replies:
             number = len(self.state.proposals)
             proposals = tuple(
                 proposal.model_copy(update={"number": number + at, "round": self.state.round})

@@ -34,6 +34,8 @@ from kernellab.evolve.records import (
     Suggested,
     Unknown,
     Verified,
+    Worked,
+    who_varies,
 )
 from kernellab.exchanges import Usage
 from kernellab.models.ledger import added
@@ -89,6 +91,8 @@ class RunState:
     #: what people wrote for later proposals to see
     scratchpad: str = ""
     direction: str = ""
+    #: who varies a candidate now, and what it did last
+    doing: dict[str, str] = field(default_factory=dict)
     #: a direction that waits for a person's answer, and the number of rounds when the last one was proposed
     suggestion: Suggested | None = None
     suggested_at: int | None = None
@@ -295,9 +299,14 @@ def _begun(state: RunState, event: Begun) -> None:
 def _proposed(state: RunState, event: Proposed) -> None:
     for proposal in event.proposals:
         state.proposals[proposal.number] = proposal
+        state.doing.pop(who_varies(proposal.operator, proposal.parents), None)
         state.keys.setdefault(proposal.key, proposal.number)
         state.made[proposal.round] += 1
         state.usage = added(state.usage, proposal.usage)
+
+
+def _did(state: RunState, event: Worked) -> None:
+    state.doing[event.who] = event.text
 
 
 def _evaluated(state: RunState, event: Evaluated) -> None:
@@ -403,6 +412,7 @@ def _unknown(state: RunState, event: Unknown) -> None:
 
 
 def _ended(state: RunState, event: Ended) -> None:
+    state.doing.clear()
     state.status, state.reason = event.status, event.reason
 
 
@@ -416,6 +426,7 @@ _FOLDS = {
     Migrated: _migrated,
     RoundEnded: _round_ended,
     Exchanged: _exchanged,
+    Worked: _did,
     Suggested: _suggested,
     Unknown: _unknown,
     Steered: _steered,

@@ -137,6 +137,19 @@ class VerifiedKernel:
         return {c.argument: max(o.least or 0.0 for o in limits if o.argument == c.argument) for c in limits}
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which of several kernels of one task is to run, by the size of a Dim: ``starts`` holds the least size of each
+    range and the kernel's place among them, None for the reference, which was faster for certain."""
+
+    dim: str
+    starts: tuple[tuple[int, int | None], ...]
+
+    def words(self, names: Sequence[str]) -> list[str]:
+        """Each range and what runs in it."""
+        return [f"{self.dim} from {at}: {'eager' if k is None else names[k]}" for at, k in self.starts]
+
+
 def repeatable(source: Source, backend: Backend | None) -> bool:
     """Are all its launches such as the launcher of ``runtime/`` sees, so that it may repeat them?"""
     plain = not any(_OTHER_LAUNCHES.search(text) for text in source.files.values())

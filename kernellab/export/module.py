@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.export.package import Package, described, signature
+from kernellab.export.package import Package, signature
 
 _MODULE = '''\
 """{doc}
@@ -71,7 +71,7 @@ def module_text(package: Package) -> str:
     files = "{\n" + "".join(f"    {name!r}: {_literal(text)},\n" for name, text in package.files.items()) + "}"
     # the files come last: their own text may hold words in braces
     values = {
-        "{doc}": described(package.kernels), "{namespace}": package.namespace,
+        "{doc}": package.said, "{namespace}": package.namespace,
         "{signature}": signature(task.args), "{arguments}": ", ".join(a.name for a in task.args),
         "{line}": task.signature.replace("\\", "\\\\").replace('"', "'"),
         "{name}-{digest}": f"{package.name}-{{digest}}",

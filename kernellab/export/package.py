@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernellab.content import written
 from kernellab.errors import KernellabError
-from kernellab.export.exportable import VerifiedKernel
+from kernellab.export.exportable import Choice, VerifiedKernel
 from kernellab.export.reference import reference_text
 from kernellab.task import Arg
 
@@ -55,6 +55,8 @@ class Package:
     namespace: str
     files: Mapping[str, str]
     kernels: tuple[VerifiedKernel, ...]
+    #: its docstring
+    said: str
 
     @property
     def digest(self) -> str:
@@ -68,10 +70,12 @@ class Package:
         return folder / self.name
 
 
-def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False) -> Package:
+def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None) -> Package:
     """The package of ``kernels``, which compute one thing for several shapes, devices or numbers.
 
-    ``graph``: launches of one call go as one CUDA graph.
+    Args:
+        graph: launches of one call go as one CUDA graph.
+        choice: which of the kernels that take a call runs it. Without one the kernel of fewer shapes does.
 
     Raises:
         KernellabError: the kernels compute different things, or one is no function of its arguments.
@@ -84,7 +88,7 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False) -> Packag
     classes = []
     files: dict[str, str] = {}
     for kernel in kernels:
-        folder = f"kernels/k{kernel.source.hash}"
+        folder = _folder([kernel], 0)
         classes.append(kernel.facts(folder))
         files |= {f"{folder}/{name}": text for name, text in kernel.source.files.items()}
     digest = hashlib.sha256("\0".join([reference, *(k.source.hash for k in kernels)]).encode()).hexdigest()[:8]
@@ -95,14 +99,20 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False) -> Packag
         "outputs": [{"shape": list(o.shape), "dtype": o.dtype} for o in first.task.outputs],
         "written": list(first.task.module().written),
         "classes": classes,
+        "choice": choice and {"dim": choice.dim, "starts": [[at, _folder(kernels, k)] for at, k in choice.starts]},
         # what `kernellab check` verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference
-    files["__init__.py"] = _init(kernels, namespace, graph)
+    said = described(kernels, choice)
+    files["__init__.py"] = _init(kernels, said, namespace, graph)
     files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
-    return Package(first.name, namespace, files, tuple(kernels))
+    return Package(first.name, namespace, files, tuple(kernels), said)
+
+
+def _folder(kernels: Sequence[VerifiedKernel], place: int | None) -> str:
+    return "" if place is None else f"kernels/k{kernels[place].source.hash}"
 
 
 def _same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
@@ -122,11 +132,12 @@ def runtime_files() -> Mapping[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in _RUNTIME}
 
 
-def described(kernels: Sequence[VerifiedKernel]) -> str:
+def described(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> str:
     """The docstring of a package or module, without its quotes."""
     first = kernels[0]
     lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
     lines += [f"- {k.said}." for k in kernels]
+    lines += [f"Chosen as measured: {', '.join(choice.words([k.source.hash for k in kernels]))}."] if choice else []
     lines += [
         f"Source {first.source.hash}. Call {first.name}(*args) with the reference's arguments (a Model's state_dict"
         " values after them). Calls that it was not verified for, and gradients, are the reference's; it says so once.",
@@ -144,10 +155,10 @@ def signature(args: Sequence[Arg]) -> str:
     )
 
 
-def _init(kernels: Sequence[VerifiedKernel], namespace: str, graph: bool) -> str:
+def _init(kernels: Sequence[VerifiedKernel], said: str, namespace: str, graph: bool) -> str:
     first = kernels[0]
     values = {
-        "{doc}": described(kernels),
+        "{doc}": said,
         "{namespace}": namespace,
         "{graph}": str(graph),
         "{signature}": signature(first.task.args),

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Union
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from kernellab.errors import KernellabError
-from kernellab.fidelity import FIDELITIES, PRECISION
 from kernellab.options.approval import APPROVALS, Approval
 from kernellab.options.entry import CALL, EVERYWHERE, REQUEST, Option, Surface
+from kernellab.options.fidelity import FIDELITIES, PRECISION
 
 #: parts of the method that ``without`` leaves out, so that their worth can be measured
 ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates", "profile")

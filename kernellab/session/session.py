@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,13 +14,12 @@ from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.exchanges import Exchange
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.memory.memory import Memory
-from kernellab.options.approval import Approval
-from kernellab.records import Ranking, Role, Source, StageResult, Verdict
+from kernellab.records import Author, Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
 from kernellab.session.edits import edited
 from kernellab.session.engine import decisions
-from kernellab.session.engine.approval import PREDICATE, Stops
+from kernellab.session.engine.approval import Stops, policy_of
 from kernellab.session.engine.comparing import Told
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine, engine
@@ -52,7 +50,7 @@ _ACKNOWLEDGE = 5.0
 
 
 class Session:
-    """A tree of turns on one Task and Target.
+    """A tree of turns on one Task and Target; lines and turns are counted from 1, timeouts are in seconds.
 
     ``best``, ``verdict`` and ``sketch`` wait until there is something to give. Decisions (:meth:`run`,
     :meth:`approve`, :meth:`edit_sketch` ...) are in the journal when the call returns; they raise SessionError, with
@@ -84,6 +82,7 @@ class Session:
 
     @property
     def name(self) -> str:
+        """The task's name, by which the session is opened again."""
         return self.state.created.name
 
     @property
@@ -98,6 +97,7 @@ class Session:
 
     @property
     def status(self) -> SessionStatus:
+        """What it does now: runs, waits for a person, pauses, or how it ended."""
         return self.state.status
 
     @property
@@ -137,6 +137,7 @@ class Session:
 
     @property
     def head(self) -> Turn | None:
+        """The turn from which the work continues; None before the first."""
         return self.state.head_turn
 
     @property
@@ -231,7 +232,8 @@ class Session:
         self._request(self._driver.pause)
 
     def cancel(self) -> None:
-        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once."""
+        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once.
+        Raises SessionError: no turn is running."""
         self._decide(decisions.cancel)
 
     def stop(self) -> None:
@@ -242,36 +244,35 @@ class Session:
         """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
 
         ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
-        """
+        Raises SessionError: nothing waits for approval, or the answer is none that the question takes."""
         self._decide(
             lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
         )
 
-    def redirect(self, to: str, suggestion: str = "") -> None:
-        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours."""
-        self._decide(lambda state: decisions.redirect(state, to, suggestion))
+    def redirect(self, to: str, suggestion: str = "", author: Author = Author.HUMAN) -> None:
+        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours, or of ``author``.
+        Raises SessionError: ``to`` is none of these."""
+        self._decide(lambda state: decisions.redirect(state, to, suggestion, author))
 
-    def edit_sketch(self, text: str) -> None:
-        """A Designer's turn of yours; code and verification follow."""
-        self._decide(lambda state: decisions.place_sketch(state, text))
+    def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
+        """A Designer's turn; code and verification follow. An agent's ``author`` may not change what is pinned."""
+        self._decide(lambda state: decisions.place_sketch(state, text, author))
 
-    def edit_source(self, files: str | Mapping[str, str] | Source) -> None:
-        """A Coder's turn of yours; verification follows. Files that are not named stay as they are."""
-        if isinstance(files, Source):
-            source = files
-            self._decide(lambda state: decisions.place_source(state, source))
-        else:
-            given = files if isinstance(files, str) else dict(files)
-            self._request(lambda: self._driver.edit_source(given))
+    def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
+        """A Coder's turn of yours, or of ``author``; verification follows. Files that are not named stay."""
+        given = files if isinstance(files, str | Source) else dict(files)
+        self._request(lambda: self._driver.edit_source(given, author))
 
     def fork(self, turn: int | str | Turn) -> Session:
-        """Put the head on an earlier turn and pause; what came after it stays in the tree."""
+        """Put the head on an earlier turn (its number, id or record) and pause; what came after it stays in the tree.
+        Raises SessionError: there is no such turn, or it is not done yet."""
         which = turn.id if isinstance(turn, Turn) else turn
         self._decide(lambda state: decisions.fork(state, which))
         return self
 
     def undo(self) -> None:
-        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree."""
+        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree.
+        Raises SessionError: there is no such decision."""
         self._decide(decisions.undo)
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
@@ -289,14 +290,14 @@ class Session:
         """Where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``), or a
         predicate on the turn that has just ended. ``stops`` says after which turns instead of the policy's words; its
         limits hold."""
-        word, given = approval_of(approval)
+        word, given = policy_of(approval)
         self._request(lambda: self._driver.set_approval(word, stops or given))
 
     def set_budget(self, budget: str) -> None:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
 
         A session that stopped at its budget continues with run() after it was raised.
-        """
+        Raises ModelError: the text is no budget."""
         self._decide(lambda _: decisions.set_budget(budget))
 
     def compare_when_done(self) -> None:
@@ -364,8 +365,8 @@ class Session:
         given = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
         return rank(self._bench, given)
 
-    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None) -> Sweep:
-        """The best kernel's speed next to eager's over the declared range of ``dim``. Blocking.
+    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None, sizes: Sequence[int] = ()) -> Sweep:
+        """The best kernel's speed next to eager's over the declared range of ``dim``, or at ``sizes``. Blocking.
 
         Raises:
             SessionError: nothing has passed yet, or the task has no such Dim.
@@ -374,7 +375,7 @@ class Session:
         best = self.state.best()
         if best is None:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
-        return sweep(self._bench, best.candidate.source, dim, told)
+        return sweep(self._bench, best.candidate.source, dim, told, sizes)
 
     def note(self, role: str | Role, text: str) -> None:
         """Tell a role something that it is to keep in mind in each of its turns."""
@@ -415,10 +416,7 @@ class Session:
         """Have the Analyst explain the session, or answer ``question``: a turn next to the line, which moves nothing.
 
         Returns at once; with ``wait`` (seconds) the finished turn.
-
-        Raises:
-            SessionError: it took longer than ``wait``.
-        """
+        Raises SessionError: it took longer than ``wait``."""
         done = threading.Event()
         made: list[str] = []
         self._request(lambda: made.append(self._driver.analyse(question, done.set)))
@@ -429,10 +427,12 @@ class Session:
         return self.state.turns[made[0]]
 
     def pin(self, line: int, reason: str = "") -> None:
-        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed."""
+        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed.
+        Raises SessionError: there is no sketch."""
         self._decide(lambda state: decisions.pin(state, line, True, reason))
 
     def unpin(self, line: int) -> None:
+        """Free a pinned line of the sketch (from 1) for agents' revisions. Raises SessionError: there is no sketch."""
         self._decide(lambda state: decisions.pin(state, line, False, ""))
 
     # -- the record ----------------------------------------------------------------------------------------------------
@@ -461,18 +461,12 @@ class Session:
 
     def explain(self, what: str = "verdict", turn: int | str | Turn | None = None) -> Explanation:
         """What the newest verdict up to ``turn`` (the head) means, or (``"speed"``) why its kernel is slow; by rules.
-
-        Raises:
-            SessionError: there is no verdict yet, or none that was timed.
-        """
+        Raises SessionError: there is no verdict yet, or none that was timed."""
         return explain(self._bench, self.state, None if turn is None else self._id_of(turn), what)
 
     def compare_candidates(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
         """Two turns' candidates side by side: diffs of sketch and source, numbers with intervals, and which is faster.
-
-        Raises:
-            SessionError: there is no such turn, or none has a candidate.
-        """
+        Raises SessionError: there is no such turn, or none has a candidate."""
         return compare_candidates(self.state, self._id_of(a), self._id_of(b))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -504,7 +498,8 @@ class Session:
     # -- taking it away ------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path) -> Path:
-        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab."""
+        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab; its path.
+        Raises SessionError: there is no such kernel yet, or the task cannot be described."""
         return written(Path(path), self.exported())
 
     def exported(self) -> str:
@@ -584,16 +579,3 @@ class Session:
         again = self.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and self.state.unanswered
         remedy = "Go on with run()." if again else "Edit its sketch or code, or redirect it."
         raise SessionError(f"{self.name} is {self.status.value} and has no {what}. {self.reason}", remedy)
-
-
-def approval_of(approval: str | Stops | None) -> tuple[str, Stops | None]:
-    """The policy's name, and the predicate where one was given; ``KERNELLAB_APPROVE`` overrides both.
-
-    Raises:
-        SessionError: an unknown policy.
-    """
-    chosen = os.environ.get("KERNELLAB_APPROVE") or approval or "none"
-    if not isinstance(chosen, str):
-        return PREDICATE, chosen
-    Approval.parse(chosen)
-    return chosen, None

@@ -17,13 +17,13 @@ from kernellab.options import build, signature_of
 from kernellab.options.memory import memory_defaults
 from kernellab.records import Role
 from kernellab.session.config import check_model, defaults
-from kernellab.session.engine.approval import Stops
+from kernellab.session.engine.approval import Stops, policy_of
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.journal import Journal, find_workspace, open_journal
 from kernellab.session.record.records import Created, Exchanged
 from kernellab.session.record.state import State, fold
 from kernellab.session.request import DesignRequest
-from kernellab.session.session import Session, approval_of
+from kernellab.session.session import Session
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.quoting import quoted
 from kernellab.task import Task, identifier, read_task
@@ -52,7 +52,7 @@ def begin(request: DesignRequest) -> Session:
     request.check(specs)
     for role, spec in specs.items():
         check_model(role, spec, place, request.budget)
-    approval, stops = approval_of(request.approve)
+    approval, stops = policy_of(request.approve)
     created = request.created(name, text, specs, approval)
     journal = open_journal(place)
     with _LOCK:

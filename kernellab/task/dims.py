@@ -21,7 +21,14 @@ class TaskForm(str, Enum):
 
 @dataclass(frozen=True)
 class Dim:
-    """A dynamic extent, drawn from ``min`` to ``max`` (both included); ``name`` is a keyword of ``inputs``."""
+    """A dynamic extent in elements, drawn from ``min`` to ``max`` (both included); ``name`` is a keyword of ``inputs``.
+
+    >>> Dim("N", 1, 4096)
+    Dim(name='N', min=1, max=4096)
+
+    Raises:
+        TaskError: ``name`` is no identifier, or the range is empty.
+    """
 
     name: str
     min: int = 1

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 def load_task(text_or_path: str | Path, name: str | None = None, *, audit: bool = False) -> Task:
     """The Task that a module text (or a .py file) states; ``audit`` also runs :func:`quality` into ``flags``.
 
+    >>> text = '''import torch
+    ...
+    ... def reference(x):
+    ...     return torch.relu(x)
+    ...
+    ... def inputs():
+    ...     return torch.randn(3, 5)
+    ... '''
+    >>> task = load_task(text, "relu")
+    >>> [(argument.name, argument.shape, argument.dtype) for argument in task.args]
+    [('x', (3, 5), 'float32')]
+
     Raises:
         TaskError: no reference, a reference that raises, inputs that do not fit, a syntax error with its line.
     """

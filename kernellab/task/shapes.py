@@ -185,12 +185,13 @@ def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
     # NumPy writes without a version; its runs are real and small
     copies = [a.clone() if module.numpy and isinstance(a, torch.Tensor) else None for a in args]
     versions = {i: a._version for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
-    outputs = module.flatten(module.call(args, model))
+    result = module.call(args, model)
     changed = {i for i, version in versions.items() if args[i]._version != version}
     changed |= {i for i, copy in enumerate(copies) if copy is not None and not torch.equal(copy, args[i])}
     module.mutates = module.mutates or bool(changed)
     inputs_only = range(len(args) - len(state))
     module.written = tuple(sorted({*module.written, *(i for i in changed if i in inputs_only)}))
+    outputs = module.flatten(result)
     return Observation(
         dict(sizes),
         inputs,

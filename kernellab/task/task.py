@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 from kernellab.task.dims import Dim, Extent, TaskForm, extent
 from kernellab.task.formula import read, sizes_from
 
@@ -127,8 +127,8 @@ class Task:
     outputs: tuple[OutputSpec, ...]
     #: torch's precision by operator class ("matmul", "conv"): ieee, tf32, bf16, ...; only what the task overrides
     precision: Mapping[str, str] = field(default_factory=dict)
-    #: how near a caller wants kernels of it: a word of :mod:`kernellab.fidelity`, or "" where no caller said, which is
-    #: as the framework. No part of the task's text
+    #: how near a caller wants kernels of it: a word of :mod:`kernellab.options.fidelity`, or "" where no caller said,
+    #: which is as the framework. No part of the task's text
     fidelity: str = ""
     #: weights whose convolutions eager was seen to compute in TF32 on this machine: a strict kernel may too
     rounded: frozenset[str] = field(default=frozenset(), compare=False)

@@ -1,6 +1,6 @@
 """The attack lesson's toy judge: which of its holes an attempt gets through, and which a learner's repairs close.
 
-``notebooks/attack/`` holds the judge (``judge.py``), each hole closed (``closed.py``: a function of the same name) and
+``notebooks/attack/`` holds the judge (``judge.py``), each hole closed (functions of the same names, packed) and
 kernels that the repairs meet (``cheats.toml``). An attempt uses a hole when the judge with all other holes closed
 accepts it, and the judge with all of them closed does not. All of it runs in a sandbox.
 """
@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -94,7 +95,7 @@ def judge_text() -> str:
 
 def holes() -> tuple[str, ...]:
     """The names of the holes, which are functions of the judge, in its order."""
-    closed = {s.name for s in ast.parse(_file("closed.py")).body if isinstance(s, ast.FunctionDef)}
+    closed = {s.name for s in ast.parse(_closed()).body if isinstance(s, ast.FunctionDef)}
     return tuple(s.name for s in ast.parse(judge_text()).body if isinstance(s, ast.FunctionDef) and s.name in closed)
 
 
@@ -146,7 +147,7 @@ def _but(source: str, names: Sequence[str], left: set[str]) -> Run:
 
 
 def _run(runs: Sequence[Run]) -> list[Ruling]:
-    request = Request(judge=judge_text(), closed=_file("closed.py"), runs=tuple(runs))
+    request = Request(judge=judge_text(), closed=_closed(), runs=tuple(runs))
     folder = tempfile.mkdtemp(prefix="kernellab-attack-")
     try:
         place = Path(folder)
@@ -168,6 +169,11 @@ def _run(runs: Sequence[Run]) -> list[Ruling]:
         raise CourseError(f"The judge gave no ruling: {error}.", "Run it again.") from None
     finally:
         sandbox.remove(folder)  # an attempt may leave depths and modes that a plain removal cannot take away
+
+
+def _closed() -> str:
+    """Each hole closed. It would answer an exercise, so an installation has no text of it to read or to find."""
+    return zlib.decompress((content("notebooks") / "attack" / "closed.zlib").read_bytes()).decode()
 
 
 def _file(name: str) -> str:

@@ -7,9 +7,8 @@ of the bound a kernel reaches; where there is no reliable bound, how it compares
 from __future__ import annotations
 
 import difflib
-import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief
@@ -19,6 +18,9 @@ from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.errors import CourseError, KernellabError, counted
 from kernellab.records import Source, Trust, Verdict
 from kernellab.sketch.check import load_program
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.printer import format
 from kernellab.target import Target
 from kernellab.task import Task, load_task
 from kernellab.teach.exercise import Goals
@@ -33,6 +35,7 @@ from kernellab.verifier.protocol.options import VerifyOptions
 RULES = "rules"
 #: share of the bound, or of the rules' speed where there is no bound -> grade
 GRADES = ((0.75, "A"), (0.5, "B"), (0.25, "C"), (0.0, "D"))
+_LEFT_OUT = tree.Name("...")
 
 
 @dataclass(frozen=True)
@@ -121,20 +124,30 @@ def hints(task: Task, target: Target) -> tuple[str, ...]:
 
 
 def outline(sketch: str) -> str:
-    """Loops, loads and stores with the expressions left out."""
-    lines = []
-    for line in sketch.splitlines():
-        plain = line.split("#")[0].rstrip()
-        assigned = re.match(r"(\s*)([\w, ]+) = (?!alloc)", plain)
-        stored = re.match(r"(\s*(?:store|atomic_add)\().*( -> .*)", plain)
-        if not plain:
-            continue
-        if stored:
-            plain = f"{stored.group(1)}...{stored.group(2)}"
-        elif assigned and "constexpr" not in plain:
-            plain = f"{assigned.group(1)}{assigned.group(2)} = ..."
-        lines.append(plain)
-    return "\n".join(lines)
+    """Declarations, loops, loads and stores, with ``...`` in place of the expressions that are computed and stored."""
+    bare = tuple(
+        replace(one, body=_without(one.body), comments=tree.NO_COMMENTS, trailing=()) for one in parse(sketch).sketches
+    )
+    return format(tree.SketchFile(bare))
+
+
+def _without(body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
+    return tuple(map(_outlined, body))
+
+
+def _outlined(stmt: tree.Stmt) -> tree.Stmt:
+    match stmt:
+        case tree.For():
+            return replace(stmt, body=_without(stmt.body), comments=tree.NO_COMMENTS)
+        case tree.If():
+            return replace(stmt, then=_without(stmt.then), orelse=_without(stmt.orelse), comments=tree.NO_COMMENTS)
+        case tree.Assign(value=tree.Call(func="alloc")):
+            return replace(stmt, comments=tree.NO_COMMENTS)
+        case tree.Assign():
+            return replace(stmt, value=_LEFT_OUT, comments=tree.NO_COMMENTS)
+        case tree.Move() if stmt.op != "load":
+            return replace(stmt, source=_LEFT_OUT, comments=tree.NO_COMMENTS)
+    return stmt
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernellab.lens.cpp.loops import innermost
+from kernellab.lens.read.rows import Row
 from kernellab.records import Source
 
 if TYPE_CHECKING:
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
 #: floating-point arithmetic of x86: packed (ps, pd) or on one number (ss, sd)
 _ARITHMETIC = re.compile(r"v?(?:fn?m(?:add|sub)\w*|add|sub|mul|div|sqrt|max|min|rsqrt|rcp)(?P<kind>[ps])[sd]\b")
-_PLACE = re.compile(r"at line (\d+) of asm")
 
 
 @dataclass(frozen=True)
@@ -28,21 +29,14 @@ class Instruction:
 def hottest_loop(lens: Lens) -> list[Instruction]:
     """The loop that the lens holds for the hottest, from its label to its jump; empty where there is none."""
     level = lens.level("asm")
-    said = next((fact.sentence for fact in lens.facts if fact.name == "hottest loop"), "")
-    found = _PLACE.search(said)
-    if level is None or found is None:
+    loop = next(iter(innermost([Row(text) for text in level.text.splitlines()])), None) if level else None
+    if level is None or loop is None:
         return []
-    rows, first = level.text.splitlines(), int(found[1])
-    label = rows[first - 1].rstrip(":")
-    taken = []
-    for number, row in enumerate(rows[first:], first + 1):
-        text = " ".join(row.split())
-        if text.endswith(":") or not text:
-            continue
-        taken.append(Instruction(text, next(iter(level.up.get(number, ())), 0)))
-        if text.startswith(("j", "b")) and text.split()[-1] == label:
-            break
-    return taken
+    return [
+        Instruction(" ".join(row.text.split()), next(iter(level.up.get(number, ())), 0))
+        for number, row in enumerate(loop.rows, loop.first)
+        if row.text.strip() and not row.text.endswith(":")
+    ]
 
 
 def packed_share(source: Source) -> float | None:

@@ -33,6 +33,7 @@ from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
 from kernellab.tools.acp_client import Client, in_daemon
 from kernellab.tools.desk import SUBMIT, Desk
+from kernellab.tools.documents import documents
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
 from kernellab.tools.tool import CODE
@@ -66,9 +67,10 @@ _FINISH = {
 }  # fmt: skip
 _HOW = (
     "You have tools for this, those of the MCP server `kernellab`; the name of the task is {task}. AGENTS.md in your "
-    "folder says how they are used; kernels that you write into files there can be given by their path. Look, try and "
-    "correct with them. When you are done, call {submit} with the whole answer in the form that is asked for above; "
-    "where you cannot, answer with it as your last message. It is judged after you have ended."
+    "folder says how they are used, DOCUMENTS.md which documents there are; kernels that you write into files there "
+    "can be given by their path. Look, try and correct with them. When you are done, call {submit} with the whole "
+    "answer in the form that is asked for above; where you cannot, answer with it as your last message. It is judged "
+    "after you have ended."
 )
 _CODE = (
     " The code so far lies in `{code}/`: change it there and give tools path='{code}', or give them the changed files "
@@ -94,6 +96,8 @@ class AgentModel:
         self._client = Client(desk, permit)
         desk.before = self._client.flush
         self._run: _Run | None = None
+        #: steps that earlier replies hold
+        self._told = 0
         #: its reports take the place of a price
         self.reports_usd = "usd" in options.reports
 
@@ -106,7 +110,7 @@ class AgentModel:
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
         """See :meth:`kernellab.models.ChatModel.ask`; ``steps`` are what it did, as far as it says."""
-        began, first = time.monotonic(), len(self._desk.steps)
+        began = time.monotonic()
         self._desk.answers.clear()
         self._client.last = ""
         fresh = self._run is None
@@ -128,10 +132,10 @@ class AgentModel:
         except BaseException as error:
             self.close()
             if isinstance(error, ModelError):
-                error.reply = self._reply(run, None, Finish.ERROR, began, first)
+                error.reply = self._reply(run, None, Finish.ERROR, began)
             raise
         finish = Finish.STOP if self._desk.answers or done is None else _FINISH.get(done.stop_reason, Finish.ERROR)
-        reply = self._reply(run, done, finish, began, first)
+        reply = self._reply(run, done, finish, began)
         for what, told in (("tokens", reply.usage.input_tokens), ("usd", reply.usage.usd)):
             if self._budget.left(what) is not None and not told:
                 raise ModelError(
@@ -157,6 +161,7 @@ class AgentModel:
         assert folder is not None
         (folder / "BRIEF.md").write_text(brief, encoding="utf-8")
         (folder / "AGENTS.md").write_text(skill_text(), encoding="utf-8")
+        (folder / "DOCUMENTS.md").write_text("\n".join(documents(self._desk.context.workspace)), encoding="utf-8")
         loop()  # begun here, so that at the end of the process the agent ends before it
         atexit.register(self.close)
         return _Run(self._agent, self._options, self._desk, self._client, folder)
@@ -203,9 +208,10 @@ class AgentModel:
         finally:
             future.cancel()
 
-    def _reply(self, run: _Run, done: Any, finish: Finish, began: float, first: int) -> ChatReply:
+    def _reply(self, run: _Run, done: Any, finish: Finish, began: float) -> ChatReply:
         self._client.flush()
-        steps = tuple(self._desk.steps[first:])
+        steps = tuple(self._desk.steps[self._told :])
+        self._told += len(steps)
         seconds = time.monotonic() - began
         tokens = run.new_tokens(getattr(done, "usage", None))
         calls = sum(step.kind == "tool" for step in steps)
@@ -258,16 +264,8 @@ class _Run:
         return {name: count - before.get(name, 0) for name, count in tokens.items()}
 
     async def start(self) -> None:
-        from acp import PROTOCOL_VERSION
+        from acp import PROTOCOL_VERSION, schema
         from acp.client import ClientSideConnection
-        from acp.schema import (
-            ClientCapabilities,
-            EnvVariable,
-            HttpHeader,
-            HttpMcpServer,
-            Implementation,
-            McpServerStdio,
-        )
 
         url, token = await self._serve(), self._token
         process = await self._launch()
@@ -275,19 +273,19 @@ class _Run:
         client: Any = self._client  # of the protocol's methods it has those that are used
         self._connection = ClientSideConnection(client, process.stdin, process.stdout)
         hello = await self._alive(self._connection.initialize(
-            protocol_version=PROTOCOL_VERSION, client_capabilities=ClientCapabilities(),
-            client_info=Implementation(name="kernellab", version="1"),
+            protocol_version=PROTOCOL_VERSION, client_capabilities=schema.ClientCapabilities(),
+            client_info=schema.Implementation(name="kernellab", version="1"),
         ))  # fmt: skip
         able = hello.agent_capabilities
         over_http = bool(able and able.mcp_capabilities and able.mcp_capabilities.http)
         server: Any
         if over_http:
-            header = HttpHeader(name="Authorization", value=f"Bearer {token}")
-            server = HttpMcpServer(type="http", name="kernellab", url=url, headers=[header])
+            header = schema.HttpHeader(name="Authorization", value=f"Bearer {token}")
+            server = schema.HttpMcpServer(type="http", name="kernellab", url=url, headers=[header])
         else:
-            server = McpServerStdio(
+            server = schema.McpServerStdio(
                 name="kernellab", command=sys.executable, args=["-m", "kernellab", "mcp", "--relay", url],
-                env=[EnvVariable(name="KERNELLAB_MCP_TOKEN", value=token)],
+                env=[schema.EnvVariable(name="KERNELLAB_MCP_TOKEN", value=token)],
             )  # fmt: skip
         created = await self._alive(self._connection.new_session(cwd=str(self._folder), mcp_servers=[server]))
         self._session = created.session_id

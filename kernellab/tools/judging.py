@@ -286,14 +286,10 @@ def lens(context: Context, request: LensRequest) -> LensResult:
     more = found.names and level is None and not request.before
     return LensResult(
         summary=f"{summary} Nothing differs." if request.before and not text and not changed else summary,
-        next=f"level={found.names[-1]} shows that text." if more else "",
-        target=found.target,
+        next=f"level={found.names[-1]} shows that text." if more else "", target=found.target, levels=found.names,
         facts=[Figure(name=f.name, value=f.value, sentence=f.sentence, kernel=f.kernel) for f in found.facts],
-        levels=found.names,
-        text=page_of(text, request.page) if text else None,
-        notes=list(found.notes),
-        changed=changed,
-    )
+        text=page_of(text, request.page) if text else None, notes=list(found.notes), changed=changed,
+    )  # fmt: skip
 
 
 def _look(context: Context, request: LensRequest) -> Lens:

@@ -1,9 +1,9 @@
 """The tools over the Model Context Protocol: ``kernellab mcp``, on the official SDK (extra ``agents``).
 
-Tools come with input and output schemas; documents, sessions' sketches and verdicts are resources, the roles' briefs
-prompts. Progress is sent while a kernel is judged; a cancelled request ends the judge. The SDK's versions 1.24 and 2.x
-differ in how handlers are registered and in the names of Python fields, so what is sent is made as the wire has it and
-checked by whichever is installed.
+Tools come with input and output schemas; documents, sessions' tasks, sketches and verdicts are resources, the roles'
+briefs prompts. Progress is sent while a kernel is judged; a cancelled request ends the judge. The SDK's versions 1.24
+and 2.x differ in how handlers are registered and in the names of Python fields, so what is sent is made as the wire has
+it and checked by whichever is installed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Report = Callable[[float, str], Coroutine[Any, Any, None]]
 _DOCUMENT = "kernellab://documents/"
 _SESSION = "kernellab://sessions/"
 #: parts of a session that are resources
-_PARTS = ("sketch", "source", "verdict")
+_PARTS = ("task", "sketch", "source", "verdict")
 _ROLES = ("designer", "coder", "conductor")
 
 
@@ -80,7 +80,11 @@ class Handlers:
         except Exception as error:  # the server outlives a fault of one tool
             return {"content": [_text(f"{name} failed: {type(error).__name__}: {error}")], "isError": True}
         plain = result.model_dump(mode="json")
-        return {"content": _texts(json.dumps(plain, indent=1), news()), "structuredContent": plain, "isError": False}
+        return {
+            "content": _texts(json.dumps(plain, indent=1, ensure_ascii=False), news()),
+            "structuredContent": plain,
+            "isError": False,
+        }
 
     async def list_resources(self) -> Wire:
         from kernellab.session import sessions
@@ -164,6 +168,8 @@ def _of_session(context: Context, name: str, part: str) -> str:
     session = context.session(name)
     state = session.state
     candidate = state.candidate()
+    if part == "task":
+        return state.created.text
     if part == "sketch":
         turn = state.sketch_turn()
         return (turn.sketch or "") if turn else ""

@@ -30,10 +30,8 @@ def profile_model(context: Context, request: ProfileRequest) -> ProfileResult:
     found = profile(context.inside(request.model), train=request.train, device=request.device or None)
     result = ProfileResult(
         summary=" ".join(head(found)),
-        next="Write the first region as a task file, and describe_task.",
-        step_ms=found.step_ms,
-        at_bound_ms=found.predict(reach=1.0),
-        regions=page_of(table(found, request.rows)),
-    )
+        next="Write the first region as a task file, and describe_task.", step_ms=found.step_ms,
+        at_bound_ms=found.predict(reach=1.0), regions=page_of(table(found, request.rows)),
+    )  # fmt: skip
     forget(found)
     return result

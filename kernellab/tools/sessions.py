@@ -89,7 +89,7 @@ def session_state(context: Context, request: SessionRequest) -> SessionResult:
 
 
 def _state(session: Session) -> SessionResult:
-    from kernellab.session import QuestionKind
+    from kernellab.session import QuestionKind, SessionStatus
 
     state = session.state
     best = state.best()
@@ -108,14 +108,14 @@ def _state(session: Session) -> SessionResult:
     elif head is not None and head.route is not None and head.author is not Author.HUMAN and question is None:
         reason = ""
     return SessionResult(
-        summary=f"{session.name}: {session.status.value}. {reason}".strip(),
-        next="turn_detail shows a turn's sketch, source or verdict.",
-        name=session.name,
-        status=session.status.value,
-        turns=lines[-30:],
+        summary=f"{session.name}: {session.status.value}. {reason}".strip(), name=session.name,
+        next="It still works: ask session_state again."
+        if session.status is SessionStatus.RUNNING
+        else "turn_detail shows a turn's sketch, source or verdict.",
+        status=session.status.value, turns=lines[-30:],
         question=f"{asked} {question.answer}".strip() if question is not None else "",
         best=best.verdict.text if best is not None and best.verdict is not None else "",
-    )
+    )  # fmt: skip
 
 
 def _rested(context: Context, session: Session) -> SessionResult:
@@ -184,7 +184,7 @@ class SubmitSketchRequest(SessionRequest):
 def submit_sketch(context: Context, request: SubmitSketchRequest) -> SessionResult:
     """Put a sketch into a session as a Designer's turn. The Coder and the Verifier follow."""
     session = context.session(request.session, resume=True)
-    session.edit_sketch(request.sketch)
+    session.edit_sketch(request.sketch, Author.MODEL)
     return _rested(context, session)
 
 
@@ -198,7 +198,7 @@ def submit_source(context: Context, request: SubmitSourceRequest) -> SessionResu
     if not request.files:
         raise ToolError("There is no file in it.", "Give files={'kernel.py': ...}.")
     session = context.session(request.session, resume=True)
-    session.edit_source(dict(request.files))
+    session.edit_source(dict(request.files), Author.MODEL)
     return _rested(context, session)
 
 
@@ -211,7 +211,7 @@ class RouteRequest(SessionRequest):
 def propose_route(context: Context, request: RouteRequest) -> SessionResult:
     """Send a session's work to a role, with a suggestion: a Conductor's turn."""
     session = context.session(request.session, resume=True)
-    session.redirect(request.to, request.suggestion)
+    session.redirect(request.to, request.suggestion, Author.MODEL)
     return _rested(context, session)
 
 
@@ -224,7 +224,7 @@ class NoteRequest(SessionRequest):
 def leave_note(context: Context, request: NoteRequest) -> SessionResult:
     """Leave a note that a role reads in each of its turns; rules read no prose."""
     session = context.session(request.session, resume=True)
-    session.note(request.role, request.text)
+    session.note(request.role, f"(by an agent) {request.text}")
     return _state(session)
 
 

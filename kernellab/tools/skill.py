@@ -15,13 +15,15 @@ _TEXT = Path(__file__).with_name("skill.md")
 _MARK = "<!-- kernellab skill -->"
 
 
+#: seconds that clients wait for a tool; some wait for one minute otherwise, and give up a verdict on a busy machine
+_PATIENCE = 600
 _SERVER: dict[str, Any] = {"command": COMMAND[0], "args": list(COMMAND[1:])}
 #: clients with a JSON setting: the file of the skill, that of the setting, the key of its servers, and ours
 _JSON: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "claude": (".claude/skills/kernellab/SKILL.md", ".mcp.json", "mcpServers", _SERVER),
-    # OpenCode's usual 5 s for the list of tools are too short on a busy machine
+    # OpenCode's usual 5 s for the list of tools are too short on a busy machine, and 60 s for a verdict
     "opencode": ("AGENTS.md", "opencode.json", "mcp",
-                 {"type": "local", "command": list(COMMAND), "enabled": True, "timeout": 60_000}),
+                 {"type": "local", "command": list(COMMAND), "enabled": True, "timeout": 1000 * _PATIENCE}),
     "gemini": ("GEMINI.md", ".gemini/settings.json", "mcpServers", _SERVER),
     # Jupyter AI 3 starts these for each agent of a chat
     "jupyter": ("AGENTS.md", ".jupyter/mcp_settings.json", "mcp_servers", {"name": "kernellab", **_SERVER, "env": []}),
@@ -38,6 +40,7 @@ def _files(client: str, folder: Path) -> dict[Path, str]:
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     head = "[mcp_servers.kernellab]"
     table = f'{head}\ncommand = "{COMMAND[0]}"\nargs = {json.dumps(list(COMMAND[1:]))}\n'
+    table += f"startup_timeout_sec = 60\ntool_timeout_sec = {_PATIENCE}\n"
     return {
         folder / "AGENTS.md": _with_section(folder / "AGENTS.md"),
         path: before if head in before else f"{before.rstrip()}\n\n{table}".lstrip(),

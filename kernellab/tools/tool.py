@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _MODULES = ("sketching", "documents", "judging", "sessions", "searching", "profiling")
 #: characters of a page: about 3,000 tokens, so that a result stays under 4,000
 PAGE = 12_000
+#: characters of a result
+MOST = 15_500
+#: what is kept of each text and list of a result that is longer: the first that fits
+_CUTS = ((4000, 60), (1000, 30), (300, 12), (100, 4))
+_CUT = "It was too long and is cut. "
 #: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases
 MOST_VERDICTS = 200
 #: where an agent finds the code that its turn changes
@@ -219,7 +224,26 @@ def call(
         from kernellab.session.engine.engine import engine
 
         engine().agent_near = True
-    return found.function(context, request)
+    return _fitted(found.function(context, request))
+
+
+def _fitted(result: Result) -> Result:
+    """The result in about ``MOST`` characters: long texts and lists are cut, pages never; ``next`` says so."""
+    for characters, rows in _CUTS:
+        if len(result.model_dump_json()) <= MOST:
+            break
+        plain = _cut(result.model_dump(), characters, rows) | {"next": _CUT + result.next.removeprefix(_CUT)}
+        result = type(result).model_validate(plain)
+    return result
+
+
+def _cut(value: Any, characters: int, rows: int) -> Any:
+    if isinstance(value, dict):
+        whole = value.keys() == Page.model_fields.keys()
+        return value if whole else {name: _cut(one, characters, rows) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_cut(one, characters, rows) for one in value[:rows]]
+    return value[:characters] if isinstance(value, str) else value
 
 
 def _faults(error: ValidationError) -> str:

@@ -178,6 +178,7 @@ class Verifier:
 
     @property
     def judge_pid(self) -> int | None:
+        """The judge's process; None while there is none."""
         return self._process.pid if self._process else None
 
     def _ask(

@@ -4,7 +4,9 @@
     python -m tests.agents.ablation profile --out FILE    # where the time goes, told or not: 14 operators x 2 arms
     python -m tests.agents.ablation worth --out FILE --table
 
-``FILE`` gets a line for each session, and a second call continues where the first was cut off. The player, its slips
+``FILE`` gets a line for each session, and a second call continues where the first was cut off. ``--claims FOLDER``
+divides the operators among processes with a ``FILE`` each: a process plays the next one that none has claimed there.
+Their files joined are one. The player, its slips
 and their rates are in :mod:`tests.agents.weak_player`, the operators and arms here; both stand before the first run.
 
 ``worth``: both roles are the player, each session continues to faster kernels, at most ``TURNS`` turns. ``profile``:
@@ -30,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from kernellab.models.tokens import estimate
 from kernellab.records import Verdict
 from kernellab.session import design
 from kernellab.session.engine.engine import engine
@@ -119,7 +122,11 @@ def session(arm: str, ablation: Sequence[str], name: str, text: str, rules: Scri
     with tempfile.TemporaryDirectory() as folder:
 
         def act(link: Connection) -> None:
-            answer(player(link.body["messages"]))(link)
+            messages = link.body["messages"]
+            reply = player(messages)
+            told, said = sum(estimate(m["content"]) for m in messages), estimate(reply)
+            usage = {"prompt_tokens": told, "completion_tokens": said, "total_tokens": told + said}
+            answer(reply, usage=usage)(link)
 
         with FakeServer(act) as server:
             (Path(folder) / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
@@ -218,11 +225,24 @@ def profile_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def claimed(folder: Path | None, name: str) -> bool:
+    """Is an operator this process's to play? The first that asks gets it."""
+    if folder is None:
+        return True
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("worth", "profile"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--most", type=int, default=0, help="at most so many operators")
+    parser.add_argument("--claims", type=Path, help="folder of the operators that processes have taken")
     parser.add_argument("--table", action="store_true", help="the table of what was run")
     asked = parser.parse_args()
     arms = ARMS if asked.what == "worth" else PROFILE_ARMS
@@ -234,6 +254,8 @@ def main() -> None:
         engine().verifier = lambda: remembering  # type: ignore[assignment,return-value,method-assign]
         rules, played = Scripted(), {(row.operator, row.arm) for row in rows}
         for name, text in operators(asked.what)[: asked.most or None]:
+            if all((name, arm) in played for arm in arms) or not claimed(asked.claims, name):
+                continue
             for arm, ablation in arms.items():
                 if (name, arm) not in played:
                     rows.append(session(arm, ablation, name, text, rules, SLOW if asked.what == "profile" else None))

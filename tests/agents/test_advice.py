@@ -12,6 +12,7 @@ from kernellab.agents.rules.fixes import fixes
 from kernellab.records import Author, Evidence, Stage, Tried, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
+from kernellab.task import load_task
 from tests.agents.test_conductor import EDGE, RIGHT, SKETCH, TASK, candidate, route
 
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
@@ -36,7 +37,7 @@ def said(sketch: str | None = SKETCH, task: Any = TASK, **evidence: Any) -> str:
         ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
         ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
         ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
-        ("Wrong elements lie scattered", {"signature": "scattered", "wrong_fraction": 0.2},
+        ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
          {"signature": "scattered", "wrong_fraction": 1.0}),
         ("wrong everywhere", {"signature": "wrong-values", "wrong_fraction": 1.0},
          {"signature": "wrong-values", "wrong_fraction": 0.03}),
@@ -54,6 +55,34 @@ def test_a_sentence_is_said_where_it_holds_and_not_where_it_does_not(
 ) -> None:
     assert sentence in said(**true)
     assert sentence not in said(**false)
+
+
+INDEX = load_task(
+    """
+import torch
+from kernellab import Dim
+
+M = Dim("M", 1, 4096)
+
+
+def reference(x):
+    return x.argmax(-1)
+
+
+def inputs(M=64):
+    return (torch.randn(M, 9),)
+""",
+    "index",
+)
+
+
+def test_ties_are_named_for_indices_and_lost_digits_for_small_errors_alone() -> None:
+    few = {"signature": "scattered", "wrong_fraction": 0.02}
+    assert "equal values" in said(None, INDEX, **few) and "equal values" not in said(**few)
+    assert "equal values" in said(None, INDEX, signature="wrong-values", wrong_fraction=0.02)
+    assert "digits that are lost" in said(**few, rel_frobenius=3e-7)
+    assert "digits that are lost" not in said(**few, rel_frobenius=0.2)
+    assert "race" not in said(**few)
 
 
 def test_what_is_not_known_of_a_sketch_is_not_taken_to_be_absent() -> None:

@@ -48,8 +48,11 @@ def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> N
     )
     assert lines[1].startswith('Round 2 by a person: BLOCK = 128 (was 64); meant: "Fewer, longer rows."; passed, 1 ms')
     assert "Round 3 by model: sketch: 1 line" in lines[2] and "+ 0.0" in lines[2]
-    assert "Round 4 by model: kernel.cpp: 1 line, `a` -> `b`" in lines[3] and "(the best so far)" in lines[3]
-    assert sum("the best so far" in line for line in lines) == 1
+    assert (
+        "Round 4 by model: kernel.cpp: 1 line, `a` -> `b`" in lines[3]
+        and "(the best of these rounds, by the lower end)" in lines[3]
+    )
+    assert sum("the best of these rounds" in line for line in lines) == 1
 
 
 def test_what_paid_what_did_not_and_what_was_not_measured_is_listed_after_some_rounds() -> None:
@@ -73,3 +76,57 @@ def test_a_failure_is_told_with_its_reason_and_is_never_the_best() -> None:
     failed = Attempt(sketch=SKETCH, verdict=Verdict(passed=False, stage=Stage.CORRECT, reason="Wrong at N=7."))
     assert "failed at correct: Wrong at N=7." in history_text((FIRST, failed))
     assert best_of((FIRST, failed)) is FIRST and best_of((failed,)) is None and best_of(()) is None
+
+
+LINES = tuple(f"float v{n} = load(x, {n});" for n in range(12))
+
+
+def code(*lines: str, ms: float, author: Author = Author.MODEL, meant: str = "") -> Attempt:
+    return attempt(ms, code="\n".join(lines), author=author, coder=author, rationale=meant)
+
+
+def test_a_change_shows_what_came_as_well_as_what_went_from_where_they_part() -> None:
+    long = "const auto keep = compare_each_of_the_lanes_with_the_one_before(total, best, GREATER_OR_EQUAL);"
+    old = code(*LINES, long, ms=1.0)
+    new = code(*LINES, long.replace("GREATER_OR_EQUAL", "GREATER"), ms=1.0)
+    told = history_text((old, new)).splitlines()[1]
+    assert "OR_EQUAL);` -> `" in told and "GREATER);`" in told and told.count("...") == 2
+    assert "added `float more = 1;`" in history_text((old, code(*LINES, long, "float more = 1;", ms=1.0)))
+    assert f"removed `{LINES[0]}`" in history_text((old, code(*LINES[1:], long, ms=1.0)))
+
+
+def test_no_line_stands_for_a_rewritten_text_and_an_include_for_no_other_change() -> None:
+    old = code(*LINES, ms=1.0)
+    told = history_text((old, code("#include <immintrin.h>", *(f"other({n});" for n in range(14)), ms=0.5)))
+    assert "kernel.cpp: rewritten, 12 -> 15 lines" in told and "immintrin" not in told
+    told = history_text((old, code("#include <immintrin.h>", *LINES[:-1], "float w = 0;", ms=0.5)))
+    assert "2 lines, " in told and "float w = 0;" in told and "immintrin" not in told
+
+
+def test_what_paid_compares_code_of_one_kind_and_names_the_rounds_between() -> None:
+    rules = attempt(4.0, code="lowered", author=Author.MODEL, coder=Author.RULES)
+    by_hand = code(*LINES, ms=1.0, meant="Registers for the maximum.")
+    failed = code(*LINES, "x;", ms=1.0)
+    failed = Attempt(failed.candidate, SKETCH, RIGHT, Verdict(passed=False, stage=Stage.CORRECT, reason="no"))
+    faster = code(*LINES, "y;", ms=0.5)
+    fresh = attempt(3.6, SKETCH.replace("+ 1.0", "+ 1.0 + 0.0"), code="lowered 2", author=Author.MODEL)
+    text = history_text((rules, by_hand, failed, faster, fresh))
+    assert "Paid, keep: kernel.cpp: 1 line, added `y;` (rounds 3 to 4, 2.00 times as fast); sketch: 1 line" in text
+    assert "(rounds 2 to 5, 1.11 times as fast)" in text, "the new design is measured against the lowering before"
+    assert "avoid" not in text
+
+
+def test_a_changed_default_is_no_other_design_and_was_measured() -> None:
+    other = SKETCH.replace("BLOCK = 64 in", "BLOCK = 128 in")
+    text = history_text((attempt(2.0), attempt(1.5, other, 128), attempt(1.0, code="b")))
+    assert "Not measured" not in text
+
+
+def test_the_best_round_is_the_one_that_a_session_hands_over() -> None:
+    def with_interval(ms: float, low: float) -> Attempt:
+        made = timed(ms)
+        against = made.comparisons[0].model_copy(update={"low": low})
+        return Attempt(attempt(ms).candidate, SKETCH, RIGHT, made.model_copy(update={"comparisons": [against]}))
+
+    sure, wide = with_interval(1.7, 3.3), with_interval(1.4, 2.9)
+    assert best_of((sure, wide)) is sure and best_of((wide, sure)) is sure

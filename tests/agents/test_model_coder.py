@@ -200,6 +200,19 @@ def test_keep_of_code_that_passed_is_the_end() -> None:
         assert isinstance(route, Route) and route.to is RouteKind.FINISH
 
 
+def test_it_may_say_that_it_is_done_after_an_answer_that_could_not_be_used() -> None:
+    passed = Attempt(
+        candidate=Candidate(id="c1", source=LOWERED, sketch=SKETCH), sketch=SKETCH,
+        verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"),
+    )  # fmt: skip
+    brief = replace(BRIEF, previous=LOWERED, previous_sketch=SKETCH, history=(passed,))
+    broken = edit("+ 3.0", "x")
+    for bad in ((broken,), (broken,) * 3):
+        with line(Role.CODER, *bad, '{"done": "I know no faster one."}') as to:
+            route = ModelCoder(to.talk).code(brief)
+        assert isinstance(route, Route) and route.reason == "I know no faster one."
+
+
 def test_without_a_sketch_the_task_is_all_and_no_code_is_lowered() -> None:
     files = "".join(f"FILE: {name}\n```\n{text}```\n" for name, text in LOWERED.files.items())
     with line(Role.CODER, files) as to:

@@ -18,6 +18,7 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import work_of
 from kernellab.knowledge import Knowledge
 from kernellab.records import (
+    Author,
     Candidate,
     Comparison,
     CompilerLine,
@@ -131,6 +132,24 @@ def test_no_word_for_tools_is_in_a_prompt(knowledge: Knowledge) -> None:
         assert not re.search(r"^```\w+ \S|^(sizes|family|Sketch operations):", told, re.MULTILINE)
 
 
+def test_a_coder_sees_one_kernel_also_where_the_best_one_was_put_back(knowledge: Knowledge) -> None:
+    plain = CodeBrief(task=NORM, target=CPU, sketch=NORM_SKETCH)
+    lowered = RulesCoder().code(plain).source
+
+    def round_of(text: str, ms: float) -> Attempt:
+        source = lowered.model_copy(update={"files": {**lowered.files, "kernel.cpp": text}})
+        time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9)
+        verdict = FAILED.model_copy(update={"passed": True, "time": time, "evidence": None})
+        return Attempt(Candidate(id=text, source=source, author=Author.MODEL), NORM_SKETCH, verdict=verdict)
+
+    best, later = round_of("int best;", 1.25), round_of("int later;", 2.5)
+    for rounds, title in (((best,), "# Your last code"), ((best, later), "# The best code so far, put back")):
+        brief = replace(plain, history=rounds, previous=best.candidate.source)  # type: ignore[union-attr]
+        told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
+        assert title in told and "The kernel that is shown takes 1.25 ms" in told and "takes 2.5 ms" not in told
+        assert told.count("your last code\n") == (len(rounds) == 1)
+
+
 def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Knowledge) -> None:
     time = Timing(median_ms=2.5, q1_ms=2.4, q3_ms=2.6, samples=9)
     eager = Comparison(baseline="eager", baseline_time=time, speedup=1.0, low=0.9, high=1.1)
@@ -139,7 +158,7 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
     assert "The result is float32; its error may be" in told
     assert "The bound is 0.75 ms on this machine" in told
-    assert "The last kernel takes 2.5 ms; eager takes 2.5 ms; the bound is 0.75 ms." in told
+    assert "which is not shown, took 2.5 ms; eager takes 2.5 ms; the bound is 0.75 ms." in told
     assert "is refused" in told and "composes" not in told
     free = "\n".join(m.content for m in prompt(replace(brief, allow_library=True), knowledge).messages)
     assert "may compose with the framework's library" in free and "is refused" not in free

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.briefs import Attempt, DesignBrief, RouteBrief
 from kernellab.agents.rules import performance
 from kernellab.agents.rules.conductor import RulesConductor
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import cost_at, hot_of, slow_because, work_of
 from kernellab.errors import SketchError
 from kernellab.records import (
+    Candidate,
     Comparison,
     GateResult,
     GateState,
     Role,
     Route,
     RouteKind,
+    Source,
     Stage,
     Timing,
     Verdict,
 )
+from kernellab.session.turn import tuned
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
+from kernellab.tuning.search import Measured, Tuned
+from kernellab.tuning.space import Point
 from kernellab.verifier.audit.trace import Cost as Work
 
 TASK = """
@@ -108,6 +114,24 @@ def test_a_kernel_certainly_slower_than_eager_is_no_end_while_the_rules_can_stil
     assert "Every design of the rules was measured" in ended.reason and "The hot operation is" in ended.reason
     for fields in ({}, {"measures": True, "turns_left": 0}):
         assert route(task, slow, improve=False, **fields).to is RouteKind.FINISH
+
+
+def test_a_session_whose_kernel_stays_slower_ends_with_the_advice_to_keep_eager(
+    task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target("cpp", Backend.CPU, CHIP)
+    reply = RulesDesigner().designs(DesignBrief(task, target))[0]
+    best = Point.of(reply.sketch, reply.constexpr)
+    # the machine's own times would not be the same twice
+    monkeypatch.setattr(tuned, "_measured", lambda *_: Tuned(best, [Measured(best, passed(0.5).time)]))
+    source = Source(dsl="cpp", entry_file="kernel.py", files={"kernel.py": ""})
+    candidate = Candidate(id="1", source=source, constexpr=dict(reply.constexpr))
+    sent = route(task, passed(0.5), improve=False, measures=True)
+    history = (Attempt(sketch=reply.sketch, candidate=candidate, gate=RIGHT, verdict=passed(0.5), route=sent),)
+    bench, channel = cast(Any, None), cast(Any, None)
+    ended = tuned.faster_design(bench, RulesDesigner(), DesignBrief(task, target, history=history, route=sent), channel)
+    assert isinstance(ended, Route) and ended.to is RouteKind.FINISH
+    assert ended.reason.startswith("Right at T2") and ended.reason.endswith("Eager is faster here: keep eager.")
     assert route(task, passed(0.98), improve=False, measures=True).to is RouteKind.FINISH
 
 
@@ -368,7 +392,7 @@ def test_the_call_is_blamed_only_for_what_a_call_can_take(task: Any) -> None:
         return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
 
     assert "what is left may be the call" in of(1.0, 0.65)  # the sketch allows 0.54 ms
-    assert "may be the call" not in of(40.0, 20.0) and "look at the code" in of(40.0, 20.0)
+    assert "may be the call" not in of(40.0, 20.0) and "was not sampled" in of(40.0, 20.0)
     assert "may be the call" not in advice(task, passed(2.0, ms=0.65, sol=0.1), RouteKind.CODER)
 
 
@@ -401,3 +425,16 @@ def test_what_is_left_untried_names_only_what_was_not_asked(task: Any) -> None:
     assert "was not asked" not in performance.untried(replace(asked, history=(), improve=False))
     assert "--tune" in performance.untried(replace(asked, measures=True, history=asked.history[1:]))
     assert "--tune" not in performance.untried(replace(asked, measures=True))
+
+
+def test_a_role_that_goes_on_is_not_told_to_keep_eager(task: Any) -> None:
+    slow = passed(0.5, ms=40.0, sol=0.1)
+    going = route(task, slow)
+    assert going.to is RouteKind.CODER and "keep eager" not in going.reason + going.suggestion
+    assert "--allow-library" not in going.reason and "Eager is faster so far" in going.reason
+    assert "keep eager" in route(task, slow, turns_left=0).reason
+
+
+def test_no_advice_names_a_knob_that_the_loop_may_not_have(task: Any) -> None:
+    for ms in (0.6, 40.0):
+        assert "vector width" not in advice(task, passed(2.0, ms=ms, sol=0.1), RouteKind.DESIGNER)

@@ -11,8 +11,12 @@ It has one right design and one right code of each operator (the rules' own) and
   one above), or the kind (``KINDS``). Of the values that a sketch computes for a wrong element it repairs the first
   line of its code that departs from them. If what is named holds no slip of its, or nothing is named, it reads its
   answer again and sees each slip with probability ``NOTICED``.
-- **Faster.** Asked for something faster it repairs slow slips in the same way: those of the line named and of the
-  loops around it, else each with probability ``NOTICED``; without one it answers that it is done.
+- **Guesses.** It does not repeat itself: where it sees no slip it changes a line that is right, as if it were a slip
+  (drawn like one, but neither syntax nor slow), and takes that back in its next answer. A guess costs a request in
+  every arm alike and is not counted as a slip. With no slip left it keeps its answer (code: ``KEEP``).
+- **Faster.** Asked for something faster (by the route, or because its answer is said to be right) it repairs slow
+  slips in the same way: those of the line named and of the loops around it, else each with probability ``NOTICED``;
+  without one, or where the kernel passed and none of its slips is left, it answers that it is done.
 
 As Coder it writes its own code, whole, at first, also where it is shown code that was compiled by rule.
 Chances follow from the seed, the operator and the number of the request alone, and are the same for every arm.
@@ -70,8 +74,9 @@ _FAULT, _EXPECTED, _ROUTE, _TIME = (
     "What the Verifier found in your last code", "What the sketch computes for that element",
     "Why the work comes to you", "What the machine allows",
 )  # fmt: skip
-#: of a route that asks for a faster kernel
-_FASTER = r"There is headroom|knows nothing faster|certainly slower"
+#: words that ask for a faster kernel: of a route, and of what the roles' prompts say of the last answer
+_FASTER = r"There is headroom|knows nothing faster|certainly slower|The code is right|The kernel is right"
+_DONE = '{"done": "I know nothing faster."}'
 
 
 @dataclass
@@ -80,6 +85,8 @@ class Draft:
 
     right: list[str]
     slips: dict[int, tuple[str, str]] = field(default_factory=dict)
+    #: the place of a guess, which stands among the slips until the next answer
+    guess: int | None = None
 
     @property
     def text(self) -> str:
@@ -151,6 +158,8 @@ class WeakPlayer:
     drafts: dict[str, Draft] = field(default_factory=dict)
     #: slips that were written, of any kind but "slow"
     wrong: int = 0
+    #: was the prompt that stands a request for something faster?
+    faster: bool = False
 
     def __call__(self, messages: Sequence[dict[str, str]]) -> str:
         self.asked += 1
@@ -165,23 +174,40 @@ class WeakPlayer:
         chance = random.Random(f"{self.seed} {self.operator} {role} {self.asked}")
         again = any(message["role"] == "assistant" for message in messages)
         told = {"": last} if again else sections(prompt)
+        if not again:
+            self.faster = any(re.search(_FASTER, text) for text in told.values())
         draft = self.drafts.get(role)
         if draft is None:
             text = sketch if role == "sketch" else files["kernel.cpp"]
             draft = self.drafts[role] = Draft(text.rstrip("\n").splitlines())
             self._write(draft, range(len(draft.right)), chance)
-        elif not again and re.search(_FASTER, told.get(_ROUTE, "")):
+        elif self.faster and not again:
             places = list(self._faster(draft, role, told, chance))
             if not places:
-                return '{"done": "I know nothing faster."}'
+                return _DONE
             self._write(draft, places, chance)
         else:
-            self._write(draft, list(self._repairs(draft, role, told, chance)), chance)
+            wrong = self._wrong(draft)
+            if draft.guess is not None:
+                del draft.slips[draft.guess]
+                draft.guess = None
+            elif not wrong and self.faster:
+                return _DONE
+            elif not wrong and role == "code":
+                return "KEEP"
+            places = list(self._repairs(draft, role, told, chance))
+            self._write(draft, places, chance)
+            if wrong and not places:
+                self._guess(draft, chance)
         if role == "sketch":
             return f"My design.\n\n```sketch\n{draft.text}```\n"
         own = {**files, "kernel.cpp": draft.text}
         # host code and helpers stand already next to code that was shown
-        shown = ["kernel.cpp"] if re.search("^# (Your last code|Code that was compiled)", prompt, re.M) else list(own)
+        shown = (
+            ["kernel.cpp"]
+            if re.search("^# (Your last code|The best code so far|Code that was compiled)", prompt, re.M)
+            else list(own)
+        )
         return "My code.\n\nCRITIQUE:\nI looked at it.\n\n" + "".join(
             f"FILE: {name}\n```cpp\n{own[name].rstrip()}\n```\n" for name in shown
         )
@@ -190,8 +216,20 @@ class WeakPlayer:
         draft.write(places, chance, self.slow if len(places) == len(draft.right) else 0.0 if self.slow else None)
         self.wrong += sum(draft.slips[n][0] != "slow" for n in places if n in draft.slips)
 
+    @staticmethod
+    def _wrong(draft: Draft) -> list[int]:
+        return [n for n, (kind, _) in draft.slips.items() if kind != "slow" and n != draft.guess]
+
+    @staticmethod
+    def _guess(draft: Draft, chance: random.Random) -> None:
+        kinds = [kind for kind in SLIPS if kind not in ("syntax", "slow")]
+        for n in chance.sample(range(len(draft.right)), len(draft.right)):
+            if n not in draft.slips and (slip := slipped(draft.right, n, chance, kinds)):
+                draft.slips[n], draft.guess = slip, n
+                return
+
     def _repairs(self, draft: Draft, role: str, told: dict[str, str], chance: random.Random) -> Iterator[int]:
-        wrong = [n for n, (kind, _) in draft.slips.items() if kind != "slow"]
+        wrong = self._wrong(draft)
         text = "\n".join(told.get(title, "") for title in ("", _FAULT, _ROUTE))
         named = set(self._lines(draft, role, text))
         kinds = {kind for kind, words in KINDS.items() if re.search(words, text.replace("no mask", ""))}

@@ -10,6 +10,8 @@ from kernellab.bench.rows import Row
 from kernellab.bench.run import ROWS, SuiteRequest
 from kernellab.bench.samples import figures, markdown, run_samples
 from kernellab.bench.suites import SuiteTask
+from kernellab.bench.workers import settled
+from kernellab.models import ModelSettings
 from kernellab.records import Comparison, Timing
 
 
@@ -39,3 +41,26 @@ def test_a_run_that_was_cut_off_goes_on_and_a_failed_sample_is_not_tried_again(t
     how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
     found = run_samples(tasks, tmp_path, how, 2, lambda _: pytest.fail("a sample was run again"))
     assert [[r.passed for r in rows] for rows in found] == [[True], [False]]
+
+
+def test_what_no_role_ever_worked_on_is_no_sample_and_is_run_when_the_suite_resumes(tmp_path: Path) -> None:
+    (tmp_path / "sample-1").mkdir()
+    lost = row("a", None).model_copy(update={"turns": 0, "reason": "Its worker ended with exit code 1."})
+    (tmp_path / "sample-1" / ROWS).write_text(lost.model_dump_json() + "\n")
+    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    ran: list[str] = []
+    run_samples([SuiteTask("a", "", "def f(): pass\n")], tmp_path, how, 1, lambda found: ran.append(found.name))
+    assert ran == ["a"]
+
+
+def test_a_worker_has_the_endpoint_of_the_folder_that_the_suite_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = tmp_path / "project" / "inside"
+    inside.mkdir(parents=True)
+    (inside.parent / "kernellab.toml").write_text('[models]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "player"\n')
+    monkeypatch.chdir(inside)
+    worker = settled(tmp_path / "elsewhere" / "worker0")
+    assert ModelSettings.load(worker).model == "player"
+    monkeypatch.chdir(tmp_path)
+    assert not (settled(tmp_path / "elsewhere" / "worker1") / "kernellab.toml").exists()

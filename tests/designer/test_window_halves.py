@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.fidelity import STRICT
+from kernellab.options.fidelity import STRICT
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate

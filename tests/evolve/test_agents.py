@@ -18,6 +18,7 @@ from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
 from kernellab.evolve.vary.bandit import arms, order
 from kernellab.models import ChatRequest, ReplayModel, read_replay, write_replay
+from kernellab.notebook.monitor.head import ledger
 from kernellab.records import Author
 from tests.waiting import until
 
@@ -111,6 +112,23 @@ def test_a_direction_that_a_person_edits_reaches_an_agent_that_works(tmp_path: P
     assert any("A person says: vectors along n only" in s.text for s in exchange.steps if s.kind == "message")
 
 
+def test_the_monitor_shows_what_an_agent_does_while_it_works(tmp_path: Path) -> None:
+    write_agent(tmp_path, STATUS, {"sleep": 6}, submit(SKETCH))
+    run = evolve(
+        TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
+        vary="agent:scripted=0.5", memory="off",
+    )  # fmt: skip
+
+    def shown() -> list[str]:
+        return [
+            row["text"] for row in ledger(run.state) if row["name"].startswith("agent:scripted/lineage on candidate")
+        ]
+
+    until(lambda: any(text.startswith("search_status: ") for text in shown()), 60)
+    run.wait(60)
+    assert not shown() and run.state.evaluations
+
+
 def test_an_agent_whose_answers_gain_nothing_is_redirected_by_the_plan(tmp_path: Path) -> None:
     write_agent(tmp_path)
     run = evolve(
@@ -131,6 +149,22 @@ def test_an_agent_whose_answers_gain_nothing_is_redirected_by_the_plan(tmp_path:
     assert "900 and 901 gained nothing" in told and "Wide loads paid." in told
     state.direction = "Try one row a core."
     assert "A person's notes say where to look" in ask().route.suggestion and "Try one row a core." in ask().notes
+
+
+def test_a_pin_of_a_given_sketch_holds_in_each_answer_of_an_agent(tmp_path: Path) -> None:
+    pinned = SKETCH.replace("load(X[m, n:n+BLOCK] -> x)", "load(X[m, n:n+BLOCK] -> x)  #: pin")
+    broken, kept = SKETCH.replace("-> x)", "-> x, pad=0)"), pinned.replace("BLOCK = 64", "BLOCK = 32")
+    write_agent(tmp_path, submit(broken), submit(kept))
+    run = evolve(
+        TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
+        vary="agent:scripted=0.5", memory="off", sketches=(pinned,), wait=True,
+    )  # fmt: skip
+    state = run.state
+    given = next(number for number, proposal in state.proposals.items() if "#: pin" in proposal.sketch)
+    player = run._scheduler().vary.model("agent:scripted")
+    asked = player.ask(state, Request(0, (given,)), "agent:scripted/lineage")()
+    assert [design.sketch for design in asked.designs] == [kept, ""]
+    assert "must stay" in asked.designs[1].why and "load(X[m, n:n+BLOCK] -> x)" in asked.designs[1].why
 
 
 @pytest.mark.parametrize("vary", ["agent:x", "agent:x=2", "rules=0.5", "agent:x=0.6,agent:y=0.6"])

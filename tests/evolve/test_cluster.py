@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from kernellab.errors import EvolveError
@@ -40,7 +41,6 @@ def test_two_workers_one_of_which_is_killed_evaluate_what_this_process_does(tmp_
 
 def _kill_one(run: Run) -> None:
     """A worker dies while it has a candidate in hand."""
-    import psutil
 
     deadline = time.monotonic() + 120
     while not run.state.evaluations and time.monotonic() < deadline:
@@ -52,7 +52,6 @@ def _kill_one(run: Run) -> None:
 
 def test_a_worker_that_is_killed_before_it_has_started_ends_nothing() -> None:
     """The processes that start the workers are ended one after another, as soon as there are any."""
-    import psutil
 
     killed: list[int] = []
 
@@ -76,6 +75,37 @@ def test_a_worker_that_is_killed_before_it_has_started_ends_nothing() -> None:
         job = Job(number=3, key="3", text=TASK, name="soft", dsl="cpp", chip=None, sketch="sketch s {}", measured=False)
         ended = workers.evaluate(job).result(120)
         assert ended.number == 3 and not ended.passed, "its sketch does nothing, and a worker has said so"
+    finally:
+        workers.close()
+
+
+def test_who_has_no_key_of_a_local_cluster_reaches_nothing_by_its_ports() -> None:
+    """A port of Dask's runs what is sent to it: an agent of the search shares this machine's network."""
+    import asyncio
+    import urllib.error
+    import urllib.request
+
+    from distributed.comm import connect
+
+    async def answered(port: int) -> Any:
+        comm = await asyncio.wait_for(connect(f"tcp://127.0.0.1:{port}", timeout=2), 2)
+        await asyncio.wait_for(comm.write({"op": "identity", "reply": True}), 2)
+        return await asyncio.wait_for(comm.read(), 2)
+
+    before = {found.laddr.port for found in psutil.Process().net_connections("inet") if found.status == "LISTEN"}
+    workers = DaskWorkers("local:1")
+    try:
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        all_of = [c.laddr for p in processes for c in p.net_connections("inet") if c.status == "LISTEN"]
+        listening = [address for address in all_of if address.port not in before]
+        assert len(listening) >= 3 and {address.ip for address in listening} == {"127.0.0.1"}
+        for address in listening:
+            with pytest.raises((OSError, asyncio.TimeoutError)):
+                asyncio.run(answered(address.port))
+            for page in ("", "json/counts.json", "metrics", "info/main/workers.html"):
+                with pytest.raises((urllib.error.HTTPError, OSError)):
+                    urllib.request.urlopen(f"http://127.0.0.1:{address.port}/{page}", timeout=2)
+        assert workers._client.submit(len, "who has it").result(20) == 10
     finally:
         workers.close()
 

@@ -90,7 +90,7 @@ def test_a_sketch_that_does_not_check_is_refused_with_its_line() -> None:
 
 def test_the_bandit_prefers_what_gained_and_forgets_nobody() -> None:
     found = state([1.0, 2.0, 0.5, 3.0], parents=[0, 0, 0, 1])
-    names = ["rules:tile", "rules:fuse", "cross"]
+    names = ["rules:tile", "rules:fuse", "rules:join"]
     assert bandit.arms(found)["rules:tile"].tries == 3
     assert bandit.arms(found)["rules:tile"].gain > 0.5
     order = bandit.order(found, names)
@@ -103,13 +103,15 @@ def test_the_bandit_prefers_what_gained_and_forgets_nobody() -> None:
     assert all(tried.values()), tried
 
 
-def children(found: RunState, operator: str, speedups: Sequence[float], seconds: float, tokens: int = 0) -> None:
+def children(
+    found: RunState, operator: str, speedups: Sequence[float], seconds: float, tokens: int = 0, made_in: float = 0.0
+) -> None:
     """Children of candidate 0 by ``operator``, each at that cost."""
     for speedup in speedups:
         number = len(found.proposals)
         made = Proposal(
             number=number, round=0, island=0, operator=operator, parents=(0,), sketch=f"sketch c{number} {{}}",
-            usage=Usage(input_tokens=tokens),
+            usage=Usage(input_tokens=tokens), seconds=made_in,
         )  # fmt: skip
         done = Evaluation(
             number=number, key=made.key, passed=True, step=Step.RANK, score=score(speedup),
@@ -119,7 +121,7 @@ def children(found: RunState, operator: str, speedups: Sequence[float], seconds:
         found.take(found.seq + 1, Evaluated(evaluation=done))
 
 
-RULES = ["rules:tile", "rules:fuse", "rules:split_k", "cross"]
+RULES = ["rules:tile", "rules:fuse", "rules:split_k", "rules:join"]
 ASKED = ["model/difference", "model/whole"]
 
 
@@ -150,9 +152,18 @@ def test_a_model_that_costs_more_than_it_gains_is_still_heard() -> None:
     assert 0.125 * 72 - 1 <= sum(often[name] for name in ASKED) + 4 <= 0.25 * 72
 
 
+def test_an_agents_time_is_a_cost_and_a_models_is_none() -> None:
+    found = state([1.0])
+    for operator in ("agent:a/lineage", "model:m/whole"):
+        children(found, operator, [2.0, 1.5], seconds=3.0, made_in=96.0)
+    arms = bandit.arms(found)
+    assert (arms["agent:a/lineage"].seconds, arms["model:m/whole"].seconds) == (2 * 99.0, 2 * 3.0)
+    assert arms["agent:a/lineage"].rate == pytest.approx(arms["model:m/whole"].rate * 3 / 99)
+
+
 def test_rewrites_of_numbers_and_of_structure_are_weighed_as_wholes() -> None:
     """Before anything is known each of them has half of the proposals, though more rewrites change structure."""
-    found, names, pending = state([1.0]), ["rules:tunables", "rules:fuse", "rules:cut", "rules:split", "cross"], []
+    found, names, pending = state([1.0]), ["rules:tunables", "rules:fuse", "rules:cut", "rules:split", "rules:join"], []
     for _ in range(20):
         pending.append(bandit.order(found, names, pending)[0])
     assert 9 <= pending.count("rules:tunables") <= 11
@@ -215,7 +226,7 @@ def test_a_time_that_traffic_and_arithmetic_do_not_explain_is_the_instructions()
 
 def test_the_analyst_finds_what_makes_candidates_fast_and_says_nothing_of_noise() -> None:
     draw = random.Random(3)
-    pipeline = "launch 0 depth 1 pipeline"
+    pipeline = "pipeline at depth 1 of launch 0"
     fast = [Place(features={pipeline: 1.0, "odd": float(draw.random() < 0.5)}) for _ in range(12)]
     slow = [Place(features={"odd": float(draw.random() < 0.5)}) for _ in range(12)]
     speedups = [2.0 + draw.random() * 0.1 for _ in fast] + [1.0 + draw.random() * 0.1 for _ in slow]
@@ -476,7 +487,7 @@ def test_a_kernel_that_somebody_wrote_waits_for_its_verdict_before_others_come_f
 
 
 def test_a_run_that_gains_no_more_is_offered_a_direction_that_a_person_decides_on() -> None:
-    names = ["rules:tile", "rules:fuse", "rules:split_k", "cross"]
+    names = ["rules:tile", "rules:fuse", "rules:split_k", "rules:join"]
     found = state([1.0, 1.5, 1.2], Knobs(stagnation=2), parents=[0, 0, 0])
     for number, worth in enumerate((1.0, 1.5, 1.5)):
         found.take(50 + number, RoundEnded(round=number, best=1, worth=worth))
@@ -484,7 +495,7 @@ def test_a_run_that_gains_no_more_is_offered_a_direction_that_a_person_decides_o
     found.take(53, RoundEnded(round=3, best=1, worth=1.501, plan=Plan(text="Wide tiles paid.")))
     offered = suggestion(found, names)
     assert offered is not None
-    assert offered.prefer == ("rules:fuse", "rules:split_k", "cross"), "what was tried least"
+    assert offered.prefer == ("rules:fuse", "rules:split_k", "rules:join"), "what was tried least"
     assert offered.text.startswith("No gain for 2 rounds. Wide tiles paid. Little tried"), "a person edits the plan"
     found.take(54, offered)
     assert suggestion(found, names) is None, "one waits already"

@@ -50,7 +50,7 @@ def test_children_are_other_sketches_than_their_parents_and_say_what_was_changed
         if proposal.parents:
             assert proposal.sketch != whole.state.proposals[proposal.parents[0]].sketch
             assert proposal.why
-            assert proposal.operator.startswith("rules:") or proposal.operator == "cross"
+            assert proposal.operator.startswith("rules:")
 
 
 def test_the_same_seed_makes_the_same_run(whole: Run, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TaskError
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.export.capsule import again, capsule_of, read_capsule, write_capsule
+from kernellab.export.exportable import Choice
 from kernellab.export.layouts import write_kernels, write_solution
 from kernellab.export.reference import reference_text
 from kernellab.export.runtime.guards import ShapeClass
@@ -236,6 +237,46 @@ def test_one_module_holds_two_classes_and_the_reference_behind_them(
         assert not any(name.partition(".")[0] == "kernellab" for name in imported(code))
     (tmp_path / "clamped.py").write_text(text)
     assert ran(FRESH, tmp_path, folder=tmp_path) == "same"
+
+
+BY_SIZE = """
+import sys, warnings
+sys.path[:0] = [sys.argv[1]]
+sys.modules["kernellab"] = None
+warnings.simplefilter("error")
+import torch, clamped
+
+op, first, second = clamped.operator, sys.argv[2], sys.argv[3]
+w = torch.rand(70)
+for rows, folder in ((20, first), (99, first), (100, second), (299, second), (300, ""), (512, "")):
+    x = torch.randn(rows, 70)
+    op._kernels.clear()
+    op._looks.clear()
+    op._straight_to.clear()
+    for _ in range(2):
+        torch.testing.assert_close(clamped.clamped(x, w), torch.clamp(x * w, max=3.0) * 0.5)
+    assert list(op._kernels) == ([f"kernels/k{folder}"] if folder else []), (rows, list(op._kernels))
+# where the kernel that was chosen does not take the call, another one does: the second takes up to 400 rows
+op.choice["starts"] = [[0, f"kernels/k{second}"]]
+x = torch.randn(500, 70)
+torch.testing.assert_close(clamped.clamped(x, w), torch.clamp(x * w, max=3.0) * 0.5)
+assert list(op._kernels) == [f"kernels/k{first}"]
+print("same")
+"""
+
+
+def test_an_operator_of_two_kernels_takes_the_one_that_was_measured_fastest_at_a_size(
+    cpp: VerifiedKernel, tmp_path: Path
+) -> None:
+    files = {name: text.replace("BLOCK", "BLOCK_") for name, text in cpp.source.files.items()}
+    task = load_task(cpp.task.text.replace('"M", 1, 512', '"M", 1, 400'), cpp.task.name)
+    other = replace(cpp, task=task, source=cpp.source.model_copy(update={"files": files | {"note.txt": "another one"}}))
+    made = package([cpp, other], choice=Choice("M", ((0, 0), (100, 1), (300, None))))
+    sources = [k.source.hash for k in (cpp, other)]
+    said = f"M from 0: {sources[0]}, M from 100: {sources[1]}, M from 300: eager"
+    assert said in " ".join(made.files["__init__.py"].split())
+    (tmp_path / "clamped.py").write_text(module_text(made))
+    assert ran(BY_SIZE, tmp_path, *sources, folder=tmp_path) == "same"
 
 
 def test_a_wheel_a_repository_and_a_solution_are_taken_by_others(cpp: VerifiedKernel, tmp_path: Path) -> None:

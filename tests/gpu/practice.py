@@ -106,8 +106,8 @@ def design(name: str, text: str, chip: str, more: int) -> dict[str, Any]:
     from kernellab.agents.briefs import DesignBrief
     from kernellab.agents.rules.designer import RulesDesigner
     from kernellab.designer.eager import as_asked
-    from kernellab.fidelity import STRICT
     from kernellab.lowering import lower
+    from kernellab.options.fidelity import STRICT
     from kernellab.sketch.check import load_program
     from kernellab.sketch.program.bind import bind
     from kernellab.target import Backend, Target

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
+from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import prompt
 from kernellab.agents.model.prompts.facts import hot_text
+from kernellab.agents.model.prompts.route import performance_lines
 from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.dsls.cpp import compiler
@@ -130,3 +131,19 @@ def test_a_prompt_names_the_line_of_the_sketch_of_a_hot_line_and_none_where_ther
         assert "kernel.cpp:" in text and ("(sketch line " in text) is named
     without = CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried,), ablation=frozenset({"profile"}))
     assert hot_text(without) == []
+    whole = RouteBrief(
+        task=NORM, target=target, sketch=NORM_SKETCH, candidate=tried.candidate, verdict=verdict, gate=gate
+    )  # fmt: skip
+    assert "of the samples" in "\n".join(performance_lines(whole)), "who says where the work goes sees it, too"
+    assert "of the samples" not in "\n".join(performance_lines(replace(whole, ablation=frozenset({"profile"}))))
+
+
+def test_lines_of_a_kernel_that_is_not_shown_are_not_named() -> None:
+    source, target = lowered(), detect_target("cpp")
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=everywhere(source))
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    tried = Attempt(Candidate(id="c", source=source, sketch=NORM_SKETCH), NORM_SKETCH, gate, verdict)
+    failed = replace(tried, verdict=Verdict(passed=False, stage=Stage.CORRECT, reason="Wrong."))
+    assert hot_text(CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried,)))
+    assert not hot_text(CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried, failed)))

@@ -291,6 +291,18 @@ sketch quantise {{
     smooth = source_of(sketch.format(value="row / step")).files["kernel.cpp"]
     assert "inverse" not in rounded
     assert "inverse" in smooth
+    later = """
+sketch levels {
+    symbols: M, N;
+    tensors: z[M, N]: f32 temp; y[M, N]: u8 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(z[m, 0:N] -> row)
+        store(cast(row, u8) -> y[m, 0:N])
+}
+"""
+    first = sketch.format(value="row / step").replace("y[M, N]: f32 out", "z[M, N]: f32 temp").replace("-> y", "-> z")
+    assert "inverse" not in source_of(first + later).files["kernel.cpp"]
 
 
 def test_a_step_that_is_written_out_hundreds_of_times_is_counted_as_often() -> None:

@@ -90,6 +90,38 @@ def reference(x, turn):
 """,
         "torch.randn(B, T, 3, 8), torch.polar(torch.ones(T, 4), torch.randn(T, 4))",
     ),
+    "complex_numbers_kept_or_changed": task(
+        "N 1 300 90",
+        """
+def reference(x, y):
+    z = torch.complex(x, y)
+    first = torch.ones_like(z)
+    for _ in range(3):
+        first = torch.where(first.abs() < 3, first * z, torch.full_like(z, 0.5))
+    return torch.view_as_real(torch.where(x > 0, first, z)), torch.zeros_like(z).real
+""",
+        "torch.randn(N), torch.randn(N)",
+    ),
+    "a_step_that_returns_nothing": task(
+        "N 1 900 200",
+        """
+def reference(weight, slope, memory, rate: float = 0.01):
+    weight.sub_(torch.sign(memory * 0.9 + slope * 0.1), alpha=rate)
+    memory.mul_(0.99).add_(slope, alpha=0.01)
+""",
+        "torch.randn(N), torch.randn(N), torch.randn(N)",
+    ),
+    "bytes_from_a_quotient_of_a_launch_before": task(
+        "N 1 400 90",
+        """
+def reference(image):
+    count = torch.bincount(image.flatten().long(), minlength=64).float()
+    total = count.cumsum(0)
+    level = (total * 63 / total[-1]).clamp(0, 63)
+    return level[image.long()].to(torch.uint8)
+""",
+        "torch.randint(0, 64, (N, 6), dtype=torch.uint8)",
+    ),
 }
 
 #: rows shorter than a vector, and work that does not vary along an outer axis

@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kernellab.exchanges import Exchange
-from kernellab.journal_blobs import unpack
+from kernellab.journal.blobs import unpack
 from kernellab.models import write_replay
 from kernellab.session import Session, SessionStatus, design
 from tests.models.fake_server import FakeServer, answer

@@ -11,11 +11,12 @@ from session_parts import TASK, OneSketch
 
 from kernellab.conditions import Mark
 from kernellab.errors import SessionError
-from kernellab.records import Comparison, Role, Timing
+from kernellab.records import Comparison, Ranking, Role, Stage, Timing
 from kernellab.session import Session, SessionStatus, design
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.records import Compared
 from kernellab.session.record.state import apply
+from kernellab.session.turn.sweeping import Sweep, SweepPoint, chosen
 
 QUICK = {"budget": 0.2}
 
@@ -121,3 +122,28 @@ def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_
     assert f"worst: M = {found.worst.size}" in str(found)
     with pytest.raises(SessionError, match="has no Dim 'Q'"):
         session.over("Q")
+
+
+def swept(*speeds: tuple[int, float, float, float]) -> Sweep:
+    """A sweep over M: size, speedup, and the ends of its interval."""
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    points = []
+    for size, speedup, low, high in speeds:
+        pair = Comparison(baseline="eager", baseline_time=time, speedup=speedup, low=low, high=high)
+        points.append(SweepPoint(size, Ranking(ranked=True, stage=Stage.FAST, reason="", time=time, paired=pair)))
+    return Sweep("M", tuple(points))
+
+
+def test_the_kernel_changes_only_where_another_one_is_faster_for_certain() -> None:
+    one = swept((1, 2.0, 1.9, 2.1), (16, 1.5, 1.3, 1.7), (64, 1.0, 0.95, 1.05), (256, 0.5, 0.4, 0.6))
+    two = swept((1, 1.0, 0.9, 1.1), (16, 1.6, 1.4, 1.8), (64, 1.4, 1.3, 1.5), (256, 0.8, 0.7, 0.9))
+    found = chosen([one, two])
+    # at 16 the intervals overlap; the second wins from between 16 and 64 on, eager from between 64 and 256 on
+    assert found.starts == ((0, 0), (32, 1), (128, None))
+    assert found.words(["a", "b"]) == ["M from 0: a", "M from 32: b", "M from 128: eager"]
+
+
+def test_nothing_is_chosen_where_nothing_was_timed() -> None:
+    wrong = SweepPoint(4, Ranking(ranked=False, stage=Stage.CORRECT, reason="wrong"))
+    with pytest.raises(SessionError, match="No kernel was timed"):
+        chosen([Sweep("M", (wrong,))])

@@ -25,6 +25,7 @@ from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.view import turn_line
+from kernellab.session.turn.briefing import improvers
 from tests.models.fake_server import Act, FakeServer, answer, cut, raw, silent, status
 from tests.waiting import until
 
@@ -463,6 +464,15 @@ def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
     assert not content.briefs[0].improve
 
 
+def test_without_sketches_the_coder_alone_may_find_something_faster(speak: Any) -> None:
+    session, _ = speak(answer("no"), roles={"designer": "model", "coder": "model"}, ablation=["sketch"], max_turns=1)
+    session.wait(120)
+    assert improvers(session.state) == {Role.CODER}
+    whole, _ = speak(answer("no"), roles={"designer": "model", "coder": "model"}, max_turns=1)
+    whole.wait(120)
+    assert improvers(whole.state) == {Role.DESIGNER, Role.CODER}
+
+
 def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_end(speak: Any) -> None:
     nothing = answer('{"done": "I know nothing faster."}')
     session, server = speak(RIGHT, nothing, nothing, roles={"coder": "model", "conductor": Once()})
@@ -471,7 +481,10 @@ def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_en
     assert "You are the Coder" in server.requests[2].body["messages"][0]["content"]
     sent = next(turn for turn in session.turns if turn.route and turn.role is Role.DESIGNER)
     assert sent.route is not None and sent.route.to is RouteKind.CODER
-    assert "I know nothing faster." in sent.route.reason and "The coder was not asked yet." in sent.route.reason
+    assert (
+        "I know nothing faster." in sent.route.reason
+        and "The coder was not asked for something faster yet." in sent.route.reason
+    )
 
 
 def test_the_turn_says_which_player_of_a_list_gave_its_answer(speak: Any) -> None:

@@ -159,7 +159,7 @@ def test_an_output_shape_may_be_an_expression_of_the_symbols() -> None:
     ("tensors", "result", "said"),
     [
         ("X[M, N]: bf16; Y[M, N]: f32 out", "x * 2", "declared bf16"),
-        ("X[M, N]: f32; Y[M, N]: bf16 out", "x * 2", "output 1 is float32"),
+        ("X[M, N]: f32; Y[M, N]: bf16 out", "x * 2", "output 0 is float32"),
         ("X[M, N]: f32; Y[M, N]: f32 out", "(x, x)", "returns 2"),
         ("X[M, N]: f32; Y[M, N]: f32 out", "x.sum(0)", "declared"),
         ("X[N, M]: f32; Y[M, N]: f32 out", "x * 2", ""),
@@ -176,6 +176,19 @@ def test_what_does_not_fit_is_said(tensors: str, result: str, said: str) -> None
     with pytest.raises(SketchError, match=said) as caught:
         bind(program, task)
     assert caught.value.remedy
+
+
+def test_outputs_in_another_order_are_told_as_that() -> None:
+    task = task_of("x", "torch.randn(M, N)", "(x, x.to(torch.bfloat16))")
+    body = ROWS + "        store(x -> Z[m, 0:N])\n"
+    with pytest.raises(SketchError) as caught:
+        bind(load_program(sketch_of("X[M, N]: f32; Y[M, N]: bf16 out; Z[M, N]: f32 out", body)), task)
+    assert "Y, Z" in caught.value.remedy and "float32, bfloat16" in caught.value.remedy
+    with pytest.raises(SketchError) as caught:
+        bind(
+            load_program(sketch_of("X[M, N]: f32; Y[M, N]: bf16 out", ROWS)), task_of("x", "torch.randn(M, N)", "x * 2")
+        )
+    assert caught.value.remedy == "Declare Y with its dtype."
 
 
 def test_a_symbol_that_no_argument_shows_is_named() -> None:

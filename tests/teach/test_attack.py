@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from kernellab.teach.attack import Kernel, attempted, holes, judge_text, kernels
 CHEATS = [kernel for kernel in kernels() if kernel.hole]
 FIRST = list({kernel.hole: kernel for kernel in CHEATS}.values())
 HONEST = [kernel for kernel in kernels() if not kernel.hole]
-CLOSED = (ROOT / "notebooks" / "attack" / "closed.py").read_text(encoding="utf-8")
+CLOSED = (ROOT / "notebooks" / "solutions" / "15_closed.py").read_text(encoding="utf-8")
+PACKED = ROOT / "notebooks" / "attack" / "closed.zlib"
 NOTHING = "def kernel(x, out):\n    pass\n"
 
 
@@ -21,6 +23,16 @@ def test_the_judge_has_ten_holes_of_a_few_lines_and_a_cheat_for_each() -> None:
     assert len(holes()) == 10
     assert {kernel.hole for kernel in CHEATS} == set(holes())
     assert len(judge_text().splitlines()) < 140
+
+
+def test_what_closes_the_holes_is_no_text_that_a_student_has() -> None:
+    """The judging of an attempt needs it, so whoever unpacks it on purpose can read it."""
+    assert zlib.decompress(PACKED.read_bytes()).decode() == CLOSED, "write zlib.compress of the solution's bytes there"
+    telling = "np.random.default_rng().random((rows, columns))"
+    texts = [path.read_bytes() for path in (ROOT / "notebooks").rglob("*") if path.is_file()]
+    own = list((ROOT / "kernellab").rglob("*.py"))
+    assert telling in CLOSED and sum(telling.encode() in text for text in texts) == 1
+    assert not any(telling in path.read_text(encoding="utf-8") for path in own)
 
 
 @pytest.mark.parametrize("cheat", FIRST, ids=lambda k: k.name)

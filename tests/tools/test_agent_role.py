@@ -17,8 +17,9 @@ import psutil
 import pytest
 from session_parts import SKETCH, TASK, WRONG_SKETCH
 
+from kernellab.doctor import agents_of
 from kernellab.errors import SessionError
-from kernellab.exchanges import Finish
+from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import write_replay
 from kernellab.notebook.views.head import card, upcoming
 from kernellab.records import Author, Role
@@ -29,8 +30,13 @@ from tests.waiting import until
 AGENT = Path(__file__).with_name("scripted_agent.py")
 ANSWER = f"Each row on its own.\n```sketch\n{SKETCH}```\n"
 WRONG = f"```sketch\n{WRONG_SKETCH}```\n"
-SUBMIT = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
+SUBMIT: dict[str, Any] = {"tool": "submit_answer", "with_": {"answer": ANSWER}}
 GATE = {"tool": "gate_sketch", "with_": {"task": "twice", "sketch": SKETCH}}
+
+
+def submit(sketch: str) -> dict[str, Any]:
+    return {"tool": "submit_answer", "with_": {"answer": f"```sketch\n{sketch}```\n"}}
+
 
 WRITES = """
 import json
@@ -80,6 +86,11 @@ def write_agent(folder: Path, *prompts: list[dict[str, Any]], stdio: bool = Fals
     script.write_text(json.dumps(prompts))
     command = json.dumps([sys.executable, str(AGENT), str(script), *(["--stdio"] if stdio else [])])
     (folder / "kernellab.toml").write_text(f"[agents.scripted]\ncommand = {command}\n{settings}\n")
+
+
+def started(exchange: Exchange) -> Step:
+    """The step that says how the agent is held."""
+    return next(step for step in exchange.steps if step.title.endswith(" started"))
 
 
 def rested(session: Session) -> None:
@@ -159,6 +170,26 @@ def test_folders_that_the_settings_name_are_made_and_are_the_only_ones(
     said = json.loads(next(s.text for s in exchange.steps if s.kind == "message"))
     assert said[".agent"] == "written"
     assert exchange.shared_machine or said[".config/scripted"] == "refused"
+
+
+def test_a_pin_holds_against_an_agents_answer_which_is_told_the_line(start: Start, tmp_path: Path) -> None:
+    broken = SKETCH.replace("-> x)", "-> x, pad=1)")
+    pinned = SKETCH.replace("-> x)", "-> x)  #: pin")
+    kept = pinned.replace("x * 2.0 + 1.0", "1.0 + x * 2.0")
+    script = [[submit(broken)], [{"heard": 0}, submit(kept)]]
+    session = start([SUBMIT])
+    rested(session)
+    session.pin(9)
+    write_agent(tmp_path, *script)
+    session.redirect("designer", "another way round")
+    rested(session)
+    revised = next(turn for turn in reversed(session.turns) if turn.role is Role.DESIGNER)
+    assert revised.sketch == kept and session.state.refusals == (revised,)
+    (line,) = revised.refused
+    assert "load(X[m, n:n+BLOCK] -> x)" in line
+    _, second = session.state.exchanges(revised.id)
+    heard = next(step for step in second.steps if step.kind == "message")
+    assert "must stay" in heard.text and "load(X[m, n:n+BLOCK] -> x)" in heard.text
 
 
 def test_the_last_message_answers_where_nothing_is_submitted(start: Start) -> None:
@@ -306,6 +337,26 @@ def test_an_unknown_agent_and_a_missing_program_are_refused_at_the_start(start: 
     (tmp_path / "kernellab.toml").write_text('[agents.scripted]\ncommand = ["no-such-program"]\n')
     with pytest.raises(SessionError, match="'no-such-program' is not found"):
         design(TASK, dsl="cpp", name="twice", workspace=tmp_path, roles={"designer": "agent:scripted"})
+
+
+def test_doctor_says_which_agents_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_agent(tmp_path, settings='[agents.absent]\ncommand = ["no-such-program", "acp"]')
+    monkeypatch.chdir(tmp_path)
+    ready, absent = agents_of()
+    assert ready == f"scripted: {sys.executable} {AGENT} {tmp_path / 'script.json'}, found"
+    assert absent.startswith("absent: not ready: ") and "'no-such-program' is not found" in absent
+
+
+def test_a_workspaces_first_agent_says_what_an_agent_may_read_and_later_ones_do_not(
+    start: Start, tmp_path: Path
+) -> None:
+    notices = []
+    for _ in range(2):
+        session = start([SUBMIT], fresh=True)
+        rested(session)
+        steps = session.state.exchanges(session.turns[0].id)[0].steps
+        notices.append([step.title for step in steps if "it may read what you may" in step.title])
+    assert [len(told) for told in notices] == [1, 0]
 
 
 def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tmp_path: Path) -> None:
@@ -480,10 +531,10 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
     if exchange.shared_machine:
         verdict = next(turn.verdict for turn in session.turns if turn.verdict)
         assert "agent shared the machine" in verdict.label
-        pytest.skip(f"this machine has no Landlock or no namespaces: {exchange.steps[0].text.splitlines()[0]}")
+        pytest.skip(f"this machine has no Landlock or no namespaces: {started(exchange).text.splitlines()[0]}")
     reached = json.loads(next(step.text for step in exchange.steps if step.kind == "message"))
     assert reached.pop("own") == "1" and reached.pop("pids") < 10
-    if os.getuid() == 0 and "uid" in exchange.steps[0].text:
+    if os.getuid() == 0 and "uid" in started(exchange).text:
         assert reached["user"] != 0 and reached["handle"] != "Bad address"
         assert (tmp_path / ".kernellab/agents/scripted").stat().st_uid == 0
     del reached["user"]
@@ -571,7 +622,7 @@ def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_
     rested(session)
     assert alive and not any(alive)
     exchange, verdict = session.state.exchanges("t1")[0], next(t.verdict for t in session.turns if t.verdict)
-    assert exchange.shared_machine and "held by: nothing" in exchange.steps[0].text
+    assert exchange.shared_machine and "held by: nothing" in started(exchange).text
     assert verdict.passed and "agent shared the machine" in verdict.label
 
 

@@ -73,6 +73,10 @@ def test_progress_is_sent_and_a_sessions_brief_is_a_prompt(workspace: Path) -> N
             assert begun.structured_content["status"] == "finished"
             prompt = await session.get_prompt("designer", {"session": "twice"})
             assert "reference" in prompt.messages[0].content.text
+            of_session = {str(r.uri) for r in (await session.list_resources()).resources if "/sessions/" in str(r.uri)}
+            parts = {uri.rpartition("/")[2]: (await session.read_resource(uri)).contents[0].text for uri in of_session}
+            assert "def reference" in parts["task"] and parts["sketch"].startswith("sketch ")
+            assert "kernel" in parts["source"] and json.loads(parts["verdict"])["passed"]
 
     asyncio.run(talk())
     assert any("designer" in line for line in told) and any("verifier" in line for line in told)

@@ -12,6 +12,7 @@ import pytest
 
 from kernellab.cli import main
 from kernellab.tools import ToolError, tools
+from kernellab.tools.sessions import PATIENCE
 from kernellab.tools.skill import CLIENTS, write_skill
 
 if sys.version_info >= (3, 11):
@@ -50,6 +51,15 @@ def test_the_server_starts_by_the_clients_own_setting(client: str, tmp_path: Pat
             return {tool.name for tool in (await session.list_tools()).tools}
 
     assert asyncio.run(names()) == set(tools())
+
+
+def test_clients_that_give_up_after_a_minute_are_told_to_wait_for_a_verdict(tmp_path: Path) -> None:
+    for client in ("codex", "opencode"):
+        write_skill(client, tmp_path)
+    codex = tomllib.loads((tmp_path / ".codex/config.toml").read_text())["mcp_servers"]["kernellab"]
+    opencode = json.loads((tmp_path / "opencode.json").read_text())["mcp"]["kernellab"]
+    assert codex["tool_timeout_sec"] == opencode["timeout"] / 1000 > 2 * PATIENCE
+    assert codex["startup_timeout_sec"] >= 60
 
 
 def test_the_skill_is_short_and_names_tools_that_exist(tmp_path: Path) -> None:

@@ -15,13 +15,15 @@ from kernellab.lowering import lower
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Skill
 from kernellab.model_integration import ranked
+from kernellab.records import Author, Role
+from kernellab.session import open_session
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.tools import Context, ToolError, call, tools
-from kernellab.tools.judging import LensResult, VerifyResult
+from kernellab.tools.judging import Figure, LensResult, VerifyResult
 from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sketching import CheckResult, CostResult, GateResult, LowerResult, TaskResult
-from kernellab.tools.tool import MOST_VERDICTS, PAGE, page_of
+from kernellab.tools.tool import MOST_VERDICTS, PAGE, Request, Tool, page_of
 
 TASK = """
 import torch
@@ -219,9 +221,33 @@ def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context
     assert "sketch twice" in detail.model_dump()["text"]["text"]
     mine = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
     authors = [(turn["role"], turn["author"]) for turn in mine["turns"]]
-    assert ("designer", "human") in authors and authors.count(("verifier", "rules")) == 2
+    assert ("designer", "model") in authors and authors.count(("verifier", "rules")) == 2
     with pytest.raises(ToolError, match="has no sketch"):
         call("turn_detail", {"session": "twice", "turn": 3, "what": "sketch"}, context)
+
+
+def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) -> None:
+    call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
+    session = open_session("twice", context.workspace, resume=True)
+    session.edit_sketch(SKETCH)
+    session.wait(120)
+    line = SKETCH.splitlines().index("        load(x[m, 0:N] -> t)") + 1
+    session.pin(line)
+    count, pinned = len(session.turns), session.state.sketch_turn()
+    assert pinned is not None and pinned.sketch is not None
+    for broken in (SKETCH.replace("-> t)", "-> t, pad=1)"), SKETCH):
+        with pytest.raises(KernellabError) as refused:
+            call("submit_sketch", {"session": "twice", "sketch": broken}, context)
+        assert "load(x[m, 0:N] -> t)" in str(refused.value) and "pin" in str(refused.value) and refused.value.remedy
+    assert len(session.turns) == count, "nothing of it is a turn"
+    kept = pinned.sketch.replace("relu(t) * 2.0", "2.0 * relu(t)")
+    call("submit_sketch", {"session": "twice", "sketch": kept}, context)
+    mine = session.state.sketch_turn()
+    assert mine is not None and mine.sketch == kept and mine.author is Author.MODEL
+    call("propose_route", {"session": "twice", "to": "finish"}, context)
+    assert session.turns[-1].author is Author.MODEL and "An agent sent" in session.turns[-1].route.reason
+    call("leave_note", {"session": "twice", "role": "designer", "text": "rows first"}, context)
+    assert session.state.notes[Role.DESIGNER] == ("(by an agent) rows first",)
 
 
 def test_no_result_is_longer_than_four_thousand_tokens(context: Context) -> None:
@@ -231,6 +257,12 @@ def test_no_result_is_longer_than_four_thousand_tokens(context: Context) -> None
             assert len(call("read_document", {"document": name, "page": page}, context).model_dump_json()) <= MOST
     found = call("search_documents", {"words": "softmax rows reduction", "limit": 12}, context)
     assert len(found.model_dump_json()) <= MOST
+    fact = Figure(name="spills", value="12", sentence="Registers that did not fit went to memory. " * 3)
+    text = page_of("add x, y\n" * 600)
+    long = LensResult(summary="long", target="cpu", facts=[fact] * 300, levels=[], text=text, notes=[])
+    shown = call("lens", {}, context, {"lens": Tool("lens", "", Request, LensResult, lambda context, request: long)})
+    assert isinstance(shown, LensResult) and len(shown.model_dump_json()) <= MOST < len(long.model_dump_json())
+    assert shown.text == long.text and shown.facts[0] == fact and "is cut" in shown.next
 
 
 def test_pages_join_to_the_text() -> None:

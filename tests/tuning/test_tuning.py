@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from kernellab.dsls.machine import detect_target
-from kernellab.records import Source, Timing
+from kernellab.records import Timing
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.tuning import Measured, WorkerMeasure, cache, tune
-from kernellab.tuning.classes import at_sizes, merged, shape_classes
 from kernellab.tuning.space import Point, Space
 
 TASK = """
@@ -121,56 +120,3 @@ def test_a_point_is_measured_in_the_verifiers_worker_and_no_verdict_comes_of_it(
         assert found.time is not None and found.time.samples > 0, found.reason
         wrong = SKETCH.replace("* 2.0", "* 3.0")
         assert measure(Point.of(wrong, {"BLOCK": 1024}), 0.05).time is None, "a wrong kernel has no time"
-
-
-DYNAMIC = """
-import torch
-from kernellab import Dim
-
-N = Dim("N", 1, 1 << 24)
-
-def reference(x):
-    return torch.relu(x)
-
-def inputs(N=1 << 16):
-    return torch.randn(N)
-"""
-HOST = """
-def kernel(x):
-    N = x.shape[0]
-    BLOCK = {block}  # one of 128, 256, 512
-    return x.clamp(min=0) if BLOCK > 0 else (N, BLOCK)
-"""
-
-
-def _host(block: int, more: str = "") -> Source:
-    return Source(dsl="triton", files={"kernel.py": HOST.format(block=block) + more})
-
-
-def test_a_dynamic_tasks_classes_are_other_sizes_of_the_same_task() -> None:
-    task = load_task(DYNAMIC, "dynamic")
-    classes = shape_classes(task)
-    assert len(classes) == 3 and dict(task.module().default_sizes()) in classes
-    assert [at_sizes(task, c).module().default_sizes() for c in classes] == classes
-
-
-def test_one_kernel_picks_the_values_of_its_size() -> None:
-    made = merged([({"N": 1000}, _host(128)), ({"N": 100000}, _host(512))])
-    assert made is not None
-    namespace: dict[str, object] = {}
-    text = made.files["kernel.py"].replace("x.clamp(min=0) if BLOCK > 0 else ", "")
-    exec(compile(text, "kernel.py", "exec"), namespace)
-
-    class Given:
-        def __init__(self, n: int) -> None:
-            self.shape = (n,)
-
-    kernel = namespace["kernel"]
-    assert [kernel(Given(n)) for n in (1, 9000, 11000, 10**9)] == [  # type: ignore[operator]
-        (1, 128), (9000, 128), (11000, 512), (10**9, 512)
-    ]  # fmt: skip
-
-
-def test_sources_that_differ_in_more_than_a_launchs_values_are_not_merged() -> None:
-    assert merged([({"N": 1}, _host(128)), ({"N": 9}, _host(512, "\n# another kernel\n"))]) is None
-    assert merged([({"N": 1}, _host(128)), ({"N": 9}, _host(128))]) is None, "nothing to pick"

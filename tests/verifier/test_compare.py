@@ -7,7 +7,7 @@ import torch
 
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
-from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, numeric
+from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, numeric, scattered
 
 F32 = Limits.of("float32")
 
@@ -211,3 +211,15 @@ def test_a_row_of_another_order_of_equals_has_its_infinities_and_its_whole_numbe
     assert judged(large.clone(), whole) is None and judged(large - torch.tensor([1, 0]), whole) is not None
     some = torch.tensor([1 + 2j, 3 - 1j])
     assert judged(some.conj().resolve_conj(), Reference(some, None, tied=lambda: [some.real.double()])) is not None
+
+
+def test_errors_are_scattered_only_where_they_follow_no_dimension() -> None:
+    wrong = torch.zeros(64, 257, dtype=torch.bool)
+    wrong[torch.arange(0, 64), (torch.arange(64) * 37) % 251] = True
+    assert scattered(wrong)
+    one_row = torch.zeros(64, 257, dtype=torch.bool)
+    one_row[8, 50:66] = True
+    assert not scattered(one_row)
+    next_row = torch.zeros(64, 257, dtype=torch.bool)
+    next_row[:, :7] = True
+    assert not scattered(next_row) and not scattered(torch.ones(4, 4, dtype=torch.bool))

@@ -16,6 +16,7 @@ from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier import RankOptions, Verifier
+from kernellab.verifier.boundary_checks.drawn import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
@@ -252,6 +253,67 @@ def test_a_branch_that_nothing_reaches_keeps_the_share_below_the_whole() -> None
     assert reachable.edges and reachable.reached == reachable.edges
     assert len(never.reached) < len(never.edges)
     assert {(e.op, e.name) for e in never.edges - never.reached} >= {("where", "true"), ("lt", "difference below")}
+
+
+SPARSE = "torch.randn(24, 40) * (torch.rand(24, 40) < 0.7)"
+
+
+@pytest.mark.parametrize("inputs", [f"{ONE}, {ONE}", f"{SPARSE}, {SPARSE}"])
+def test_equal_elements_are_drawn_where_it_matters_how_they_compare(inputs: str) -> None:
+    # zeros meet in the sparse inputs, where x and -y are the same
+    task = task_of("torch.where(x > y, x, -y)", "x, y", inputs)
+    for _ in range(20):
+        told = []
+        for one in survey_of(task).cases:
+            x, y = one.case.args
+            if one.grade is Grade.REFUSED:
+                wrong, honest = torch.where(x >= y, x, -y), torch.where(x > y, x, -1 * y)
+                assert _turned(one, [honest]) is None
+                told.append(_turned(one, [wrong]) is not None)
+        assert any(told)
+
+
+def test_a_maximum_that_a_branch_makes_is_not_decided_by_equal_elements() -> None:
+    found = survey_of(task_of("torch.where(x > y, x, y)", "x, y", f"{ONE}, {ONE}"))
+    assert found.reached >= {e for e in found.edges if e.op == "gt"}
+    assert not any(turned.matters for one in found.cases for turned in one.turned)
+
+
+def test_a_scalar_that_changes_the_shape_is_told_where_the_kernel_is_wrong_there(judge: Judge) -> None:
+    text = (
+        "import torch\ndef reference(x, k=3):\n    return x[:, k:] * 2\ndef inputs():\n    return torch.randn(24, 40)\n"
+    )
+    body = "import torch\ndef kernel(x, k):\n    return x[:, k:] * (2 if k == 3 else 3)\n"
+    verdict = judge(body, load_task(text, "cut"))
+    assert verdict.passed and "k = 3 only" in verdict.label.split(", "), verdict.reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x * 2 if not 0x300 <= x.shape[1] < 0x340 else x * 3",
+        "x * 2 if x.shape[1] != 2 else x * 3",
+        "x * 2 if x.shape[1] != (1 << 10) + 1 else x * 3",
+    ],
+)
+def test_sizes_that_a_source_writes_otherwise_and_two_are_met(body: str, judge: Judge) -> None:
+    verdict = judge(kernel(SIZED, body), SIZED)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT
+
+
+def test_an_output_whose_memory_is_negated_is_judged_as_it_reads(judge: Judge) -> None:
+    assert not judge(kernel(TWO, "torch._neg_view(x + y)"), TWO).passed
+    assert judge(kernel(TWO, "torch._neg_view(-(x + y))"), TWO).passed
+
+
+def test_a_cache_whose_key_forgets_the_order_of_rows_is_refused(judge: Judge) -> None:
+    lines = (
+        "    key = float(x.double().sum())\n    if key != held[0]:\n        held[:] = [key, x * 2]\n"
+        "    return held[1].clone()\n"
+    )
+    task = task_of("x * 2", "x", "torch.randint(-9, 9, (24, 40)).float()")
+    verdict = judge(f"import torch\nheld = [None, None]\ndef kernel(x):\n{lines}", task)
+    assert not verdict.passed
 
 
 def test_a_complex_argument_is_surveyed_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:

@@ -109,3 +109,10 @@ def kernel(x, w):
 def test_a_kernel_that_keeps_denormals_has_no_label(judge: Judge) -> None:
     verdict = judge("import torch\ndef kernel(x, w):\n    return x + w\n", TASK)
     assert verdict.passed and "denormals" not in verdict.label + "".join(verdict.flags)
+
+
+def test_a_trap_that_is_left_for_the_caller_is_refused(judge: Judge) -> None:
+    code = "import ctypes, torch\nm = ctypes.CDLL('libm.so.6')\ndef kernel(x, y):\n    z = torch.relu(x) + y\n"
+    verdict = judge(f"{code}    m.feenableexcept(4)\n    return z\n")
+    assert not verdict.passed
+    assert judge(f"{code}    m.fegetexcept()\n    return z\n").passed

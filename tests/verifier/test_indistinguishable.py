@@ -7,7 +7,7 @@ import pytest
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.records import Author, Source, Trust
+from kernellab.records import Author, Source, Stage, Trust
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions
@@ -182,3 +182,48 @@ def test_what_the_rules_write_has_no_flag(dsl: str) -> None:
     sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
     source = RulesCoder().code(CodeBrief(task, target, sketch)).source
     assert check(source).flags == []
+
+
+TELLS = {
+    "a variable": "inside = 'PYTHONUNBUFFERED' in os.environ",
+    "a cache's variable": "inside = 'TVM_FFI_CACHE_DIR' in os.environ",
+    "its parent": "inside = os.getppid() == 1",
+    "its parent's name": "inside = 'python' in open('/proc/%d/comm' % os.getppid()).read()",
+    "shared memory": "inside = any('memfd' in os.readlink('/proc/self/fd/' + f) for f in os.listdir('/proc/self/fd') "
+                     "if os.path.islink('/proc/self/fd/' + f))",
+    "its modules": "inside = any(name.startswith('kernellab') for name in sys.modules)",
+    "its folder": "inside = 'kernellab' in __file__",
+    "how often it was called": "calls = [0]",
+}  # fmt: skip
+BRANCH = """
+import os, sys, torch
+{}
+def kernel(x, y):
+    {}
+    return torch.relu(x) + y if inside else torch.relu(x) * 2 + y
+"""
+
+
+@pytest.mark.parametrize("tell", TELLS)
+def test_what_is_right_only_where_the_judge_calls_it_is_refused(tell: str, judge: Judge) -> None:
+    counts = "calls[0] += 1; inside = calls[0] < 2000" if "calls" in TELLS[tell] else "pass"
+    verdict = judge(BRANCH.format(TELLS[tell], counts), options=OPTIONS)
+    assert not verdict.passed and "ordinary process" in verdict.reason, verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature == "environment"
+
+
+def test_what_reads_the_environment_and_computes_the_same_passes(judge: Judge) -> None:
+    verdict = judge(BRANCH.format("home = os.environ.get('HOME')\ninside = True", "pass"), options=OPTIONS)
+    assert verdict.passed, verdict.reason
+    assert "right in an ordinary process too" in next(s.note for s in verdict.stages if s.name is Stage.ROBUST)
+
+
+def test_what_fails_in_an_ordinary_process_is_refused_with_its_words(judge: Judge) -> None:
+    told = "if 'PYTHONUNBUFFERED' not in os.environ: raise RuntimeError('no judge here')\ninside = True"
+    verdict = judge(BRANCH.format(told, "pass"), options=OPTIONS)
+    assert not verdict.passed and "RuntimeError: no judge here" in verdict.reason
+
+
+def test_a_source_that_reads_nothing_of_its_surroundings_starts_no_other_process(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x, y):\n    return torch.relu(x) + y\n", options=OPTIONS)
+    assert verdict.passed and "ordinary process" not in " ".join(s.note for s in verdict.stages)

@@ -109,3 +109,33 @@ def test_what_goes_from_tile_to_tile_is_looked_at_beyond_two_tiles(verifier: Ver
     target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
     verdict = verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T1, deadline=300))
     assert verdict.passed is right, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("rows", "cast", "told"), [(1 << 22, "", True), (1 << 22, ".to(tl.int64)", False), (99, "", False)]
+)
+def test_offsets_of_32_bits_are_told_where_a_tensor_may_have_more_elements(
+    verifier: Verifier, rows: int, cast: str, told: bool
+) -> None:
+    task = load_task(
+        f"import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, {rows}), Dim('N', 1, 2048)\n"
+        "def reference(x, w):\n    return x * w + 1\ndef inputs(M=3, N=70):\n"
+        "    return torch.randn(M, N), torch.randn(N)\n",
+        "rows",
+    )
+    code = f"""import torch, triton, triton.language as tl
+
+@triton.jit
+def scale(x, w, y, N, BLOCK: tl.constexpr):
+    m, at = tl.program_id(0){cast}, tl.arange(0, BLOCK)
+    tl.store(y + m * N + at, tl.load(x + m * N + at, at < N) * tl.load(w + at, at < N) + 1, at < N)
+
+def kernel(x, w):
+    x, y = x.contiguous(), torch.empty(x.shape)
+    scale[(len(x),)](x, w.contiguous(), y, x.shape[1], BLOCK=2048)
+    return y
+"""
+    target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
+    source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
+    verdict = verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T0))
+    assert any(flag.startswith("narrow-offsets: offsets of 32 bits, and x has up to") for flag in verdict.flags) is told

@@ -51,6 +51,28 @@ def test_an_argument_that_the_reference_writes_into_is_an_output(what: str, judg
         assert ("'r'" if stage == "correct" else "'x'") in verdict.reason
 
 
+STEP = task_of(
+    "def reference(p, g):\n    p.mul_(0.9).add_(torch.sign(g), alpha=-0.1)", "torch.randn(32, 96), torch.randn(32, 96)"
+)
+STEPS = {
+    "right": ("    p.copy_(p * 0.9 - torch.sign(g) * 0.1)", ""),
+    "not done": ("    p * 0.9", "'p'"),
+    "done and returned": ("    return p.copy_(p * 0.9 - torch.sign(g) * 0.1)", "1 output"),
+}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_a_reference_may_return_nothing_where_it_writes_into_an_argument(what: str, judge: Judge) -> None:
+    body, fault = STEPS[what]
+    verdict = judge(f"import torch\ndef kernel(p, g):\n{body}", STEP)
+    assert verdict.passed is not bool(fault) and fault in verdict.reason, verdict.reason
+
+
+def test_a_kernel_that_returns_nothing_where_the_reference_does_is_refused(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x, r, w):\n    r.add_(x)", FUSED_ADD)
+    assert not verdict.passed and "0 outputs" in verdict.reason
+
+
 ACCUMULATE = task_of(
     "def reference(x, r):\n    r.add_(x, alpha=2)\n    return r, x[0]", "torch.randn(32, 96), torch.randn(32, 96)"
 )
@@ -174,6 +196,28 @@ def test_a_level_that_roundings_decide_may_be_the_next_one() -> None:
     assert ((low <= got) & (got <= high)).all()
     truncated = torch.trunc(x / scale).clamp(-128, 127)
     assert ((truncated < low) | (truncated > high)).double().mean() > 0.4
+
+
+BYTES = "torch.arange(256, dtype=torch.uint8).repeat(4, 1)"
+BLENDED = task_of(
+    "def reference(y, v):\n    return (y.float() * 1.5 - v.float() * 0.3).round().clamp(0, 255).to(torch.uint8)",
+    f"{BYTES}, {BYTES}.flip(1).contiguous()",
+)
+HALVED = task_of("def reference(y):\n    return (y.float() / 2).floor().to(torch.uint8)", BYTES)
+
+
+def test_bytes_computed_in_float32_may_be_the_next_ones_only_where_a_rounding_decides() -> None:
+    case = cases.case(BLENDED, {}, cases.Family.NORMAL)
+    y, v = (a.double() for a in case.args)
+    low, high = case.nudged[0].between
+    tie = ((y * 15 - v * 3) % 10 == 5) & (y * 15 > v * 3) & (y * 15 - v * 3 < 2545)
+    assert tie.any() and torch.equal(high > low, tie)
+
+
+def test_what_float32_holds_exactly_leaves_no_choice() -> None:
+    case = cases.case(HALVED, {}, cases.Family.NORMAL)
+    low, high = case.nudged[0].between
+    assert torch.equal(low, case.args[0].long() // 2) and torch.equal(low, high)
 
 
 F32 = "torch.randn(40, 64)"

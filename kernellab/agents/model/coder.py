@@ -59,12 +59,10 @@ class ModelCoder:
         base = base_of(brief, self._options)
         conversation = Conversation(self._talk, code_prompt(brief, self._library, self._options, base), self._options)
         text = conversation.ask()
-        if (done := parse_done(text)) is not None and brief.passed:
-            return done
         words_alone = 0
         for _ in range(self._options.repairs):
             try:
-                return _kept_or_new(read_code(text, brief, base), brief)
+                return _used(text, brief, base)
             except AnswerError as error:
                 words_alone = words_alone + 1 if isinstance(error, NoAnswer) else 0
                 if words_alone > 1:
@@ -75,7 +73,7 @@ class ModelCoder:
                 request = render("coder", "repair", findings=error.findings[:_MOST])
                 text = conversation.again(request, "edit")
         try:
-            return _kept_or_new(read_code(text, brief, base), brief)
+            return _used(text, brief, base)
         except AnswerError as error:
             raise AnswerError(
                 f"None of the model's {self._options.repairs + 1} answers could be used. {error.findings[0]}",
@@ -84,8 +82,11 @@ class ModelCoder:
             ) from error
 
 
-def _kept_or_new(reply: CodeReply, brief: CodeBrief) -> CodeReply | Route:
-    """The reply, or the end where it keeps code that has passed already."""
+def _used(text: str, brief: CodeBrief, base: Base) -> CodeReply | Route:
+    """What an answer is, or the end where a kernel has passed and it knows no faster one or keeps that code."""
+    if brief.passed and (done := parse_done(text)) is not None:
+        return done
+    reply = read_code(text, brief, base)
     verdict = judged(brief)
     kept = brief.previous is not None and same_code(reply.source, brief.previous)
     if kept and verdict is not None and verdict.passed:
@@ -111,7 +112,7 @@ def read_code(text: str, brief: CodeBrief, base: Base, author: Author = Author.M
         raise AnswerError("The code is the same as before.", "Change what the Verifier found, or answer KEEP.")
     critique = f"On its last code: {answer.critique}" if answer.critique else ""
     kept = "It keeps the code that it was shown." if answer.keep else ""
-    rationale = "\n".join(filter(None, [critique, answer.rationale, kept]))
+    rationale = "\n".join(filter(None, [answer.rationale, critique, kept]))
     return CodeReply(source, dict(brief.constexpr), rationale)
 
 

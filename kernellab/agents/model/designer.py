@@ -23,7 +23,7 @@ from kernellab.agents.model.reply.reading import (
     parse_done,
     parse_sketch,
 )
-from kernellab.errors import DesignError
+from kernellab.errors import DesignError, counted
 from kernellab.records import Author, GateResult, GateState, Route
 from kernellab.target import Target
 from kernellab.task import Task
@@ -100,6 +100,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     """The sketch that a conversation ends with, fixed in as many rounds as ``options.repairs`` allows."""
     gated = "gate" not in options.ablation | brief.ablation
     best = judged = judge_sketch(text, brief, gated, brief.previous)
+    first = judged.answer
     rounds = words_alone = 0
     while judged.findings and rounds < options.repairs:
         words_alone = words_alone + 1 if judged.words else 0
@@ -123,11 +124,11 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
             "Unpin the line, or write the revision yourself.",
         )
     answer = best.answer
-    fixed = f" Fixed in {rounds} round{'s' if rounds > 1 else ''}." if rounds and not best.findings else ""
-    open_ = f" Still open after {rounds} repairs: {best.findings[0]}" if best.findings and rounds else ""
-    return DesignReply(
-        answer.sketch, answer.constexpr or {}, f"{answer.rationale}{fixed}{open_}".strip(), answer.claims
-    )
+    fixed = f"Fixed in {counted(rounds, 'round')}." if rounds and not best.findings else ""
+    open_ = f"Still open after {rounds} repairs: {best.findings[0]}" if best.findings and rounds else ""
+    # a repair says what it repairs; what the design is meant for stands in the first reply
+    words = dict.fromkeys(filter(None, (first.rationale if first else "", fixed, answer.rationale, open_)))
+    return DesignReply(answer.sketch, answer.constexpr or {}, " ".join(words), answer.claims)
 
 
 def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str | None = None) -> Judged:

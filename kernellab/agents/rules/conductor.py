@@ -21,7 +21,7 @@ from kernellab.agents.rules.performance import (
     untried,
     why_finish,
 )
-from kernellab.agents.rules.slow import is_slow, may_measure
+from kernellab.agents.rules.slow import KEEP_EAGER, is_slow, may_measure
 from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteFact, RouteKind, Verdict
 
@@ -46,8 +46,7 @@ class RulesConductor:
             route = _route(RouteKind.CODER, ErrorClass(route.error_class), route.reason, brief)
         route = _out_of_loop(brief, route)
         if to_coder and route.to is RouteKind.DESIGNER:
-            reason = f"The Coder alone is asked in this session. {route.reason}"
-            route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+            route = route.model_copy(update={"to": RouteKind.STOP})
         if route.to is not RouteKind.STOP and brief.turns_left <= 0:
             reason = f"The limit of turns is reached. Last: {route.reason}"
             route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
@@ -105,7 +104,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         # the one that was asked found nothing faster
         to = RouteKind(left[0].value)
     suggestion, facts = slow_because(brief, to)
-    passed = _passed(verdict, brief.allow_library)
+    passed = _passed(verdict, brief.allow_library, ends=False)
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
@@ -124,7 +123,7 @@ def _back(brief: RouteBrief, verdict: Verdict) -> Route:
     return Route(
         to=RouteKind.DESIGNER,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"Verified at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
+        reason=f"Right at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
         suggestion=f"Measure the designs and their tunables against each other. {suggestion}",
         facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
     )
@@ -163,10 +162,12 @@ def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
             reason = f"The same failure came back {tries + 1} times"
         if not reason:
             return route
+        alone = brief.ablation & {"routing", "sketch"}
+        turn = "and the Coder alone is asked in this session" if alone else "so the Designer has its turn"
         route = route.model_copy(
             update={
                 "to": RouteKind.DESIGNER,
-                "reason": f"{reason}, so the Designer has its turn. {route.reason}",
+                "reason": f"{reason}, {turn}. {route.reason}",
                 "suggestion": advise(brief, RouteKind.DESIGNER),
             }
         )
@@ -219,7 +220,7 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
     return any(sketch is not None and design_of(sketch, values) == now for sketch, values in designs)
 
 
-def _passed(verdict: Verdict, allowed: bool = False) -> str:
+def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True) -> str:
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
     slower = eager is not None and eager.high < 1
@@ -229,7 +230,7 @@ def _passed(verdict: Verdict, allowed: bool = False) -> str:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
     if slower:
-        said += " Eager is faster here: keep eager."
-    if slower and not (composed or allowed):
+        said += f" {KEEP_EAGER}" if ends else " Eager is faster so far."
+    if slower and ends and not (composed or allowed):
         said += " With --allow-library a kernel may call the framework's own, labelled so."
     return said

@@ -16,6 +16,8 @@ _NO_NUMBER = (*_DIVIDES, "exp", "exp2", "log", "log2", "log1p", "sqrt", "softmax
 _SUMS = ("reduce_sum", "reduce_mean", "welford", "gemm", "dot", "cumsum", "associative_scan", "softmax")
 #: this share of wrong elements is "everywhere"
 _EVERYWHERE = 0.95
+#: an error this small next to the output's norm is one of single elements
+_SMALL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,21 @@ class _Look:
         return len(outputs[at].shape) if at < len(outputs) else 0
 
     @property
+    def integer(self) -> bool:
+        outputs, at = self.task.outputs, self.evidence.output or 0
+        return at < len(outputs) and outputs[at].dtype.startswith(("int", "uint"))
+
+    @property
+    def small(self) -> bool:
+        return (self.evidence.rel_frobenius or 1.0) < _SMALL
+
+    @property
     def everywhere(self) -> bool:
         return self.evidence.wrong_fraction is None or self.evidence.wrong_fraction >= _EVERYWHERE
 
+
+#: of an index that is wrong in some places
+_TIE = "The result is of integers: check which of equal values the reference takes, and where it rounds."
 
 _Fix = tuple[Callable[[_Look], bool], str]
 
@@ -96,7 +110,14 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "scattered": (
         (
             lambda look: not look.everywhere,
-            "Wrong elements lie scattered: look for a race, an unset tile, or a tail that is overwritten.",
+            "Wrong elements follow no dimension: look for a step that depends on values, such as a branch or a limit, "
+            "and for a tile that is not set.",
+        ),
+        (lambda look: look.integer, _TIE),
+        (
+            lambda look: not look.integer and look.small,
+            "The error is small next to the output as a whole: look for digits that are lost where values are small, "
+            "as in a difference of near numbers.",
         ),
     ),
     "wrong-values": (
@@ -104,6 +125,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
             lambda look: look.everywhere,
             "The values are wrong everywhere: compare the formula with the reference, operation by operation.",
         ),
+        (lambda look: look.integer and not look.everywhere, _TIE),
     ),
     "shape": ((_always, "The output has another shape than the reference: derive it from the inputs' sizes."),),
     "dtype": ((_always, "The output has another dtype than the reference: cast once, at the store."),),

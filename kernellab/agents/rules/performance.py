@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.briefs import RouteBrief, best_of
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
 from kernellab.records import Role, RouteKind, Verdict
@@ -174,6 +174,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", facts
     words, found = _of_launches(cost, brief.target, brief.allow_library)
+    if hot := _hot_line(brief):
+        # what was sampled goes before what a model guesses
+        words = [f"{hot} Begin there.", *words]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -190,7 +193,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{standing.time_ms - standing.sketch_ms:.3g} ms go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, _best_before(brief))]
+            words = [_about_code(standing, cost, _best_before(brief), _hot_line(brief))]
     return " ".join(words), facts + found
 
 
@@ -214,7 +217,7 @@ def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], 
     return words, [took, *facts]
 
 
-def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
+def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) -> str:
     """Advice for a kernel that is far from what its sketch allows."""
     hottest = _hottest(cost)
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
@@ -226,16 +229,24 @@ def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
             f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
             "starting threads and the first touch of outputs as much as the loop."
         )
-    return (
-        f"{allowed}: look at the code{where}. Is it vectorised, does it convert types or call functions for each "
-        "element, does it wait?"
-    )
+    if hot:
+        return f"{allowed}. {hot} Begin there."
+    return f"{allowed}; where its time goes was not sampled: measure the code{where} first."
+
+
+def _hot_line(brief: RouteBrief) -> str:
+    """The line with the most samples, in a sentence; empty where none is known, or prompts leave that out."""
+    if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
+        return ""
+    from kernellab.lens.cpp.hot import hot_lines
+
+    return next((line.told for line in hot_lines(brief.candidate.source, brief.verdict.hot)), "")
 
 
 def _best_before(brief: RouteBrief) -> float | None:
-    """The least time of the earlier kernels that passed, in ms; None before there is one."""
-    verdicts = (attempt.verdict for attempt in brief.history)
-    return min((v.time.median_ms for v in verdicts if v and v.passed and v.time), default=None)
+    """The time of the best of the earlier kernels, in ms; None before there is one."""
+    best = best_of(brief.history)
+    return best.verdict.time.median_ms if best and best.verdict and best.verdict.time else None
 
 
 def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[list[str], list[str]]:
@@ -273,8 +284,8 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
         if not words:
             once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
             words.append(
-                f"{once}, so the time goes into how line {hottest.line} is executed: change its tile, its vector width "
-                "or its unrolling, one at a time."
+                f"{once}, so the time goes into what the loop of line {hottest.line} does each time: its loads, its "
+                "stores and its arithmetic. Change one thing at a time."
             )
     return words or ["Measure one change at a time."], facts
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: certainly slower: the whole interval of the speedup lies below
 SLOW = 0.97
+#: what a session ends with there
+KEEP_EAGER = "Eager is faster here: keep eager."
 #: a kernel of fewer ms is mostly its own call, which no schedule shortens
 _CALL_MS = 0.05
 
@@ -73,4 +75,4 @@ def hot_operation(cost: Cost, code_costs_more: bool = False) -> str:
     return f"The hot operation is {what}{place} by the cost model."
 
 
-__all__ = ["SLOW", "hot_launch", "hot_operation", "is_slow", "may_measure", "share_of", "was_sent_back"]
+__all__ = ["KEEP_EAGER", "SLOW", "hot_launch", "hot_operation", "is_slow", "may_measure", "share_of", "was_sent_back"]

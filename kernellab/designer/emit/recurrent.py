@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from string import Template
 
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.frontend.recurrent import GATES, WITHIN_ONE, Halves, Recurrence
@@ -113,9 +113,17 @@ def steps_sketch(
         *indented(4, [*_CELLS[k.cell], *stored]),
         "}",
     ]  # fmt: skip
-    words = sorted({word for line in lines for word in re.findall(r"\$(\w+)", line)})
-    tiles = {word: names.fresh(word) for word in words}
-    return parse(re.sub(r"\$(\w+)", lambda m: tiles[m[1]], "\n".join(lines) + "\n")).sketches[0]
+    template = Template("\n".join(lines) + "\n")
+    words = _Words()
+    template.substitute(words)
+    return parse(template.substitute({word: names.fresh(word) for word in sorted(words)})).sketches[0]
+
+
+class _Words(dict[str, str]):
+    """Keeps which words a template asks for."""
+
+    def __missing__(self, word: str) -> str:
+        return self.setdefault(word, "")
 
 
 def _products(k: Recurrence, t: StepTiles, summed: str, made: str) -> list[str]:

@@ -8,7 +8,6 @@ plan names what helps, what hurts, and the operators that paid.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -17,6 +16,7 @@ from kernellab.evolve.jobs import found
 from kernellab.evolve.records import Finding, Plan
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
+from kernellab.sketch.rewrite.features import STEPS
 
 #: candidates that each side of a split must have
 _FEWEST = 3
@@ -138,28 +138,14 @@ def finding(split: Split, seed: int = 0) -> Finding:
     )
     low, high = effects[int(0.025 * _RESAMPLES)], effects[int(0.975 * _RESAMPLES)]
     return Finding(
-        feature=_said(split.feature), effect=math.exp(_mean(split.having) - _mean(split.lacking)), low=math.exp(low),
+        feature=split.feature, effect=math.exp(_mean(split.having) - _mean(split.lacking)), low=math.exp(low),
         high=math.exp(high), having=len(split.having), lacking=len(split.lacking),
     )  # fmt: skip
 
 
-def _said(feature: str) -> str:
-    """A feature's name in words: where in the sketch it is comes last."""
-
-    def words(found: re.Match[str]) -> str:
-        launch, depth, what = found.groups()
-        if what in ("parallel", "sequential"):
-            what = f"{what} loops"
-        elif what.endswith(" step"):
-            what = f"product of the steps of the {what.removesuffix(' step')} loops"
-        return f"{what} at depth {depth} of launch {launch}"
-
-    return re.sub(r"launch (\d+) depth (\d+) (.+?)(?= >= | \(|\)|$)", words, feature)
-
-
 def _plain(name: str, value: float) -> str:
     """A feature's value as a sketch has it: steps and warps are kept as logarithms."""
-    if name.endswith(" step"):
+    if name.startswith(STEPS):
         return f"{2 ** (4 * value):.0f}"
     return f"{2 ** (value - 1):.0f}" if name in ("num_warps", "num_stages") else f"{value:g}"
 

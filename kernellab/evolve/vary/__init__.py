@@ -1,1 +1,1 @@
-"""How a candidate is varied: by rules (rewrites of a sketch, crossover), and by models."""
+"""How a candidate is varied: by rules (rewrites of a sketch), and by models."""

@@ -6,11 +6,16 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
+from kernellab.evolve.records import Worked
 from kernellab.evolve.vary.mix import Ask, Reply
+from kernellab.exchanges import Step
 
 #: requests that are sent at once; more wait for these
 _MOST = 64
+#: characters of what an agent did
+_SHOWN = 200
 
 
 @dataclass
@@ -19,6 +24,8 @@ class Asking:
 
     #: set at the end, so that no request outlives its run
     cancel: threading.Event = field(default_factory=threading.Event)
+    #: what agents have done since the last look
+    _steps: SimpleQueue[Worked] = field(default_factory=SimpleQueue)
     _under: dict[Future[Reply], str] = field(default_factory=dict)
     _pool: ThreadPoolExecutor | None = None
 
@@ -37,6 +44,14 @@ class Asking:
         for ask in asks:
             assert self._pool is not None
             self._under[self._pool.submit(ask.send)] = ask.operator
+
+    def told(self, who: str, step: Step) -> None:
+        """From any thread: an agent did something."""
+        self._steps.put(Worked(who=who, text=f"{step.title or step.kind}: {step.result or step.text}"[:_SHOWN]))
+
+    def steps(self) -> list[Worked]:
+        """What agents have done since the last time."""
+        return [self._steps.get() for _ in range(self._steps.qsize())]
 
     def replies(self) -> list[Reply]:
         """Those that have come since the last time."""

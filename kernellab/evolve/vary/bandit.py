@@ -5,8 +5,9 @@ over what making and evaluating them cost; upper confidence bounds (Auer et al. 
 They are taken of groups first, and then of the operators of each: of the rules and of the model, so that two dozen
 rewrites do not stand against one good reply; and of the rules that change numbers and those that change structure,
 which are many more and gain less often. The rules and the model each keep a share of the proposals whatever the other
-brings. The seconds that a model takes to answer are no cost, as candidates are evaluated meanwhile; its tokens are. All
-of it is read from the run's state, so a run that is opened again continues as it would have.
+brings. The seconds that a model takes to answer are no cost, as candidates are evaluated meanwhile; its tokens are. An
+agent's seconds are a cost: its tools build and judge on this machine, and few agents report all of their tokens. All of
+it is read from the run's state, so a run that is opened again continues as it would have.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from kernellab.agents.roles import is_agent
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.rules import KIND, changes_numbers, is_rule
 
@@ -71,7 +73,7 @@ def arms(state: RunState) -> dict[str, Arm]:
         found.setdefault(proposal.operator, Arm()).add(
             Arm(
                 tries=1, gain=min(1.0, max(0.0, math.log(after / before))) if gained else 0.0,
-                seconds=evaluation.seconds,
+                seconds=evaluation.seconds + (proposal.seconds if is_agent(proposal.operator) else 0.0),
                 tokens=proposal.usage.input_tokens + proposal.usage.output_tokens,
             )
         )  # fmt: skip

@@ -88,17 +88,11 @@ class Mix:
             designs = []
         made = [
             Proposal(
-                number=0,
-                round=0,
-                island=0,
-                operator="seed",
-                sketch=reply.sketch,
-                why=reply.rationale,
-                library=bool(reply.library_calls),
-                rewritten=reply.rewritten,
+                number=0, round=0, island=0, operator="seed", sketch=reply.sketch, why=reply.rationale,
+                library=bool(reply.library_calls), rewritten=reply.rewritten,
             )
             for reply in designs
-        ]
+        ]  # fmt: skip
         made += self.remember([reply.sketch for reply in designs])
         return Made([
             proposal.model_copy(update={"number": number, "island": islands[number % len(islands)]})

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
 from kernellab.agents.model.designer import judge_sketch
-from kernellab.agents.roles import make_role
+from kernellab.agents.roles import is_agent, make_role
 from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
+from kernellab.evolve.records import who_varies
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.prompt_variants import LINEAGE, WAYS, Way, worth
-from kernellab.exchanges import Exchange, Usage
+from kernellab.exchanges import Exchange, Step, Usage
 from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
@@ -67,6 +68,8 @@ class ModelOperator:
     run: str = ""
     #: may its tools search the memory?
     memory: bool = True
+    #: hears what an agent does, and who it is
+    told: Callable[[str, Step], None] = lambda who, step: None
 
     @property
     def operators(self) -> list[str]:
@@ -74,7 +77,7 @@ class ModelOperator:
 
     @property
     def is_agent(self) -> bool:
-        return self.spec.startswith("agent:")
+        return is_agent(self.spec)
 
     @property
     def seed(self) -> str:
@@ -89,12 +92,14 @@ class ModelOperator:
         """A request that is ready to be sent, from any thread: the state is read now. It raises nothing."""
         # a direction that a person decides on meanwhile reaches an agent with its next result
         notes = partial(_directions, state)
-        return partial(self.answer, self.brief(state, request, operator), notes)
+        who = who_varies(operator, request.parents)
+        return partial(self.answer, self.brief(state, request, operator), notes, who)
 
-    def answer(self, brief: DesignBrief, notes: Callable[[], tuple[str, ...]] = tuple) -> Asked:
+    def answer(self, brief: DesignBrief, notes: Callable[[], tuple[str, ...]] = tuple, who: str = "") -> Asked:
         """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
         began, said = time.perf_counter(), list[Exchange]()
-        channel = Channel(cancel=self.cancel, notes=notes, briefed=notes())
+        step = partial(self.told, who or self.seed)
+        channel = Channel(cancel=self.cancel, notes=notes, briefed=notes(), step=step)
         try:
             if self.is_agent and self.workspace is not None:
                 model = with_tools(
@@ -187,7 +192,7 @@ def _directions(state: RunState) -> tuple[str, ...]:
 
 def _stalled(state: RunState, operator: str) -> str:
     """What redirects an agent whose last answers gained nothing (supervision as in AVO); "" before that."""
-    own = [n for n, e in state.evaluations.items() if state.proposals[n].operator == operator and e.same_as is None]
+    own = [n for n in state.evaluations if state.proposals[n].operator == operator]
     last = own[-STALLED:]
     if len(last) < STALLED or any(state.worth(n) > state.worth(state.proposals[n].parents[0]) for n in last):
         return ""

@@ -1,4 +1,4 @@
-"""Variations by rules: rewrites of a parent's sketch, and crossover of two sketches by their launches."""
+"""Variations by rules: rewrites of a parent's sketch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from kernellab.errors import KernellabError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
-from kernellab.sketch.rewrite import REWRITES, Rewritten, crossover, features, keeps, variants
+from kernellab.sketch.rewrite import REWRITES, Rewritten, features, keeps, variants
 from kernellab.target import Target
 from kernellab.tuning.space import Space
 
 KIND = "rules"
-CROSS = "cross"
 #: variants of one operator of which the cost model chooses
 DRAWN = 2
 #: times its parent's modelled time from which a variant is not drawn: of ten such in the recorded spaces none gained
@@ -36,12 +35,12 @@ class Variation:
 
 def operators(target: Target | None = None) -> list[str]:
     """Every operator by rules, by name; with a ``target`` those that can do something there."""
-    return [*(f"{KIND}:{name}" for name, one in REWRITES.items() if target is None or one.suits(target)), CROSS]
+    return [f"{KIND}:{name}" for name, one in REWRITES.items() if target is None or one.suits(target)]
 
 
 def is_rule(operator: str) -> bool:
     """Is it one of :func:`operators`, and no model's?"""
-    return operator == CROSS or operator.startswith(f"{KIND}:")
+    return operator.startswith(f"{KIND}:")
 
 
 def changes_numbers(operator: str) -> bool:
@@ -63,7 +62,7 @@ def vary(
     for made in found:
         new = made.text and not taken & keys_of(made.text)
         # checking takes longer than making: a few of many are needed
-        kept = new and (operator == CROSS or keeps(state.proposals[request.parents[0]].sketch, made, target))
+        kept = new and keeps(state.proposals[request.parents[0]].sketch, made, target)
         if kept and not limit <= _modelled(space, made.text) < math.inf:
             drawn.append(made)
         if len(drawn) == DRAWN:
@@ -104,12 +103,7 @@ def _variations(state: RunState, request: Request, operator: str, target: Target
     if not parent.sketch:
         return
     try:
-        if operator == CROSS:
-            for number in request.inspirations:
-                if (other := state.proposals[number].sketch) and other != parent.sketch:
-                    yield from crossover(parent.sketch, other)
-        else:
-            yield from variants(parent.sketch, target, {operator.partition(":")[2]})
+        yield from variants(parent.sketch, target, {operator.partition(":")[2]})
     except KernellabError:
         # a kernel that a person injected may carry a sketch that no rewrite can read
         return

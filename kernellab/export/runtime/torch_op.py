@@ -28,6 +28,8 @@ _KINDS = {"int64": "SymInt", "float64": "float", "bool": "bool"}
 #: the kinds of a refusal, in the order in which guards are asked
 _NEARER = ("number", "device", "dtype", "shape", "dim", "strides", "alignment")
 _COUNT = itertools.count(2)
+#: the reference was measured to be faster for certain
+_FASTER = Refusal("faster", "")
 #: what a kernel is built with where it is used
 _NEEDS = {
     "cpp": "apache-tvm-ffi, ninja and a C++ compiler, or a wheel made with `kernellab export --wheel DIR --prebuilt`",
@@ -51,6 +53,8 @@ class Operator:
         self.outputs: list[dict[str, Any]] = facts["outputs"]
         self.written: tuple[int, ...] = tuple(facts.get("written", ()))
         self.classes = sorted((ShapeClass.of(c) for c in facts["classes"]), key=lambda c: c.breadth)
+        #: a Dim, and from which of its sizes on which kernel was the fastest, "" where the reference was
+        self.choice: dict[str, Any] | None = facts.get("choice")
         self.parameters: tuple[Parameter, ...] = self.classes[0].parameters
         self._defaults = tuple(p.default for p in self.parameters)
         self.reference = _Reference(folder / "reference.py")
@@ -153,20 +157,28 @@ class Operator:
         return (self.check_values == "always" or (first and self.check_values == "first")) and not _capturing()
 
     def _class_of(self, args: Sequence[Any]) -> ShapeClass | Refusal:
-        refusals = []
+        refusals, takers = [], []
         for candidate in self.classes:
             refusal = candidate.refuses(args)
-            if refusal is None:
+            if refusal is not None:
+                refusals.append(refusal)
+                continue
+            if self.choice is None:
                 return candidate
-            refusals.append(refusal)
+            takers.append(candidate)
+        if takers and self.choice is not None:
+            size = takers[0].sizes(args)[self.choice["dim"]]
+            wanted = next(folder for least, folder in reversed(self.choice["starts"]) if least <= size)
+            return next((t for t in takers if t.folder == wanted), takers[0]) if wanted else _FASTER
         # of the class that came nearest to taking it
         return max(refusals, key=lambda refusal: _NEARER.index(refusal.key.rpartition(" ")[2]))
 
     def _by_reference(self, refusal: Refusal, args: Sequence[Any]) -> Any:
-        said(
-            f"{self.name}: {refusal.reason}, which its kernel was not verified for; the reference runs instead.",
-            f"{id(self)} {refusal.key}",
-        )
+        if refusal is not _FASTER:
+            said(
+                f"{self.name}: {refusal.reason}, which its kernel was not verified for; the reference runs instead.",
+                f"{id(self)} {refusal.key}",
+            )
         return self._by_the_reference(args)
 
     def _by_the_reference(self, args: Sequence[Any]) -> Any:

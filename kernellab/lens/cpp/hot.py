@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from textwrap import shorten
 
 from kernellab.errors import SessionError
 from kernellab.lens.cpp.build import Compiled, compiled, flags_of, main_cpp
@@ -17,6 +18,8 @@ from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
 from kernellab.records import HotSpots, Source
 
 _FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
+#: characters of a line that are quoted, and the share of its samples at the stack that is worth a word
+_QUOTED, _SPILLS = 80, 0.25
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,20 @@ class HotLine:
     bits: int = 0
     arithmetic: bool = False
     stack: float = 0.0
+
+    @property
+    def told(self) -> str:
+        """The line in a sentence."""
+        place = f"{self.file}:{self.line}{f' (sketch line {self.sketch})' if self.sketch else ''}"
+        # a comment stands for the sketch's line there, in full or in short
+        code = self.text.partition("//")[0]
+        quoted = shorten(code, _QUOTED, placeholder=" ...")
+        text = f"{self.share:.0%} of the samples of its time are at {place}, `{quoted}`"
+        if self.arithmetic:
+            text += f"; its arithmetic is on {f'vectors of {self.bits} bits' if self.bits else 'single numbers'}"
+        if self.stack >= _SPILLS:
+            text += f"; {self.stack:.0%} of these are at instructions that use the stack"
+        return f"{text}."
 
 
 def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:

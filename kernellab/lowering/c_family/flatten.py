@@ -38,9 +38,11 @@ from kernellab.sketch.program.program import (
     DType,
     Gemm,
     If,
+    Kernel,
     Load,
     Loop,
     MultiAssign,
+    Program,
     Read,
     Scatter,
     Statement,
@@ -55,22 +57,27 @@ from kernellab.sketch.program.walk import statements
 _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv", "bitcast"})
 
 
-def has_steps(body: tuple[Statement, ...]) -> bool:
-    """Is anything in ``body`` rounded to a grid?"""
-    for stmt in statements(body):
-        for root in stmt.values:
-            for value in subvalues(root):
-                to_integer = isinstance(value, Apply) and value.op == "cast" and not value.type.dtype.is_float
-                if to_integer or (isinstance(value, Apply) and value.op in _STEPS):
-                    return True
-    return False
+def has_steps(program: Program, kernel: Kernel) -> bool:
+    """Is anything rounded to a grid in ``kernel``, or in a later kernel of ``program``, which may read its results?"""
+    later = program.kernels[program.kernels.index(kernel) :]
+    return any(
+        isinstance(value, Apply) and (value.op in _STEPS or _to_integer(value))
+        for k in later
+        for stmt in statements(k.body)
+        for root in stmt.values
+        for value in subvalues(root)
+    )
+
+
+def _to_integer(value: Apply) -> bool:
+    return value.op == "cast" and value.args[0].type.dtype.is_float and not value.type.dtype.is_float
 
 
 class Flattener:
     """Turns a kernel's statements into a :class:`Block`; makes and names the extra tiles."""
 
     def __init__(self, ints: Ints, taken: set[str], steps: bool = False) -> None:
-        """``steps``: the kernel has steps (:func:`has_steps`), so a quotient must be exactly rounded."""
+        """``steps``: steps follow (:func:`has_steps`), so a quotient must be exactly rounded."""
         self.ints = ints
         self._steps = steps
         self._taken = taken

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from string import Formatter
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.gather import gather_text
@@ -160,8 +160,17 @@ class Scalars:
 @lru_cache(maxsize=512)
 def _is_argument(template: str, number: int) -> bool:
     """Is the operand an argument of a function wherever ``template`` has it? There it needs no parentheses."""
-    everywhere = template.count(f"{{{number}}}")
-    return everywhere == len(re.findall(rf"(?:\w\(|, )\{{{number}\}}(?=[,)])", template))
+    parts = [(before, field) for before, field, _, _ in Formatter().parse(template)]
+    after = [*(before for before, _ in parts[1:]), ""]
+    return all(
+        (before.endswith(", ") or (before.endswith("(") and _ends_name(before[:-1]))) and behind.startswith((",", ")"))
+        for (before, field), behind in zip(parts, after, strict=False)
+        if field == str(number)
+    )
+
+
+def _ends_name(text: str) -> bool:
+    return text[-1:].isalnum() or text.endswith("_")
 
 
 def place(name: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:

@@ -106,7 +106,7 @@ class KernelEmitter:
         with writer.block(f"static void {name}({', '.join(self.parameters())})", said=False):
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
-            flattener = Flattener(self.ints, self.names.taken, has_steps(body))
+            flattener = Flattener(self.ints, self.names.taken, has_steps(self.program, self.kernel))
             flattener.alone = _scattered_once(body)
             flat = flattener.block(body)
             self.gathers = gather_products(flat, self.ints, self.kernel.writes)

@@ -81,7 +81,7 @@ class KernelWriter:
         body = (*between, *inner)
         for loop in loops:
             self.ints.loops[loop.var] = loop
-        flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
+        flat = Flattener(self.ints, self.names.taken, has_steps(self.program, self.kernel)).block(body)
         fused = Fuser(self.ints, self.names.loop_vars).block(flat)
         self.layouts = Layouts(self.ints, fused)
         self.spaces = Placement(self.ints, self.layouts).spaces(fused)

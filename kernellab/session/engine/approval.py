@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -62,7 +63,7 @@ def expected(state: State, role: Role) -> Expected:
     turns = [
         turn for turn in state.turns.values()
         if turn.role is role and turn.state is TurnState.DONE and turn.reused is None
-        and turn.author is not Author.HUMAN and not turn.only_pins
+        and not turn.placed and not turn.only_pins
         and (role is Role.VERIFIER or (turn.author is Author.RULES) == (player == "rules"))
     ]  # fmt: skip
     seconds = median(turn.seconds for turn in turns) if turns else None
@@ -94,3 +95,16 @@ def too_costly(state: State, role: Role) -> str:
         if value is not None and value > limit:
             return f"A turn of {name} takes about {value:{form}} {unit}; above {limit:{form}} you are asked."
     return ""
+
+
+def policy_of(approval: str | Stops | None) -> tuple[str, Stops | None]:
+    """The policy's name, and the predicate where one was given; ``KERNELLAB_APPROVE`` overrides both.
+
+    Raises:
+        SessionError: an unknown policy.
+    """
+    chosen = os.environ.get("KERNELLAB_APPROVE") or approval or "none"
+    if not isinstance(chosen, str):
+        return PREDICATE, chosen
+    Approval.parse(chosen)
+    return chosen, None

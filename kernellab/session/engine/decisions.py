@@ -37,6 +37,7 @@ from kernellab.session.record.records import (
     Undone,
 )
 from kernellab.session.record.state import State, apply
+from kernellab.sketch.syntax.pins import check_pins, set_pin
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
 #: questions that going on answers
@@ -175,15 +176,16 @@ def approve(
     return [*events, Approved(turn=head.id if head else START), RUNNING]
 
 
-def redirect(state: State, to: str, suggestion: str) -> list[Event]:
-    """Send the work to coder, designer, finish or stop: a Conductor's turn of a person's."""
+def redirect(state: State, to: str, suggestion: str, author: Author = Author.HUMAN) -> list[Event]:
+    """Send the work to coder, designer, finish or stop: a Conductor's turn of a person's, or of an agent's."""
     try:
         kind = RouteKind(to)
     except ValueError:
         known = ", ".join(k.value for k in RouteKind)
         raise SessionError(f"Unknown route {to!r}.", f"Choose one of {known}.") from None
-    route = Route(to=kind, error_class="none", reason="A person sent the work here.", suggestion=suggestion)
-    return by_person(state, Role.CONDUCTOR, route=route, state=TurnState.DONE)
+    who = "A person" if author is Author.HUMAN else "An agent"
+    route = Route(to=kind, error_class="none", reason=f"{who} sent the work here.", suggestion=suggestion)
+    return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
 
 
 #: what a person may answer an agent
@@ -199,18 +201,23 @@ def permission(turn: Turn, title: str, details: str) -> Question:
     )  # fmt: skip
 
 
-# -- a person's turns --------------------------------------------------------------------------------------------------
+# -- turns from outside ------------------------------------------------------------------------------------------------
 
 
 def place_route(state: State, route: Route) -> list[Event]:
-    return by_person(state, Role.CONDUCTOR, route=route, rationale=route.reason, state=TurnState.DONE)
+    return placed(state, Role.CONDUCTOR, route=route, rationale=route.reason, state=TurnState.DONE)
 
 
-def place_sketch(state: State, text: str, **fields: Any) -> list[Event]:
-    return by_person(state, Role.DESIGNER, sketch=text, **fields)
+def place_sketch(state: State, text: str, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
+    """Raises SessionError: an agent's sketch changes what a person has pinned, or a constraint of theirs."""
+    designed = state.sketch_turn(state.standing_on) if state.standing_on else None
+    broken = check_pins(designed.sketch or "", text, author) if designed else []
+    if broken:
+        raise SessionError(f"Line {broken[0].line}: {broken[0].message}", broken[0].remedy)
+    return placed(state, Role.DESIGNER, author, sketch=text, **fields)
 
 
-def place_source(state: State, source: Source, **fields: Any) -> list[Event]:
+def place_source(state: State, source: Source, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
     standing = state.standing_on
     earlier = state.candidate(standing)
     designed = state.sketch_turn(standing) if standing else None
@@ -220,21 +227,22 @@ def place_source(state: State, source: Source, **fields: Any) -> list[Event]:
         sketch=designed.sketch if designed else None,
         constexpr=earlier.constexpr if earlier else {},
         parent=earlier.id if earlier else None,
-        author=Author.HUMAN,
+        author=author,
     )
-    return by_person(state, Role.CODER, candidate=candidate, state=TurnState.DONE, **fields)
+    return placed(state, Role.CODER, author, candidate=candidate, state=TurnState.DONE, **fields)
 
 
-def edit_source(state: State, files: str | Mapping[str, str], dsl: str) -> list[Event]:
+def edit_source(state: State, files: str | Mapping[str, str] | Source, dsl: str, author: Author) -> list[Event]:
     """Files that are not named stay as they are; ``dsl`` is that of a first source."""
+    if isinstance(files, Source):
+        return place_source(state, files, author)
     earlier = state.candidate(state.standing_on)
-    return place_source(state, edited(earlier.source if earlier else None, files, dsl))
+    source = edited(earlier.source if earlier else None, files, dsl)
+    return place_source(state, source.model_copy(update={"origin": author}), author)
 
 
 def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
     """A sketch that differs in one pin: a turn that leaves what comes next as it is."""
-    from kernellab.sketch.syntax.pins import set_pin
-
     head, base = state.head_turn, state.standing_on
     if head is not None and failed_for_a_person(head):
         base = head.parent  # it is tried again on the pinned sketch
@@ -253,10 +261,10 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
     return events
 
 
-def by_person(state: State, role: Role, /, **fields: Any) -> list[Event]:
-    """A person's turn on the last finished one. A model that was running is broken off; a verification continues in the
-    background and is kept."""
-    turn = new_turn(state, role, Author.HUMAN, **fields)
+def placed(state: State, role: Role, author: Author = Author.HUMAN, /, **fields: Any) -> list[Event]:
+    """A turn from outside on the last finished one. A model that was running is broken off; a verification continues in
+    the background and is kept."""
+    turn = new_turn(state, role, author, by_tool=author is not Author.HUMAN, **fields)
     return [*_overtaken(state), TurnStarted(turn=turn), RUNNING]
 
 

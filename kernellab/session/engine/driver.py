@@ -19,7 +19,7 @@ from typing import Any
 from kernellab.errors import JournalError, KernellabError, SessionError, counted
 from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import TIME_LIMITS, Budget
-from kernellab.records import Author, Role, Verdict
+from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, stops_for
 from kernellab.session.engine.comparing import Comparing, drop
@@ -227,10 +227,10 @@ class Driver:
         self._stops = stops
         self._emit(*decisions.set_approval(approval))
 
-    def edit_source(self, files: str | Mapping[str, str]) -> None:
+    def edit_source(self, files: str | Mapping[str, str] | Source, author: Author) -> None:
         target = self.state.target
         dsl = target.dsl if target else self.state.created.dsl or self.bench.target().dsl
-        self._emit(*decisions.edit_source(self.state, files, dsl))
+        self._emit(*decisions.edit_source(self.state, files, dsl, author))
 
     def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
         self.comparing.begin(self.state, baselines, done)
@@ -459,7 +459,7 @@ class Driver:
                 self.running.break_off(turn.id, drop=True)
             case TurnEnded(turn=turn) if turn.state is TurnState.SUPERSEDED and turn.role is not Role.VERIFIER:
                 self.running.break_off(turn.id)
-            case TurnStarted(turn=turn) if turn.author is Author.HUMAN and not turn.only_pins:
+            case TurnStarted(turn=turn) if turn.placed and not turn.only_pins:
                 self._pace = Pace.ON
             case Permitted(turn=asked, answer=answer):
                 self.running.permit(asked, answer)

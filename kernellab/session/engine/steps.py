@@ -90,11 +90,11 @@ def _follow(state: State, head: Turn, route: Route) -> Action:
     if (
         parent is not None
         and parent.role is Role.DESIGNER
-        and parent.author is Author.HUMAN
-        and head.author is not Author.HUMAN
+        and parent.placed
+        and not head.placed
         and head.id not in state.approved
     ):
-        # an agent that redesigned here would throw away what the person has just written
+        # a role that redesigned here would throw away what was just written
         return Ask(_proposal(head))
     return _take(state, Role(route.to.value))
 

@@ -104,8 +104,15 @@ class Turn(Record):
     note: str = ""
     #: a person changed nothing but pins: the turns before it still stand
     only_pins: bool = False
+    #: an agent put it into the session from outside, by a tool
+    by_tool: bool = False
     #: entries of the memory that the role was told of, or began from
     remembered: tuple[Reminder, ...] = ()
+
+    @property
+    def placed(self) -> bool:
+        """Was it put into the session from outside, by a person or by an agent?"""
+        return self.author is Author.HUMAN or self.by_tool
 
     @property
     def of_model(self) -> bool:

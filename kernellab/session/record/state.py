@@ -232,14 +232,10 @@ class Best:
     candidate: Candidate
     verdict: Verdict
 
-    def rank(self) -> tuple[int, float]:
-        """Paired ratios survive a change of load between turns, so they go before plain times."""
-        eager = self.verdict.against("eager")
-        if eager is not None:
-            return 0, -eager.low
-        if self.verdict.time is not None:
-            return 1, self.verdict.time.median_ms
-        return 2, -self.turn.number
+    def rank(self) -> tuple[int, float, int]:
+        """As its verdict's, the latest first where nothing was timed."""
+        order, value = self.verdict.rank
+        return order, value, -self.turn.number if order == 2 else 0
 
     def tied(self, other: Best) -> bool:
         """Do the intervals of both speedups overlap? False where either was not timed against eager."""
@@ -274,7 +270,7 @@ def apply(session: str, state: State | None, event: Event) -> State:
                 state,
                 turns={**state.turns, turn.id: turn},
                 head=turn.id,
-                unattended=0 if by_person else state.unattended + (not again and turn.role is not Role.ANALYST),
+                unattended=0 if turn.placed else state.unattended + (not again and turn.role is not Role.ANALYST),
             )
         case TurnEnded(turn=turn):
             return _judged(state, turn)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
-from kernellab.agents.model.prompts.history import best_of
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens
@@ -146,6 +145,8 @@ def improves(state: State) -> bool:
 
 def improvers(state: State) -> frozenset[Role]:
     """The roles that may find something faster than a kernel that passed."""
+    if "sketch" in state.created.ablation:
+        return frozenset((Role.CODER,))
     both = frozenset((Role.DESIGNER, Role.CODER))
     # the rules Coder lowers a sketch the same way each time
     return frozenset(role for role in both if state.roles.get(role, "rules") != "rules") or frozenset((Role.DESIGNER,))

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.agents.roles import is_model, make_role
+from kernellab.agents.roles import is_agent, is_model, make_role
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
 from kernellab.exchanges import Exchange, Finish, Step, Usage
 from kernellab.memory.recall import OFF, Recall, open_recall
@@ -198,7 +198,7 @@ class Bench:
         if not spec.startswith("replay:"):
             # settings may have changed since the last turn
             settings = model_settings(self.workspace)
-            if spec.startswith("agent:") or self.created.tools or settings.tools:
+            if is_agent(spec) or self.created.tools or settings.tools:
                 # of the memory it sees what the session may see
                 memory = self.created.memory != OFF and not self.created.hold_out
                 return with_tools(

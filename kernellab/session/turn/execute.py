@@ -99,6 +99,9 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     seconds = time.perf_counter() - began
     if odd := next((exchange.warning for exchange in heard if exchange.warning), ""):
         done = done.model_copy(update={"rationale": f"{done.rationale} {odd}".strip()})
+    if done.role is Role.CONDUCTOR and done.author is Author.MODEL and not heard:
+        # the evidence alone decided
+        done = done.model_copy(update={"author": Author.RULES})
     if turn.role is Role.DESIGNER and heard and turn.parent:
         done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
     if done.state is TurnState.RUNNING:
@@ -169,7 +172,10 @@ def _ended(state: State, turn: Turn, route: Route) -> Turn:
     asked = {other.role for other, head in heads if head is not None and head.route is not None} | {turn.role}
     left = [role for role in (Role.DESIGNER, Role.CODER) if role in improvers(state) and role not in asked]
     if left and improves(state):
-        why = f"The {turn.role.value} knows nothing faster: {route.reason} The {left[0].value} was not asked yet."
+        why = (
+            f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {left[0].value} was not "
+            "asked for something faster yet."
+        )
         route = Route(
             to=RouteKind(left[0].value), error_class=ErrorClass.PERFORMANCE.value, reason=why,
             suggestion="Make the kernel faster, or say that you know nothing faster.",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from kernellab.errors import SessionError
-from kernellab.records import Ranking, Source
+from kernellab.export.exportable import Choice
+from kernellab.records import Comparison, Ranking, Source
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import rank
 from kernellab.task import Dim, Task, load_task
@@ -61,28 +62,62 @@ class Sweep:
         return "\n".join(lines)
 
 
-def sweep(bench: Bench, source: Source, name: str, told: Callable[[SweepPoint], None] = lambda _: None) -> Sweep:
-    """``source`` ranked at sizes of the Dim ``name`` from the least to the largest that is declared. Blocking: a second
-    or more a size. ``told`` gets each point when it is measured.
+def chosen(sweeps: Sequence[Sweep]) -> Choice:
+    """The choice that the sweeps of several kernels over one Dim say. From one measured size to the next the kernel
+    changes only where another one is faster for certain; it changes halfway, as a ratio.
+
+    Raises:
+        SessionError: no kernel was timed at any size.
+    """
+    at: dict[int, dict[int, Comparison]] = {}
+    for k, one in enumerate(sweeps):
+        for point in one.points:
+            if point.ranking.ranked and point.ranking.paired is not None:
+                at.setdefault(point.size, {})[k] = point.ranking.paired
+    if not at:
+        raise SessionError("No kernel was timed at any size.", "See why with kernellab compare SESSION --over DIM.")
+    starts: list[tuple[int, int | None]] = []
+    before = 0
+    for size, timed in sorted(at.items()):
+        best = max(timed, key=lambda k: timed[k].speedup)
+        now = starts[-1][1] if starts else best
+        if now is None or now not in timed or timed[best].low > timed[now].high:
+            now = best
+        picked = None if timed[now].high < 1 else now
+        if not starts or picked != starts[-1][1]:
+            starts.append((round((before * size) ** 0.5) if starts else 0, picked))
+        before = size
+    return Choice(sweeps[0].dim, tuple(starts))
+
+
+def sizes_of(tasks: Sequence[Task], name: str) -> list[int]:
+    """The sizes at which kernels for these tasks are compared: of each one's range the ends and some between. Raises
+    SessionError where a task has no such Dim."""
+    return sorted({size for t in tasks for size in _sizes(_dim(t, name), t.module().default_sizes()[name])})
+
+
+def sweep(
+    bench: Bench, source: Source, name: str, told: Callable[[SweepPoint], None] = lambda _: None,
+    sizes: Sequence[int] = (),
+) -> Sweep:  # fmt: skip
+    """``source`` ranked at sizes of the Dim ``name`` from the least to the largest that is declared (of ``sizes`` those
+    in its range). Blocking: a second or more a size. ``told`` gets each point when it is measured.
 
     Raises:
         SessionError: the task has no such Dim.
         TargetError, VerifierError: it cannot be ranked.
     """
     task = bench.task()
-    dim = next((d for d in task.dims if d.name == name), None)
-    if dim is None:
-        known = ", ".join(d.name for d in task.dims)
-        raise SessionError(
-            f"The task has no Dim {name!r}.", f"Choose one of {known}." if known else "Declare its sizes as Dims."
-        )
+    dim = _dim(task, name)
     if task.module().listed:
         raise SessionError(
             "The task lists its inputs case by case: it has none of other sizes.",
             "Write inputs(...) with a keyword for each Dim.",
         )
     points, left_out = [], []
-    for size in _sizes(dim, task.module().default_sizes()[name]):
+    for size in sizes or sizes_of([task], name):
+        if not dim.min <= size <= dim.max:
+            continue
         if _bytes(task, name, size) > _MOST_BYTES:
             left_out.append(size)
             continue
@@ -100,6 +135,15 @@ def at_size(task: Task, name: str, size: int) -> Task:
     return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
 
 
+def _dim(task: Task, name: str) -> Dim:
+    dim = next((d for d in task.dims if d.name == name), None)
+    if dim is None:
+        known = ", ".join(d.name for d in task.dims)
+        remedy = f"Choose one of {known}." if known else "Declare its sizes as Dims."
+        raise SessionError(f"The task has no Dim {name!r}.", remedy)
+    return dim
+
+
 def _sizes(dim: Dim, own: int) -> list[int]:
     """The ends of the range, the own size, and sizes between them in equal ratios."""
     low, high = max(dim.min, 1), dim.max
@@ -113,4 +157,4 @@ def _bytes(task: Task, name: str, size: int) -> int:
     return 8 * sum(map(prod, shapes))
 
 
-__all__ = ["Sweep", "SweepPoint", "at_size", "sweep"]
+__all__ = ["Sweep", "SweepPoint", "at_size", "chosen", "sizes_of", "sweep"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.agents.rules.slow import KEEP_EAGER
 from kernellab.errors import KernellabError
 from kernellab.options.design import tuning_limit
 from kernellab.records import Candidate, Route, RouteKind
@@ -84,7 +85,9 @@ def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, cha
     tried = f"{len(found.measured)} points of {len(replies)} designs were measured, and this one stays the fastest."
     why = brief.route.reason if brief.route is not None else ""
     return Route(
-        to=RouteKind.FINISH, error_class=brief.route.error_class if brief.route else "", reason=f"{why} {tried}"
+        to=RouteKind.FINISH,
+        error_class=brief.route.error_class if brief.route else "",
+        reason=f"{why} {tried} {KEEP_EAGER}",
     )
 
 

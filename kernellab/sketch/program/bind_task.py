@@ -360,16 +360,16 @@ def _outputs(
         spec = result.held
         if _BY_TORCH_NAME.get(spec.dtype) is not tensor.dtype:
             raise SketchError(
-                f"{tensor.name} is declared {tensor.dtype.value} and the reference's output {number + 1} is "
+                f"{tensor.name} is declared {tensor.dtype.value} and the reference's output {number} is "
                 f"{result.dtype}.",
-                _as_pairs(tensor, result) or f"Declare {tensor.name} with the output's dtype.",
+                _as_pairs(tensor, result) or _other_order(outs, task) or f"Declare {tensor.name} with its dtype.",
             )
-        symbols.same_elements(tensor, spec.shape, samples, f"the reference's output {number + 1}")
+        symbols.same_elements(tensor, spec.shape, samples, f"the reference's output {number}")
         shape = tuple(symbols.translate(e) for e in spec.shape)
         if any(e is None for e in shape):
             if len(tensor.shape) != len(spec.shape):
                 raise SketchError(
-                    f"The shape [{', '.join(map(str, spec.shape))}] of output {number + 1} uses a Dim that no symbol "
+                    f"The shape [{', '.join(map(str, spec.shape))}] of output {number} uses a Dim that no symbol "
                     f"of the sketch names.",
                     "Declare that Dim as a symbol in an input's shape.",
                 )
@@ -379,6 +379,17 @@ def _outputs(
     written = task.module().written
     first = len(bound) - len(written)
     return (*bound[:first], *(replace(o, into=i) for o, i in zip(bound[first:], written, strict=True)))
+
+
+def _other_order(outs: Sequence[Tensor], task: Task) -> str:
+    """What to do where each output has an out tensor of its dtype, in another order; else empty."""
+    wanted = [_BY_TORCH_NAME.get(result.held.dtype) for result in task.results]
+    if sorted(str(t.dtype) for t in outs) != sorted(map(str, wanted)):
+        return ""
+    return (
+        f"Outputs are taken as their out tensors stand in the sketches, {', '.join(t.name for t in outs)}; the "
+        f"reference returns {', '.join(r.dtype for r in task.results)}. Number their names in that order (y0, y1)."
+    )
 
 
 def _of_outputs(

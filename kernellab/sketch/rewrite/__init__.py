@@ -1,10 +1,9 @@
-"""Sketch to sketch: rewrites that keep the meaning, children of two sketches, and what makes sketches differ."""
+"""Sketch to sketch: rewrites that keep the meaning, and what makes sketches differ."""
 
 from __future__ import annotations
 
 from kernellab.sketch.rewrite.axes import Axes, Technique, axes
 from kernellab.sketch.rewrite.catalogue import REWRITES, keeps, rewrites, variants
-from kernellab.sketch.rewrite.crossover import crossover
 from kernellab.sketch.rewrite.features import Features, features
 from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting
 
@@ -17,7 +16,6 @@ __all__ = [
     "Setting",
     "Technique",
     "axes",
-    "crossover",
     "features",
     "keeps",
     "rewrites",

@@ -17,6 +17,8 @@ from kernellab.sketch.syntax.printer import format_statement
 
 #: sizes from which on a number is a tile's or an extent's, and is known by its logarithm
 _SIZE = 8
+#: how the names of numbers begin that are a quarter of the logarithm of loops' steps
+STEPS = "product of the steps of the"
 _Consts = Mapping[str, tree.ConstDecl]
 
 
@@ -67,7 +69,7 @@ def features(text: str) -> Features:
             lines.append(f"{depth} {format_statement(_masked(plain, masks))}")
             numbers[f"line {format_statement(_masked(plain, None))}"] += 1
             if isinstance(stmt, tree.For):
-                _schedule(stmt, known, f"launch {at} depth {depth}", numbers)
+                _schedule(stmt, known, f"at depth {depth} of launch {at}", numbers)
                 lines.append(str(sorted(_hints(stmt, known))))
     for name in ("num_warps", "num_stages"):
         value = edit.value_of(tree.Name(name), known)
@@ -90,12 +92,12 @@ def _lines(body: edit.Body, depth: int) -> Iterator[tuple[int, tree.Stmt]]:
 def _schedule(loop: tree.For, known: _Consts, where: str, numbers: dict[str, float]) -> None:
     """Counts of one loop: where it runs, its hints, and how large its step is."""
     kind = "parallel" if edit.is_parallel(loop) else "sequential"
-    numbers[f"{where} {kind}"] += 1
+    numbers[f"{kind} loops {where}"] += 1
     step = edit.value_of(edit.bounds(loop)[2], known)
     if step:
-        numbers[f"{where} {kind} step"] += math.log2(step) / 4
+        numbers[f"{STEPS} {kind} loops {where}"] += math.log2(step) / 4
     for hint in _hints(loop, known):
-        numbers[f"{where} {hint}"] += 1
+        numbers[f"{hint} {where}"] += 1
 
 
 def _hints(loop: tree.For, known: _Consts) -> list[str]:

@@ -9,6 +9,7 @@ from kernellab.conditions import DrawnInPart, FixedArguments, FixedSizes
 from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
+from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases.survey import Drawn, Grade, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
@@ -90,7 +91,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     if unlike is not None:
         wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
     else:
-        wrong = _first_wrong(stages, case, outputs, one.exact)
+        wrong = _first_wrong(stages, case, outputs, one.exact) or _turned(one, outputs)
     if wrong is None:
         return True
     if not _refuses(stages, one, base, outputs, wrong):
@@ -108,6 +109,18 @@ def _first_wrong(
     case = case.judged_as(Family.EDGES)
     wrong = stages.comparison.first_wrong(case.exact() if exact else case, outputs, counted=False)
     return None if wrong is None else (wrong.output, wrong.got, wrong.mismatch)
+
+
+def _turned(one: Drawn, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mismatch] | None:
+    """The first output that is nearer to the answer of one who decides otherwise for equal elements of two arguments:
+    these are equal whatever the order of operations, so that no rounding excuses it."""
+    for turned in one.turned:
+        for i, (got, other, where) in enumerate(zip(outputs, turned.answers, turned.decided, strict=True)):
+            wrong = where & apart(got, one.case.native[i]) & ~apart(got, other)
+            if bool(wrong.any()):
+                message = f"{int(wrong.sum())} elements are wrong where two arguments are equal"
+                return i, got, Mismatch("wrong-values", message, wrong)
+    return None
 
 
 def _refuses(

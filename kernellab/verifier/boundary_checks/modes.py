@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-#: of MXCSR: what the system gives a thread, flush-to-zero with denormals-are-zero, and the two bits of rounding
+#: of MXCSR: what the system gives a thread (no exception ends it), flush-to-zero with denormals-are-zero, and the two
+#: bits of rounding
 _DEFAULT, _FLUSHED, _ROUNDED = 0x1F80, 0x8040, 0x6000
 
 
@@ -30,7 +31,7 @@ def modes_kept(stages: Stages, case: Case) -> None:
     restored before each call.
 
     Raises:
-        Refused: numbers are rounded otherwise than before.
+        Refused: numbers are rounded otherwise than before, or an exception of arithmetic ends the process.
     """
     try:
         stages.call(case, poison=False)
@@ -41,6 +42,10 @@ def modes_kept(stages: Stages, case: Case) -> None:
         raise stages.failed("robust", failure, case) from failure
     if mode & _ROUNDED:
         raise stages.refused(case, "rounding-mode", "changes the rounding mode of the calling thread")
+    if mode & _DEFAULT != _DEFAULT:
+        raise stages.refused(
+            case, "rounding-mode", "leaves a trap for NaN, infinities or rounding in the calling thread"
+        )
     if mode & _FLUSHED:
         stages.context.findings.add(Mark(kind="denormals-left-flushed"))
 

@@ -41,6 +41,8 @@ class Distance:
     purpose: bool
     #: is a NaN one of its edges for which the operation is there?
     for_nan: bool = False
+    #: a comparison of two tensors: may equal elements have any value?
+    two_sided: bool = False
 
 
 def distances(op: str, bound: Bound) -> Iterator[Distance]:
@@ -147,8 +149,9 @@ ROUNDED = _ROUNDINGS | {"_to_copy", "floor_divide", "remainder"}
 def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan: bool = False) -> Distance:
     is_float = one.is_floating_point() or (isinstance(other, Tensor) and other.is_floating_point())
     if isinstance(other, Tensor):
+        two_sided = for_nan and is_float and one.numel() > 1 and other.numel() > 1
         one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
-        return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan)
+        return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan, two_sided)
     return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
 
 

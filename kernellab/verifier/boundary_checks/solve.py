@@ -18,8 +18,9 @@ from kernellab.verifier.boundary_checks.operations import Edge
 from kernellab.verifier.boundary_checks.watch import Place, Watch
 
 Tensor = torch.Tensor
-#: steps of the secant method for one edge, and elements of an argument that are tried
-_STEPS, _ELEMENTS = 6, 2
+#: steps of the secant method for one edge, and elements of an argument that are tried: the first, and more for an edge
+#: that was reached where it decides nothing
+_STEPS, _ELEMENTS, _MORE = 6, 2, 6
 _SIDES = {"below": -1, "at": 0, "above": 1}
 
 
@@ -34,31 +35,41 @@ class Patch:
 
 
 class Solver:
-    """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be."""
+    """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be, and
+    ``decides`` whether an answer depends on an edge that arguments reach."""
 
     def __init__(
         self, run: Callable[[Sequence[Any]], Watch | None], args: Sequence[Any], base: Watch,
-        bounds: dict[int, tuple[float, float]], seed: int,
+        bounds: dict[int, tuple[float, float]], seed: int, decides: Callable[[Edge, tuple[int, int, float]], bool],
     ) -> None:  # fmt: skip
-        self.run, self.args, self.base, self.bounds = run, list(args), base, bounds
+        self.run, self.args, self.base, self.bounds, self.decides = run, list(args), base, bounds, decides
         self.generator = torch.Generator().manual_seed(seed)
 
     def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
         """A patch for each of the edges ``missing`` that could be reached while there is time ``left``."""
         open_ = {edge: found for edge in missing if (found := _place(edge, self.base)) is not None}
+        idle: set[Edge] = set()
         for position in self.bounds:
             count = self.args[position].numel()
-            for index in torch.randint(count, (_ELEMENTS,), generator=self.generator).tolist():
+            for number, index in enumerate(torch.randint(count, (_MORE,), generator=self.generator).tolist()):
+                if number >= _ELEMENTS and idle.isdisjoint(open_):
+                    break
                 now = float(self.args[position].reshape(-1)[index])
                 step = 0.25 * abs(now) + 0.125
                 moved = self._moved(position, index, now + step) if open_ and left() else None
                 if moved is None:
                     continue
                 for edge, (place, side) in list(open_.items()):
-                    value = self._reach(edge, place, side, (position, index), now, step, moved) if left() else None
-                    if value is not None:
-                        del open_[edge]
-                        yield Patch(edge, position, index, value)
+                    if not left() or (number >= _ELEMENTS and edge not in idle):
+                        continue
+                    value = self._reach(edge, place, side, (position, index), now, step, moved)
+                    if value is None:
+                        continue
+                    if not self.decides(edge, (position, index, value)):
+                        idle.add(edge)
+                        continue
+                    del open_[edge]
+                    yield Patch(edge, position, index, value)
 
     def _moved(self, position: int, index: int, value: float) -> Watch | None:
         changed = self.args[position].contiguous().clone()
@@ -90,19 +101,20 @@ class Solver:
             found = self._moved(*at, x2)
             if found is None:
                 return None
-            if found.edges.get(edge):
-                return x2
             values = self._values(found, place)
             if values is None or values.shape != before.shape:
-                return None
+                return x2 if found.edges.get(edge) else None
+            # others may have reached it before
+            if found.edges.get(edge) and _is_at(values[element], side):
+                return x2
             x0, d0, x1, d1 = x1, d1, x2, float(values[element])
             if side == 0 and abs(d1) <= 1e-5 * (abs(d0) + abs(x1)):
-                near = self._next_to(edge, at, x1)
+                near = self._next_to(edge, place, element, at, x1)
                 if near is not None:
                     return near
         return None
 
-    def _next_to(self, edge: Edge, at: tuple[int, int], x: float) -> float | None:
+    def _next_to(self, edge: Edge, place: Place, element: int, at: tuple[int, int], x: float) -> float | None:
         """The edge itself may lie one rounding away from what the steps came to."""
         tensor = self.args[at[0]]
         near = torch.tensor(x, dtype=tensor.dtype)
@@ -112,7 +124,8 @@ class Solver:
             else:
                 value = nextafter(x, towards)
             found = self._moved(*at, value)
-            if found is not None and found.edges.get(edge):
+            values = None if found is None else self._values(found, place)
+            if found is not None and found.edges.get(edge) and (values is None or _is_at(values[element], 0)):
                 return value
         return None
 
@@ -120,6 +133,10 @@ class Solver:
     def _values(watch: Watch, place: Place) -> Tensor | None:
         found = watch.distances.get(place)
         return None if found is None else found.values.reshape(-1)
+
+
+def _is_at(distance: Tensor, side: int) -> bool:
+    return float(distance.sign()) == side
 
 
 def _place(edge: Edge, base: Watch) -> tuple[Place, int] | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.verifier.boundary_checks.operations import Distance, Edge, distances, facts
+from kernellab.verifier.protocol.rules import DRAWN
 
 #: calls of one operation that are distinguished: those beyond are taken together (an unrolled loop)
 _CALLS = 24
@@ -73,8 +75,39 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if number < _CALLS:
             self.distances[op, number, found.name] = found
 
+    def compares_two(self, edge: Edge) -> bool:
+        """Is ``edge`` reached by equal elements of two tensors, whose value decides nothing of it?"""
+        distance = self.distances.get((edge.op, edge.number, edge.name.removesuffix(" at")))
+        return edge.name.endswith(" at") and distance is not None and distance.two_sided
+
     def _note(self, edge: Edge, is_reached: bool) -> None:
         self.edges[edge] = self.edges.get(edge, False) or is_reached
+
+
+class Turned(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, the ``number``-th call of the comparison ``op`` answers otherwise for equal elements. ``of_arguments``:
+    it compares elements of ``args`` themselves, so that no order of operations makes them unequal."""
+
+    def __init__(self, op: str, number: int, args: Sequence[Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.op, self.left = op, number
+        self.of_arguments = False
+        self._places = {_memory(a) for a in args if isinstance(a, Tensor)}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ == self.op:
+            self.left -= 1
+            if self.left == -1:
+                self.of_arguments = {_memory(args[0]), _memory(args[1])} <= self._places
+                return made ^ (args[0] == args[1])
+        return made
+
+
+def _memory(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
 
 
 class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -122,10 +155,42 @@ def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> W
     return watch
 
 
+@dataclass(frozen=True)
+class TurnedAnswers:
+    """The reference's answers with a comparison turned for equal elements, and where they tell."""
+
+    answers: tuple[Tensor, ...]
+    decided: tuple[Tensor, ...]
+    of_arguments: bool
+
+    @property
+    def matters(self) -> bool:
+        return any(bool(one.any()) for one in self.decided)
+
+
+def turned(
+    reference: Callable[[Sequence[Any]], Sequence[Tensor]], args: Sequence[Any], native: Sequence[Tensor], edge: Edge
+) -> TurnedAnswers:
+    """What the reference, whose answers are ``native``, gives with the comparison of ``edge`` turned."""
+    with Turned(edge.op, edge.number, args) as mode:
+        answers = tuple(reference(args))
+    return TurnedAnswers(answers, tuple(map(apart, answers, native)), mode.of_arguments)
+
+
+def apart(one: Tensor, two: Tensor) -> Tensor:
+    """Where two answers differ by more than any tolerance is."""
+    differ = (one != two) & ~(one.isnan() & two.isnan())
+    if not one.is_floating_point() or not differ.any():
+        return differ
+    both = one.isfinite() & two.isfinite()
+    size = two[both].double().square().mean().sqrt()
+    return differ & (~both | ((one.double() - two.double()).abs() > DRAWN.apart * size))
+
+
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
     named |= {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)}
     return named | dict(kwargs)
 
 
-__all__ = ["SIZED_BY_VALUES", "Edge", "Place", "Watch", "watched"]
+__all__ = ["SIZED_BY_VALUES", "Edge", "Exact", "Place", "TurnedAnswers", "Watch", "apart", "turned", "watched"]

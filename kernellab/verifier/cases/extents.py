@@ -18,8 +18,10 @@ Sizes = dict[str, int]
 
 #: draws of a size until the task takes one
 _TRIES = 12
-#: an integer of a source, no part of a name or a float
-_NUMBER = re.compile(r"(?<![\w.])(\d{2,9})(?![\w.])")
+#: an integer of a source, no part of a name or a float, as Python and C++ write it; and by how much it is shifted
+_NUMBER = re.compile(
+    r"(?<![\w.])(0[xX][0-9a-fA-F'_]{1,9}|\d[\d'_]{0,11})(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])(?![\w.])(?: ?<< ?(\d{1,2})\b)?"
+)
 
 
 def beside(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
@@ -69,14 +71,17 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
         some = {d.name: _inside(task, d.name, draw.choice((2, 3, 5, 17))) for d in task.dims}
         return {**some, name: _inside(task, name, number)}
 
-    wanted: list[Callable[[], Sizes]] = [power, near, prime]
+    def twos() -> Sizes:
+        return {d.name: _inside(task, d.name, 2) for d in task.dims}
+
+    wanted: list[Callable[[], Sizes]] = [power, near, prime, twos]
     for number in [n for n in numbers if n not in full.values()]:
         for dim in task.dims:
             if dim.min <= number <= dim.max:
                 wanted.append(partial(named, dim.name, number * draw.choice((1, 1, 2, 3))))
                 # a bound is met on either side of it
                 wanted.append(partial(named, dim.name, number + 1))
-    del wanted[3 + 2 * DRAWN.named :]
+    del wanted[4 + 2 * DRAWN.named :]
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
 
 
@@ -95,8 +100,12 @@ _PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
 
 def numbers_of(source: Source) -> tuple[int, ...]:
     """The integers that a source's text names, each once; those that are rarely a tile's first."""
-    found = {int(n) for text in source.files.values() for n in _NUMBER.findall(text[: 1 << 18])}
-    return tuple(sorted(found, key=lambda n: (n & (n - 1) == 0 or n in (10, 100, 1000, 32768), n)))
+    found = {
+        int(n.replace("'", "").replace("_", "") or "0", 16 if n[:2] in ("0x", "0X") else 10) << int(by or 0)
+        for text in source.files.values() for n, by in _NUMBER.findall(text[: 1 << 18])
+    }  # fmt: skip
+    usual = (10, 100, 1000, 32768)
+    return tuple(sorted(found - {0, 1}, key=lambda n: (n < 10, n & (n - 1) == 0 or n in usual, n)))
 
 
 def _longest(task: Task, others: Mapping[str, int], names: Sequence[str], most: int) -> Sizes:

@@ -89,3 +89,8 @@ def _form(task: Task, position: int, value: Any) -> Form:
     if legal.support is Support.FIXED:
         return Form(legal, tuple(value.shape), value=value if state else None, sampled=not state)
     return Form(legal, tuple(value.shape), value.dtype)
+
+
+def meet(one: Sequence[int], two: Sequence[int]) -> bool:
+    """Do two shapes broadcast?"""
+    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(two), strict=False))

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from itertools import combinations
@@ -21,21 +21,22 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import DrawnLimit
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import computable, finite, is_float8
+from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import SPECIAL
+from kernellab.verifier.cases.input_specs import meet
 from kernellab.verifier.cases.patterns import patterned
-from kernellab.verifier.cases.ranges import Range, is_safe, range_of, runs
+from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
     import torch
 
     from kernellab.verifier.boundary_checks.operations import Edge
-    from kernellab.verifier.boundary_checks.watch import Watch
+    from kernellab.verifier.boundary_checks.watch import TurnedAnswers, Watch
 
     Tensor = torch.Tensor
 
@@ -70,6 +71,8 @@ class Drawn:
     exact: bool = False
     #: conditions of which one says as much
     covered: frozenset[str] = frozenset()
+    #: the answers of one who decides otherwise where elements of two arguments are equal, and where they tell
+    turned: tuple[TurnedAnswers, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,8 @@ class Survey:
         self.dropped = 0
         #: proposals for which no time was left
         self.untried = 0
+        #: how often it was looked whether equal elements of a comparison decide in a pattern
+        self._asked: Counter[Edge] = Counter()
         self._seconds = seconds
         self._spent = 0.0
         self._began = 0.0
@@ -189,7 +194,7 @@ class Survey:
             if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
             and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
         ]  # fmt: skip
-        pairs = [(a, b) for a, b in combinations(free, 2) if _meet(self.base.args[a].shape, self.base.args[b].shape)]
+        pairs = [(a, b) for a, b in combinations(free, 2) if meet(self.base.args[a].shape, self.base.args[b].shape)]
         found = []
         for a, b in pairs[: DRAWN.pairs]:
             names = [self.task.args[i].name for i in (a, b)]
@@ -247,7 +252,7 @@ class Survey:
             return
         self._add(case, proposal, grade)
         if watch is not None:
-            self._take(watch, grade)
+            self._take(watch, grade, case)
 
     def _indexes(self) -> bool:
         """May floats become places? True where nothing is known of the reference's operations."""
@@ -328,11 +333,32 @@ class Survey:
 
         return watched(self.task.module().results, args)
 
-    def _take(self, watch: Watch, grade: Grade) -> None:
+    def _take(self, watch: Watch, grade: Grade, case: Case | None = None) -> None:
+        """Notes what a run has reached, of the case that was added last, or of the base."""
         self.edges |= watch.edges.keys()
         self.reached |= watch.reached
         if grade is Grade.REFUSED:
-            self.sure |= watch.reached
+            new = watch.reached - self.sure
+            self.sure |= {e for e in new if not watch.compares_two(e) or (case is not None and self._decided(e, case))}
+
+    def _decided(self, edge: Edge, case: Case) -> bool:
+        # what the solver has found is looked at in any case
+        self._asked[edge] += case.change[0] != "elements"
+        return (case.change[0] == "elements" or self._asked[edge] <= DRAWN.ties) and self._decides(edge, case)
+
+    def _decides(self, edge: Edge, case: Case) -> bool:
+        """Does it matter in ``case`` how the reference answers for the equal elements of ``edge``? Where both answers
+        agree (at zero, of ``x if x > y else -y``) a kernel that compares otherwise would not show."""
+        from kernellab.verifier.boundary_checks.watch import turned
+
+        try:
+            other = turned(self.task.module().results, case.args, case.native, edge)
+        except (KernellabError, RuntimeError):
+            return True
+        if other.of_arguments and self.cases and self.cases[-1].case.change == case.change:
+            last = self.cases[-1]
+            self.cases[-1] = replace(last, turned=(*last.turned, other))
+        return other.matters
 
     # -- the solver
 
@@ -344,7 +370,13 @@ class Survey:
             return
         bounds = self._float_bounds(DRAWN.far)
         missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
-        solver = Solver(self._run, self.base.args, self._watch, bounds, secrets.randbits(31))
+        watch = self._watch
+
+        def decides(edge: Edge, at: tuple[int, int, float]) -> bool:
+            change = ("elements", at[0], (at[1:],))
+            return not watch.compares_two(edge) or self._decides(edge, self.base.with_change(change))
+
+        solver = Solver(self._run, self.base.args, watch, bounds, secrets.randbits(31), decides)
         patches: dict[int, dict[int, Patch]] = {}
         later: list[Patch] = []
         for patch in solver.solve(missing, self._time_left):
@@ -448,11 +480,6 @@ def _not_propagated(kind: str, name: str) -> str:
     return f"{kind} in {name} not propagated"
 
 
-def _meet(one: Sequence[int], two: Sequence[int]) -> bool:
-    """Do two shapes broadcast?"""
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(two), strict=False))
-
-
 def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[_Proposal]:
     import torch
 
@@ -531,11 +558,11 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
     if at.fixed:
         kind = "sorted" if at.is_sorted else "uniform"
         yield _Proposal(_pattern(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
-    elif not at.is_sorted and not _is_permutation(value):
+    elif not at.is_sorted and not is_permutation(value):
         yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
-    if stated or at.fixed or at.is_sorted or _is_permutation(value):
+    if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
     patterns: list[tuple[str, int, int, bool]] = []
     if at.least < 0 <= at.low:
@@ -548,15 +575,6 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
             _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
             right=DrawnLimit(values="", low=at.low, high=at.high),
         )  # fmt: skip
-
-
-def _is_permutation(value: Tensor) -> bool:
-    """Are rows of it places that each come once?"""
-    last = value.shape[-1] if value.dim() else 1
-    if last < 2:
-        return False
-    rows = computable(value).reshape(-1, last)[:4].sort(-1).values
-    return bool((rows.diff(dim=-1) == 1).all())
 
 
 def _value(name: str, position: int, kind: str, number: int, purpose: str) -> _Proposal:

@@ -168,7 +168,8 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
         least = max(ERROR.epsilon, limits.share) * rms
         mask = pieces.where(lambda p: p.error > limits.tau * p.want.abs().clamp_(min=least))
         message = (
-            f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
+            f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
+            f"{100 * limits.tau:g} % may be"
         )
         return Mismatch("tau", message, mask, relative)
     return None

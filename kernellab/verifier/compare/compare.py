@@ -1,11 +1,13 @@
 """The error rule: is an output right?
 
-All of: shapes, dtypes, integers and bools exact; for floats (a) the AKG paper's eq. 2-3, (b) the relative Frobenius
-error against float64 of the whole output and of each 64x64 tile of its last two dimensions, (c) a bound for every
-element; the places of NaN and infinities follow the reference. Where the framework itself is far from float64, the
-limits widen with it; so they do where the problem itself is ill-conditioned (normalising a constant row), which the
-reference at inputs one rounding away shows. Where the formula cuts (a threshold on a sum), an element may have any of
-the values that the reference has with its sums rounded otherwise, each of them to the usual few roundings.
+All of: shapes, dtypes, integers and bools exact (ties aside, and where a rounding of the floats that they are made of
+decides between two neighbours; of integer arguments what float32 holds exactly decides nothing); for floats (a) the
+AKG paper's eq. 2-3, (b) the relative Frobenius error against float64 of the whole output and of each 64x64 tile of
+its last two dimensions, (c) a bound for every element; the places of NaN and infinities follow the reference. Where
+the framework itself is far from float64, the limits widen with it; so they do where the problem itself is ill-
+conditioned (normalising a constant row), which the reference at inputs one rounding away shows. Where the formula
+cuts (a threshold on a sum), an element may have any of the values that the reference has with its sums rounded
+otherwise, each of them to the usual few roundings.
 """
 
 from __future__ import annotations
@@ -296,7 +298,8 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
     if share > max(limits.tau + chance, 2 * own_share):
         wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
         message = (
-            f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
+            f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
+            f"{100 * limits.tau:g} % may be"
         )
         return Mismatch("tau", message, wrong, relative), relative
     return None, relative

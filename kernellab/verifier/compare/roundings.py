@@ -41,11 +41,14 @@ _TF32 = 2.0**-11
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, every new floating tensor is moved by ``unit`` of its size, up or down, an operation at a time."""
 
-    def __init__(self, unit: float, seed: int, exact: Collection[str] = (), pattern: int | None = None) -> None:
+    def __init__(
+        self, unit: float, seed: int, exact: Collection[str] = (), pattern: int | None = None, narrow: Any = None
+    ) -> None:
         """``exact``: names of operators whose results are not rounded. The bits of ``pattern`` say which way each
-        third operation is rounded, in place of chance."""
+        third operation is rounded, in place of chance. A number of the dtype ``narrow`` needs no rounding and stays."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.unit = unit
+        self.narrow = narrow
         self.exact = exact
         self.pattern = pattern
         self.done = 0
@@ -60,7 +63,15 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # a view, or a write in place: nothing was rounded again, or it cannot be moved without moving another's
             return out
         move = 1 + self.unit * self._terms(name, args, out) * self._way()
-        return _each(out, lambda t: t * move)
+        if self.narrow is None or any(
+            isinstance(a, float) and not self._holds(torch.tensor(a, dtype=torch.float64)) for a in args
+        ):
+            return _each(out, lambda t: t * move)
+        return _each(out, lambda t: t.where(self._holds(t), t * move))
+
+    def _holds(self, value: torch.Tensor) -> torch.Tensor:
+        """Is a number of float64 one of the narrower dtype?"""
+        return value == value.to(self.narrow)
 
     def _terms(self, name: str, args: Sequence[Any], out: Any) -> float:
         """How many roundings an operation's result may be off by."""

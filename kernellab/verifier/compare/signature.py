@@ -49,8 +49,12 @@ def numeric(
         spread = float(mismatch.wrong.double().mean()) if mismatch.rule == "elements" else 1.0
         if spread > 0.01:
             return "accumulate-dtype"
-    share = float(mismatch.wrong.double().mean())
-    return "scattered" if share < 0.5 else "wrong-values"
+    return "scattered" if scattered(mismatch.wrong) else "wrong-values"
+
+
+def scattered(wrong: Tensor) -> bool:
+    """Are the errors in less than half of an output, and in no part of any dimension?"""
+    return float(wrong.double().mean()) < 0.5 and not _pattern(wrong)
 
 
 def at_edge(wrong: Tensor) -> bool:
@@ -98,6 +102,11 @@ def where(wrong: Tensor, got: Tensor) -> str:
 
 
 def _places(wrong: Tensor) -> str:
+    return _pattern(wrong) or f"scattered over {float(wrong.double().mean()):.1%} of the elements"
+
+
+def _pattern(wrong: Tensor) -> str:
+    """Where errors are, in words: everywhere, or a part of some dimension; empty where they follow none."""
     count, total = int(wrong.sum()), wrong.numel()
     share = count / total
     if count == 1:
@@ -121,7 +130,7 @@ def _places(wrong: Tensor) -> str:
         steps = places.diff()
         if len(places) > 2 and bool((steps == steps[0]).all()):
             return f"at every {int(steps[0])}th of {name}, from {first}"
-    return f"scattered over {share:.1%} of the elements"
+    return ""
 
 
 def first_wrong(wrong: Tensor) -> list[int]:

@@ -21,7 +21,7 @@ from kernellab.errors import VerifierError
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
 from kernellab.verifier.judge.placement import Placement, before_all
-from kernellab.verifier.judge.servers import ForkServer
+from kernellab.verifier.judge.servers import ForkServer, passed
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Window
@@ -77,7 +77,9 @@ class WorkerProcess:
     log: str = ""
 
     def __post_init__(self) -> None:
-        self.scratch = Path(tempfile.mkdtemp(prefix="kernellab-"))
+        # a user's program lies in no folder of a judge's
+        above = Path(tempfile.gettempdir()).parent if self.role == "ordinary" else None
+        self.scratch = Path(tempfile.mkdtemp(prefix=None if above else "kernellab-", dir=above))
         for name in ("src", "work", "tmp", "home", "cache"):
             (self.scratch / name).mkdir()
         self.printed = 0
@@ -113,9 +115,7 @@ class WorkerProcess:
         self.life, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {
             "role": self.role, "device": self.device, "scratch": str(self.scratch), "threads": self.threads,
-            "devices": self.devices, "writable": self.writable, "environment": {
-                **self.server.environment, **self._folders(), **self.environment(self.scratch)
-            },
+            "devices": self.devices, "writable": self.writable, "environment": self._variables(),
         }  # fmt: skip
         try:
             answer = self.server.request(request, (theirs.fileno(), control, self.done, log, life.fileno()))
@@ -234,6 +234,12 @@ class WorkerProcess:
 
     # -- inside
 
+    def _variables(self) -> dict[str, str]:
+        if self.role == "ordinary":
+            # as a user's shell has them; what is built goes to the home folder's cache
+            return {**passed(), "HOME": str(self.scratch / "home"), "TMPDIR": str(self.scratch / "tmp")}
+        return {**self.server.environment, **self._folders(), **self.environment(self.scratch)}
+
     def _folders(self) -> dict[str, str]:
         at = {name: str(self.scratch / name) for name in ("tmp", "home", "cache")}
         return {
@@ -320,7 +326,7 @@ class WorkerProcess:
                 raise WorkerFailure("hang", "did not answer in time", log=self.log)
             ready = {fd for fd, _ in poller.poll(min(left, _WATCH_SECONDS) * 1000 + 1)}
             if self.log_fd in ready:
-                self._drain()
+                self.drain()
             if ready & set(wanted):
                 return ready
             if self.first_fd in ready:
@@ -328,7 +334,7 @@ class WorkerProcess:
             if time.monotonic() > self._watched + _WATCH_SECONDS:
                 self.watch()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         while True:
             try:
                 part = os.read(self.log_fd, 1 << 16)
@@ -378,7 +384,7 @@ class WorkerProcess:
 
     def ended(self) -> WorkerFailure:
         """Ends it where it has not ended by itself; the failure that says how it ended."""
-        self._drain()
+        self.drain()
         # its first process ends by itself once it has seen how the worker ended
         poller = select.poll()
         poller.register(self.first_fd, select.POLLIN)
@@ -396,7 +402,7 @@ class WorkerProcess:
         return WorkerFailure("exit", "ended its process without an answer", log=self.log)
 
     def exception(self, answer: dict[str, Any]) -> WorkerFailure:
-        self._drain()
+        self.drain()
         told = Told.of(answer)
         if told is None:
             return WorkerFailure("protocol", "The worker sent a malformed answer.", log=self.log)

@@ -27,10 +27,14 @@ _PASSED = (
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(512 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 
+def passed() -> dict[str, str]:
+    """What of this process's environment may be inherited."""
+    return {name: os.environ[name] for name in _PASSED if name in os.environ}
+
+
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The whitelisted environment that judge, fork servers and workers start with."""
-    kept = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **(extra or {})}
+    return {**passed(), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **(extra or {})}
 
 
 #: a thread that waits for its team spins for about a millisecond, enough to be warm for the next call; the default of

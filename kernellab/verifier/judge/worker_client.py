@@ -101,7 +101,7 @@ class Worker(WorkerProcess):
     def built(self) -> bool:
         """Is a build that was begun at its end, well or not? Does not wait."""
         if self.building:
-            self._drain()
+            self.drain()
             return bool(wait([self.channel.fileno(), self.first_fd], 0))
         return True
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from kernellab.dsls.sources import read_source
 from kernellab.errors import KernellabError, SessionError
-from kernellab.fidelity import FRAMEWORK, STRICT
 from kernellab.options.design import LEVEL_WORDS, LEVELS, VerificationOptions
+from kernellab.options.fidelity import FRAMEWORK, STRICT
 from kernellab.records import Source
 from kernellab.verifier.protocol.options import Baseline, Fidelity, VerifyOptions
 

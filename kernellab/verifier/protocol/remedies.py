@@ -23,7 +23,7 @@ REMEDIES = {
     "identity": "Store the result of the computation: what is stored is an input.",
     "nan": "Guard the division, and subtract the row's maximum before exp.",
     "non-finite": "Guard the division, and subtract the row's maximum before exp.",
-    "scattered": "Look for a race, an uninitialised tile, or a tail that a later store overwrites.",
+    "scattered": "Look for a step that depends on values (a branch, a tie), then for a tile that is not set.",
     "wrong-values": "Compare the formula with the reference's, operation by operation.",
     "stale": "Compute from this call's inputs, and keep no result between calls.",
     "race": "Give parallel iterations separate elements to write, or add a barrier or an atomic.",

@@ -135,6 +135,10 @@ class StaticRule:
 class CorrectRule:
     #: one in so many checked calls, of up to so many bytes, finds its arguments in its process's private memory
     private_one_in: int = 3
+    #: cases that an ordinary process is given at most; earlier calls there, and seconds for those
+    ordinary: int = 3
+    earlier_calls: int = 3000
+    earlier_seconds: float = 0.1
     private_bytes: int = 4 * MIB
     #: all families run at sizes whose inputs and outputs stay under this
     family_bytes: int = 4 * MIB
@@ -462,8 +466,11 @@ class DrawnRule:
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
     usual: float = 1e-3
-    #: how far the solver may go for an edge
+    #: how far the solver may go for an edge, and patterns in which it is looked whether equal elements decide
     far: float = 1e6
+    ties: int = 6
+    #: share of an output's root mean square by which the two answers for equal elements must differ then
+    apart: float = 0.02
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow
     case_bytes: int = 256 * 1024
     #: relative difference of the reference from its own float64 from which an answer is noise

@@ -112,7 +112,7 @@ def sandbox_level() -> str:
 
 def missing(level: str) -> list[Part]:
     """The parts that ``level`` has not reached."""
-    words = set(re.findall("[a-z]+", re.sub(r"\(.*?\)", "", level)))
+    words = {word.partition("-")[0] for part in level.split(", ") for word in part.partition(" ")[0].split("+")}
     if "shared /proc" in level:
         words.discard("mnt")
     # a separate user is a second line where namespaces and Landlock hold, and takes root to reach

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kernellab.verifier.attribution.counters import Sampler
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
+    from kernellab.verifier.stages.ordinary import Ordinary
 
 
 #: signatures that a comparison of aligned and ragged sizes must not override
@@ -69,6 +70,8 @@ class Stages:
         self.ahead = Ahead(task, context.interpreted, numbers_of(self.source))
         #: the workers of ``options.rivals``, once they are built
         self.rivals: dict[str, Worker] = {}
+        #: the same source in an ordinary process, where it reads what a judge may be known by
+        self.ordinary: Ordinary | None = None
         #: looks at calls among the timed ones
         self.watch: Sampler | None = None
         #: and single looks at others, spread over them
@@ -90,7 +93,7 @@ class Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in (self._worker, *self.rivals.values()):
+        for worker in (self._worker, *self.rivals.values(), self.ordinary and self.ordinary.worker):
             if worker is not None:
                 worker.close()
 
@@ -269,7 +272,8 @@ class Stages:
         found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
         if found.signature not in _CERTAIN and found.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
-            if self.is_edge(case):
+            # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
+            if self.is_edge(case) and not (mismatch.wrong is not None and signature.scattered(mismatch.wrong)):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
         found = found.model_copy(update={"tried": self._contrast(case)})

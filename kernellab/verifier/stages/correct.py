@@ -83,6 +83,10 @@ def quiet(stages: Stages, case: Case) -> list[Tensor]:
     if not what:
         return outputs
     stages.check(case)
+    again, _, _ = _as_timed(stages, case)
+    if again != what and found is not None:
+        found = found.model_copy(update={"signature": "race"})
+        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}); race.", found)
     raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
 
 

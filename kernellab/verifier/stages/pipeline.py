@@ -7,8 +7,11 @@ finds into the context's findings, gives its note, and raises Refused where it f
 
 from __future__ import annotations
 
+import ast
+import math
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +20,17 @@ from typing import TYPE_CHECKING
 
 from kernellab.conditions import Mark, NotSealed, StaticFinding
 from kernellab.dsls.base import Finding
-from kernellab.records import CompilerLine, Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
+from kernellab.dsls.text import parsed
+from kernellab.records import (
+    CompilerLine,
+    Environment,
+    Evidence,
+    Stage,
+    StageResult,
+    StageState,
+    Trust,
+    Verdict,
+)
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
 from kernellab.task.audit import feasible
@@ -164,10 +177,14 @@ class Verification:
         return self._verdict()
 
     def _workers(self, stages: Stages) -> None:
+        from kernellab.verifier.stages import ordinary
+
         findings, steps = self.context.findings, self.steps
         with steps.compiling(Stage.BUILD):
             self._baselines(stages, early=True)
             findings.build_seconds = stages.build(self._beside(stages))
+            if self.context.options.level.value > Trust.T1.value:
+                stages.ordinary = ordinary.begin(stages)
         with self._device_alone():
             self._calls(stages)
 
@@ -318,8 +335,24 @@ def lint(context: Context) -> str:
         noticed(*(_condition(f) for f in findings if not f.fatal))
         allow = " --allow-library accepts a kernel that calls the framework." if first.rule in _OWN_KERNEL else ""
         raise Refused(f"{at}{_sentence(first.message)}{allow}", Evidence(signature=first.rule, compiler=lines))
-    noticed(*(_condition(f) for f in findings))
+    noticed(*(_condition(f) for f in (*findings, *_narrow_offsets(context))))
     return ""
+
+
+def _narrow_offsets(context: Context) -> Iterator[Finding]:
+    """Triton kernels whose offsets are of 32 bits, for a task in which a tensor may have 2^31 elements."""
+    texts = {f: t for f, t in context.source.files.items() if f.endswith(".py") and "program_id(" in t}
+    task = load_task(context.request.task_text, context.request.task_name) if texts else None
+    if task is None or not task.dims or not task.tensors:
+        return
+    sizes = {d.name: d.max for d in task.dims}
+    most, name = max((math.prod(a.extents(sizes)), a.name) for a in task.tensors)
+    for file, text in texts.items() if most >= 1 << 31 else ():
+        for node in ast.walk(parsed(text)):
+            body = ast.unparse(node) if isinstance(node, ast.FunctionDef) and node.decorator_list else ""
+            if re.search(r"program_id\([^)]*\)(?!\.to\()", body) and "int64" not in body:
+                message = f"offsets of 32 bits, and {name} has up to {most} elements; use program_id(...).to(tl.int64)"
+                yield Finding("narrow-offsets", message, file, getattr(node, "lineno", None))
 
 
 def _waived(finding: Finding, allow_library: bool, model: bool) -> bool:

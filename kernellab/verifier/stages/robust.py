@@ -17,6 +17,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
 from kernellab.verifier.protocol.control import Written, overlaps
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
+from kernellab.verifier.stages import ordinary
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
 from kernellab.verifier.timing.checks import reference_shares
@@ -54,6 +55,8 @@ def robust(stages: Stages) -> str:
         followed.append("each load and store within the tensors of its launch")
     properties(stages, first)
     fixed_sizes(stages)
+    if stages.ordinary is not None:
+        followed.append(ordinary.check(stages, stages.ordinary))
     words = (
         "inputs unchanged, no out-of-bounds writes, no aliasing, earlier output not overwritten; "
         "right on new contents, at new addresses and when repeated"

@@ -53,7 +53,8 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
     elif isinstance(node, ast.Subscript) and names.of(node.value) in ("os.environ", "os.environb"):
         variable = node.slice
     elif isinstance(node, ast.Compare) and any(names.of(c) == "os.environ" for c in node.comparators):
-        variable = node.left
+        name = names.text(node.left)
+        return f"asks whether the environment has {name[:40]}" if name else "reads the environment"
     if variable is None:
         return None
     name = names.text(variable)
@@ -77,6 +78,9 @@ def _asked(node: ast.expr, names: Names) -> str | None:
     what its module is called, which mode torch is in, which cores it may use."""
     if names.of(node) in ("sys.argv", "sys.orig_argv"):
         return f"reads {names.of(node)}"
+    loops = node.generators if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else []
+    if any(names.of(part) == "sys.modules" for loop in loops for part in ast.walk(loop.iter)):
+        return _COMPARED["sys.modules"]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in _OF_TENSORS:
         return f"asks for {node.attr} of a tensor"
     compared: list[ast.expr] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import sys
 from typing import Any
 
 from kernellab.verifier.protocol import wire
@@ -36,6 +38,8 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     open_to_it = scratch, request.get("devices", ()), request.get("writable", ())
     held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
     channel = socket.socket(fileno=fds["packets"])
+    if request["role"] == "ordinary":
+        _as_a_user(channel, request, held)
     kind: type[Worker] = Worker
     if request.get("device", "cpu") != "cpu":
         from kernellab.verifier.cuda.worker import DeviceWorker
@@ -44,3 +48,13 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     worker = kind(channel, Control(fds["control"]), fds["done"], request)
     wire.post(channel, {"sandbox": held or ["process"], "harness": harness.addresses(worker)})
     worker.obey()
+
+
+def _as_a_user(channel: Any, request: dict[str, Any], held: list[str]) -> None:
+    """Has a shell run what the judge lays down (:mod:`~kernellab.verifier.worker.ordinary`) when it says so, with
+    nothing of this process but its sandbox."""
+    wire.post(channel, {"sandbox": held or ["process"], "harness": []})
+    wire.take(channel)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    shell = f"{shlex.quote(sys.executable)} run.py; exit $?"
+    os.execve("/bin/sh", ["sh", "-c", shell], request["environment"])

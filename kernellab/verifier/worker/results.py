@@ -16,8 +16,8 @@ class BadOutput(Exception):
 
 
 def flatten(result: Any, strict: bool) -> list[Any]:
-    """The tensors of a kernel's result in order; numbers become tensors. Raises BadOutput."""
-    found = _flat(result, strict)
+    """The tensors of a kernel's result in order, none of None; numbers become tensors. Raises BadOutput."""
+    found = [] if result is None else _flat(result, strict)
     if len(found) > CAPS.outputs:
         raise BadOutput(f"kernel returned {len(found)} tensors, more than {CAPS.outputs}")
     return found
@@ -27,7 +27,8 @@ def _flat(result: Any, strict: bool) -> list[Any]:
     import torch
 
     if type(result) is torch.Tensor or (not strict and isinstance(result, torch.Tensor)):
-        return [result]
+        # a view that is negated or conjugated when it is read holds other numbers than its memory
+        return [result.resolve_conj().resolve_neg()]
     if isinstance(result, (bool, int, float)):
         return [torch.as_tensor(result)]
     if isinstance(result, dict):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.records import GateState
-from kernellab.sketch.check import check
-from kernellab.sketch.gate import gate
-from kernellab.sketch.rewrite import Technique, axes, crossover, features, rewrites
+from kernellab.sketch.rewrite import Technique, axes, features, rewrites
 from tests.sketch.rewrite.designs import TARGETS, designs
-from tests.sketch.rewrite.test_rewrites import LIBRARY, MATMUL
+from tests.sketch.rewrite.test_rewrites import MATMUL
 
 GPU = TARGETS["triton"]
 
@@ -62,30 +59,3 @@ def test_a_larger_tile_takes_more_on_chip_bytes() -> None:
         axes(small.text, design.task, design.target).on_chip_bytes * 2
         == axes(design.text, design.task, design.target).on_chip_bytes
     )
-
-
-def test_children_of_two_designs_have_launches_of_both_and_mean_the_same() -> None:
-    found = [d for d in designs("backward/attention_scores") if d.dsl == "triton"]
-    children = crossover(found[0].text, found[1].text)
-    assert children
-    for child in children:
-        assert child.text not in (found[0].text, found[1].text)
-        assert check(child.text).program is not None
-        assert gate(child.text, found[0].task, seconds=0.2).state is GateState.RIGHT, child.why
-
-
-def test_a_library_call_is_a_launch_that_a_child_may_have() -> None:
-    product = MATMUL.replace("C[M, N]: f32 out", "Z[M, N]: f32 temp").replace("-> C[", "-> Z[")
-    product = product.replace("BM", "TM").replace("BN", "TN")
-    rest = LIBRARY[LIBRARY.index("sketch activation") :]
-    own = rewrites(f"{product}\n{rest}", GPU, ["split"])[-1].text
-    assert "n_part" in own[own.index("sketch activation") :]
-    children = [child.text for child in crossover(LIBRARY, own)]
-    assert any("library.mm" in child and "n_part" in child for child in children)
-    assert any("gemm" in child and "n_part" not in child for child in children)
-
-
-def test_sketches_of_different_tensors_have_no_children() -> None:
-    other = next(designs("pointwise/adam_step", most=1))
-    assert crossover(MATMUL, other.text) == []
-    assert crossover(MATMUL, MATMUL) == []

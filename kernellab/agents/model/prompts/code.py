@@ -150,8 +150,10 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
         page = helpers_page(base.files, base.files.get(base.main_file, ""))
         parts.append(Part("helpers", "kernellab.lowering", render("coder", "helpers", page=page, fence=fence), rank=4))
     parts += code_parts(brief)
-    parts += _code_parts(base, judged_before=verdict is not None)
-    parts += _feedback(brief, verdict)
+    last = brief.history[-1].candidate if brief.history else None
+    put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
+    parts += _code_parts(base, verdict is not None, put_back)
+    parts += _feedback(brief, verdict, put_back)
     parts += _reading_errors(documents, verdict)
     if sketched and "intermediates" not in options.ablation | brief.ablation:
         expected = expected_lines(brief, verdict)
@@ -210,7 +212,7 @@ def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Ve
     error = " ".join(verdict_lines(verdict)) if verdict is not None and not verdict.passed else ""
     api = library.api(dsl, operations_of(brief.sketch), error, int(options.token_budget * _API_SHARE))
     if api is not None:
-        text = render("coder", "api", dsl=dsl, passages=[api])
+        text = render("coder", "api", dsl=dsl, sketched=bool(brief.sketch.strip()), passages=[api])
         parts.append(Part("API", api.source, text, rank=4, trims=True))
     if "examples" not in options.ablation | brief.ablation:
         found: list[Quote] = library.examples(dsl, brief.task, nearest=True)
@@ -233,7 +235,7 @@ def operations_of(sketch: str) -> list[str]:
     return ["launch", *sorted(words & {*OPS, *LOOP_HINTS, "load", "store", "atomic_add", "gather", "scatter"})]
 
 
-def _code_parts(base: Base, judged_before: bool) -> list[Part]:
+def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
     if base.source is None:
         if not base.why_not_lowered:
             return []
@@ -244,6 +246,8 @@ def _code_parts(base: Base, judged_before: bool) -> list[Part]:
     title = (
         "Code that was compiled from the sketch by rule: right where the sketch is; make it faster, or keep it"
         if is_lowered
+        else "The best code so far, put back: what came after it was not better"
+        if put_back
         else "Your last code"
     )
     text = render(
@@ -255,7 +259,7 @@ def _code_parts(base: Base, judged_before: bool) -> list[Part]:
     return [Part("code", source, text, rank=9 if is_lowered else 0)]
 
 
-def _feedback(brief: CodeBrief, verdict: Verdict | None) -> list[Part]:
+def _feedback(brief: CodeBrief, verdict: Verdict | None, put_back: bool) -> list[Part]:
     parts = []
     if verdict is not None and brief.previous is not None:
         text, short = (
@@ -266,6 +270,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None) -> list[Part]:
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,
+                put_back=put_back,
             )
             for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
         )

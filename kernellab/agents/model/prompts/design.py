@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.briefs import DesignBrief, best_of
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, hot_text, limit_lines, numbered
-from kernellab.agents.model.prompts.history import best_of, history_text
+from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
@@ -75,7 +75,7 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
     if brief.previous:
         cost = "\n".join(cost_lines(brief, brief.previous, given))
         best = best_of(brief.history)
-        later = best is not None and best is not brief.history[-1] and best.sketch == brief.previous
+        later = best is not None and best.sketch == brief.previous and best.sketch != brief.history[-1].sketch
         text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost, best=later)
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
     if changed := fastest_by_hand(brief):

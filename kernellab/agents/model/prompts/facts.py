@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from kernellab.agents.briefs import NOTHING, Brief
+from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import cost_at, more_work, work_of
-from kernellab.errors import KernellabError
-from kernellab.lens.cpp.hot import HotLine, hot_lines
+from kernellab.errors import KernellabError, counted
+from kernellab.lens.cpp.hot import hot_lines
+from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
 #: lines of the profile in a prompt, the least share of one, and the share of a line from which its stack is shown
-_HOT, _HOT_SHARE, _SPILLS = 3, 0.05, 0.25
+_HOT, _HOT_SHARE = 3, 0.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -94,40 +95,47 @@ def limit_lines(brief: Brief) -> list[str]:
     return lines
 
 
+def shown_kernel(brief: Brief) -> Attempt | None:
+    """The round whose code or sketch a prompt shows, which is an earlier one where later ones were not better."""
+    if isinstance(brief, RouteBrief):
+        return Attempt(brief.candidate, brief.sketch, brief.gate, brief.verdict)
+    rounds = [a for a in reversed(brief.history) if a.candidate is not None]
+    if isinstance(brief, CodeBrief) and brief.previous is not None:
+        rounds = [a for a in rounds if a.candidate and same_code(a.candidate.source, brief.previous)]
+    elif isinstance(brief, DesignBrief) and brief.previous is not None:
+        rounds = [a for a in rounds if a.sketch == brief.previous]
+        best = best_of(rounds)
+        return best or next(iter(rounds), None)
+    return next(iter(rounds), None)
+
+
 def time_lines(brief: Brief) -> list[str]:
-    """The last times: the framework's, the kernel's, and the bound."""
-    verdict = next((a.verdict for a in reversed(brief.history) if a.verdict and a.verdict.time), None)
+    """The times of the kernel that is shown, or of the last that was timed: its, the framework's, and the bound."""
+    shown = shown_kernel(brief)
+    verdict = shown.verdict if shown is not None else None
+    title = "The kernel that is shown takes"
+    if verdict is None or verdict.time is None:
+        verdict = next((a.verdict for a in reversed(brief.history) if a.verdict and a.verdict.time), None)
+        title = "The last kernel that was timed, which is not shown, took"
     if verdict is None or verdict.time is None:
         return []
     eager = verdict.against("eager")
-    lines = [f"The last kernel takes {verdict.time.median_ms:.4g} ms"]
+    lines = [f"{title} {verdict.time.median_ms:.4g} ms"]
     lines += [f"eager takes {eager.baseline_time.median_ms:.4g} ms"] if eager else []
     lines += [f"the bound is {brief.bound_ms:.4g} ms"] if brief.bound_ms else []
     return ["; ".join(lines) + "."]
 
 
 def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
-    """Where the time of the last kernel that was timed goes, in at most three lines; none where it is not seen."""
-    if "profile" in without | brief.ablation:
+    """Where the time of the kernel that is shown goes, in at most three lines; none where it is not seen: the lines of
+    another kernel are not those of the code that is shown."""
+    shown = shown_kernel(brief)
+    if "profile" in without | brief.ablation or shown is None or shown.candidate is None or shown.verdict is None:
         return []
-    last = next((a for a in reversed(brief.history) if a.verdict and a.verdict.passed and a.verdict.time), None)
-    source = last.candidate.source if last is not None and last.candidate is not None else None
-    if last is None or last.verdict is None or source is None:
+    if not shown.verdict.passed or shown.verdict.time is None:
         return []
-    found = hot_lines(source, last.verdict.hot)
-    return [_hot_line(line) for line in found[:_HOT] if line.share >= _HOT_SHARE]
-
-
-def _hot_line(line: HotLine) -> str:
-    from_sketch = f" (sketch line {line.sketch})" if line.sketch else ""
-    text = (
-        f"{line.share:.0%} of the samples of its time are at {line.file}:{line.line}{from_sketch}, `{line.text[:80]}`"
-    )
-    if line.arithmetic:
-        text += f"; its arithmetic is on {f'vectors of {line.bits} bits' if line.bits else 'single numbers'}"
-    if line.stack >= _SPILLS:
-        text += f"; {line.stack:.0%} of these are at instructions that use the stack"
-    return f"{text}."
+    lines = hot_lines(shown.candidate.source, shown.verdict.hot)
+    return [line.told for line in lines[:_HOT] if line.share >= _HOT_SHARE]
 
 
 def chip_lines(chip: Chip) -> list[str]:
@@ -166,7 +174,8 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) 
     lines = [
         f"By the cost model it moves {megabytes(found.bytes_slow)} from memory ({found.bytes_slow / max(ideal, 1):.2f} "
         f"times the ideal {megabytes(ideal)}); the tiles of one iteration take {kilobytes(found.footprint)}; "
-        f"{found.parallelism:.0f} iterations can run at once."
+        f"{'in each launch at least ' if len(found.launches) > 1 else ''}"
+        f"{counted(round(found.parallelism), 'iteration')} can run at once."
     ]
     if found.time_ms is not None:
         # what the model counts of a sketch may be less than what the task compels

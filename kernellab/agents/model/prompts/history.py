@@ -5,15 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
 
-from kernellab.agents.briefs import Attempt, design_of
+from kernellab.agents.briefs import Attempt, best_of, design_of
+from kernellab.errors import counted
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, Evidence, GateState, Route, Source, Verdict
 
 _WHO = {Author.MODEL: "model", Author.RULES: "rules", Author.HUMAN: "a person"}
-#: characters of a change and of the sentence that it was meant by
-_CHANGE, _MEANT = 140, 160
+#: characters of each side of a change, of what stays before it, and of the sentence that it was meant by
+_CHANGE, _BEFORE, _MEANT = 80, 24, 160
+#: lines that say nothing of a change where others do
+_ASIDE = ("//", "#include", "# ", "import ", "from ")
 #: with so many timed rounds it is said what paid and what did not
 _ENOUGH = 3
 #: a ratio of times beyond this is a gain, and below its inverse a loss
@@ -31,12 +33,6 @@ def history_text(history: Sequence[Attempt], last: int | None = None, told: Rout
     return "\n".join((*lines, *_lists(history)))
 
 
-def best_of(history: Sequence[Attempt]) -> Attempt | None:
-    """The round whose kernel is the fastest of those that passed."""
-    timed = [(ms, -n) for n, attempt in enumerate(history) if (ms := _ms(attempt)) is not None]
-    return history[-min(timed)[1]] if timed else None
-
-
 def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None) -> str:
     before = history[number - 1] if number else None
     parts = [f"Round {number + 1} by {_who(attempt)}: {change_of(before, attempt)}"]
@@ -46,7 +42,7 @@ def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bo
     if attempt.gate is not None and attempt.gate.state is not GateState.RIGHT:
         parts.append(f"the sketch is {attempt.gate.state.value}: {attempt.gate.reason}")
     if attempt.verdict is not None:
-        parts.append(_result(attempt.verdict) + (" (the best so far)" if is_best else ""))
+        parts.append(_result(attempt.verdict) + (" (the best of these rounds, by the lower end)" if is_best else ""))
     route = attempt.route
     if route is not None and route != told:
         parts.append(f"sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
@@ -86,15 +82,31 @@ def _code(before: Source, after: Source) -> list[str]:
 
 
 def _lines(name: str, before: str, after: str) -> str:
-    """How many lines changed, and the first of them."""
+    """How many lines changed, and the largest change of them, both sides; of a rewritten text no line stands for it."""
     old, new = ([line.strip() for line in text.splitlines() if line.strip()] for text in (before, after))
     codes = [c for c in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if c[0] != "equal"]
     if not codes:
         return f"{name}: layout only"
     count = sum(max(stop - start, n - m) for _, start, stop, m, n in codes)
-    _, start, stop, m, n = codes[0]
-    pair = f"`{' '.join(old[start:stop])}` -> `{' '.join(new[m:n])}`"
-    return f"{name}: {count} line{'' if count == 1 else 's'}, {textwrap.shorten(pair, _CHANGE, placeholder=' ...')}"
+    if 2 * count > max(len(old), len(new)) > 2:
+        return f"{name}: rewritten, {len(old)} -> {len(new)} lines"
+    hunks = [(old[start:stop], new[m:n]) for _, start, stop, m, n in codes]
+    telling = [h for h in hunks if not all(line.startswith(_ASIDE) for side in h for line in side)] or hunks
+    return f"{name}: {counted(count, 'line')}, {_pair(*map(' '.join, max(telling, key=lambda h: max(map(len, h)))))}"
+
+
+def _pair(old: str, new: str) -> str:
+    """Both sides of a change, from shortly before where they part."""
+    if not old or not new:
+        return f"{'added' if new else 'removed'} `{_cut(old or new, 0)}`"
+    parted = (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+    start = max(next(parted, min(len(old), len(new))) - _BEFORE, 0)
+    return f"`{_cut(old, start)}` -> `{_cut(new, start)}`"
+
+
+def _cut(text: str, start: int) -> str:
+    part = text[start : start + _CHANGE]
+    return f"{'... ' if start else ''}{part}{' ...' if start + _CHANGE < len(text) else ''}"
 
 
 def _result(verdict: Verdict) -> str:
@@ -113,12 +125,22 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
         return []
     keep: list[str] = []
     avoid: list[str] = []
-    for (_, one), (n, two) in pairwise(timed):
+    for at, (n, two) in enumerate(timed):
+        # a fresh lowering is no measure of a change to code that was written by hand, nor the other way round
+        m, one = next(((m, one) for m, one in reversed(timed[:at]) if _coder(one) is _coder(two)), (n, two))
         ratio = (_ms(one) or 1.0) / (_ms(two) or 1.0)
-        said = f"{change_of(one, two)} (round {n + 1}, {ratio:.2f} times as fast)"
+        rounds = f"round {n + 1}" if n == m + 1 else f"rounds {m + 2} to {n + 1}"
+        change = change_of(one, two)
+        if "rewritten" in change and two.rationale:
+            change += f', meant: "{textwrap.shorten(two.rationale, _CHANGE, placeholder=" ...")}"'
+        said = f"{change} ({rounds}, {ratio:.2f} times as fast)"
         (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR else []).append(said)
     rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
     return [f"{title}: {'; '.join(found)}." for title, found in rows if found]
+
+
+def _coder(attempt: Attempt) -> Author | None:
+    return attempt.candidate.author if attempt.candidate is not None else None
 
 
 def _unmeasured(history: Sequence[Attempt]) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import unified_diff
-from math import inf
 
-from kernellab.agents.briefs import Attempt, Brief, CodeBrief
+from kernellab.agents.briefs import Brief, CodeBrief, best_of
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.errors import KernellabError
 from kernellab.lowering.embedded_sketch import bare
@@ -46,16 +45,8 @@ def by_hand(brief: Brief, source: Source | None, sketch: str | None, constexpr: 
 
 def fastest_by_hand(brief: Brief) -> str:
     """What was changed by hand in the fastest kernel so far, in at most 60 lines; empty where it was lowered."""
-    passed = [attempt for attempt in brief.history if _time(attempt) < inf]
-    if not passed:
-        return ""
-    candidate = min(passed, key=_time).candidate
+    best = best_of(brief.history)
+    candidate = best.candidate if best is not None else None
     lines = by_hand(brief, candidate.source, candidate.sketch, candidate.constexpr).splitlines() if candidate else []
     rest = [f"({len(lines) - _MOST} more lines)"] if len(lines) > _MOST else []
     return "\n".join([*lines[:_MOST], *rest])
-
-
-def _time(attempt: Attempt) -> float:
-    """In ms; infinite for what did not pass."""
-    verdict = attempt.verdict
-    return verdict.time.median_ms if verdict is not None and verdict.passed and verdict.time is not None else inf

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.briefs import NOTHING, RouteBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, numbered, verdict_figures
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, hot_text, numbered, verdict_figures
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.marks import in_short
@@ -53,7 +53,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         Part("task", f"task {brief.task.hash[:8]}", render("conductor", "task", task=brief.task, target=brief.target)),
         Part("evidence", "the Verifier and the sketch gate", full, rank=1, shorter=(short,), trims=True),
     ]
-    figures = performance_lines(brief)
+    figures = performance_lines(brief, options.ablation)
     if figures:
         text = render("conductor", "figures", figures="\n".join(f"- {f}" for f in figures))
         parts.append(Part("figures", "the Verifier; kernellab.sketch.cost", text, rank=2, trims=True))
@@ -82,15 +82,15 @@ def _own_files(source: Source) -> list[tuple[str, str]]:
     return kernels if kernels and source.line_map else files
 
 
-def performance_lines(brief: RouteBrief) -> list[str]:
-    """For a kernel that passed: its figures, the bound, and where the sketch's bytes go."""
+def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING) -> list[str]:
+    """For a kernel that passed: its figures, the bound, and where its time and the sketch's bytes go."""
     verdict = brief.verdict
     if verdict is None or not verdict.passed:
         return []
     lines = verdict_figures(verdict)
     if brief.headroom is not None:
         lines.append(f"the best kernel so far reaches {100 * brief.headroom:.0f} % of the bound")
-    lines += bound_lines(brief)
+    lines += (*bound_lines(brief), *hot_text(brief, without))
     if brief.sketch:
         given = brief.candidate.constexpr if brief.candidate else {}
         lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given)]

@@ -6,7 +6,7 @@ its lease can do no harm. Sessions have their own table; every other stream (the
 ``streams``, which earlier versions do not look at. The rooms that own a stream know what its lines mean.
 
 A line is JSON. Its long strings are kept once, in pieces and compressed, however many lines hold them: prompts begin
-alike and sources carry the same headers (:mod:`kernellab.journal_blobs`).
+alike and sources carry the same headers (:mod:`kernellab.journal.blobs`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.content import WORKSPACE
 from kernellab.errors import JournalError, SessionError
-from kernellab.journal_blobs import pack, unpack
+from kernellab.journal.blobs import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernellab.journal_blobs import pack, unpack
+from kernellab.journal.blobs import pack, unpack
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(lambda text: text * 40)
 VALUES = st.recursive(
