@@ -18,6 +18,7 @@ PATTERNS = {
     "what a model or a person wrote": (
         "agents.model.analyst",
         "agents.model.human",
+        "agents.model.prompts.history",
         "agents.model.prompts.memory",
         "agents.model.prompts.templates",
         "agents.model.reply.claims",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kernellab.records import Author, Candidate, GateResult, Role, Route, Source, Verdict
 from kernellab.target import Target
 
 if TYPE_CHECKING:
+    from kernellab.sketch.syntax.tree import Declaration
     from kernellab.task import Task
 
 NOTHING: frozenset[str] = frozenset()
@@ -44,22 +44,27 @@ def start_of(history: Sequence[Attempt], sketch: str | None) -> Attempt | None:
     return best if passed and best is not None and best.sketch == sketch else last
 
 
-def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[str, dict[str, int | float]]:
-    """What makes two designs one: the sketch without comments and spacing, and the value of each of its tunables.
+def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[object, dict[str, int | float]]:
+    """What makes two designs one: the sketch's tree without the tunables' defaults, and the value of each of them.
 
     Values of names that the sketch does not declare say nothing; of a sketch that cannot be read, all count.
     """
     from kernellab.sketch.check import check
+    from kernellab.sketch.syntax.parse import parse
 
-    plain = " ".join(" ".join(line.partition("#")[0] for line in sketch.splitlines()).split())
     program = check(sketch).program
     if program is None:
-        return plain, dict(constexpr)
+        return sketch.split(), dict(constexpr)
     own = {c.name: c.value for c in program.constexprs if c.value is not None}
-    for tunable in program.tunables:
-        # the default stands among the values
-        plain = re.sub(rf"\b{tunable.name} *= *\S+ in\b", f"{tunable.name} in", plain)
+    plain = [replace(s, declarations=tuple(map(_without_defaults, s.declarations))) for s in parse(sketch).sketches]
     return plain, {**own, **{name: value for name, value in constexpr.items() if name in own}}
+
+
+def _without_defaults(line: Declaration) -> Declaration:
+    from kernellab.sketch.syntax.tree import ConstDecl
+
+    kept = (replace(item, value=None) if isinstance(item, ConstDecl) and item.choices else item for item in line.items)
+    return replace(line, items=tuple(kept))
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def change_of(before: Attempt | None, attempt: Attempt) -> str:
     return " and ".join(filter(None, parts)) or "nothing changed"
 
 
-def _design(attempt: Attempt) -> tuple[str, dict[str, int | float]]:
+def _design(attempt: Attempt) -> tuple[object, dict[str, int | float]]:
     return design_of(attempt.sketch or "", attempt.candidate.constexpr if attempt.candidate else {})
 
 
