@@ -101,7 +101,9 @@ def _job(name: str, text: str, out: Path) -> Job:
 
 def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) -> None:
     rows: list[Row] = []
-    jobs = [_job("dies", DIES, tmp_path), _job("hangs", HANGS, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
+    # a worker that dies needs time to begin: no deadline may come before
+    run_jobs([_job("dies", DIES, tmp_path)], tmp_path, 1, 300.0, rows.append, exclusive=True)
+    jobs = [_job("hangs", HANGS, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
     run_jobs(jobs, tmp_path, 2, 20.0, rows.append, exclusive=True)
     by_name = {r.name: r for r in rows}
     assert set(by_name) == {"dies", "hangs", "wrong"} and not any(r.passed for r in rows)
