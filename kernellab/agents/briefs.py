@@ -60,6 +60,12 @@ def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[object
     return plain, {**own, **{name: value for name, value in constexpr.items() if name in own}}
 
 
+def changed_defaults(before: str, after: str) -> dict[str, int | float]:
+    """The defaults of ``after`` that are other values in ``before``: who writes another default has chosen it."""
+    was = design_of(before, {})[1]
+    return {name: value for name, value in design_of(after, {})[1].items() if was.get(name, value) != value}
+
+
 def _without_defaults(line: Declaration) -> Declaration:
     from kernellab.sketch.syntax.tree import ConstDecl
 
@@ -207,9 +213,7 @@ class CodeBrief(Brief):
             return False
         # a value that is not known of one of them is taken to be the other's
         before = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
-        was = design_of(self.previous_sketch, {})[1]
-        # a default that the Designer has changed is a value that he chose
-        chosen = {name: value for name, value in design_of(self.sketch, {})[1].items() if was.get(name, value) != value}
+        chosen = changed_defaults(self.previous_sketch, self.sketch)
         return before != design_of(self.sketch, {**self.previous_constexpr, **chosen, **self.constexpr})
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import DesignBrief, DesignReply, design_of
+from kernellab.agents.briefs import DesignBrief, DesignReply, changed_defaults, design_of
 from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
@@ -209,5 +209,7 @@ def _same_design(answer: SketchAnswer, brief: DesignBrief) -> bool:
     """The same sketch with the same values of its tunables; another value is another design."""
     if brief.previous is None:
         return False
-    before = brief.previous_constexpr
-    return design_of(answer.sketch, {**before, **(answer.constexpr or {})}) == design_of(brief.previous, before)
+    before, chosen = brief.previous_constexpr, changed_defaults(brief.previous, answer.sketch)
+    return design_of(answer.sketch, {**before, **chosen, **(answer.constexpr or {})}) == design_of(
+        brief.previous, before
+    )
