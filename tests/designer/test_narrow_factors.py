@@ -131,5 +131,21 @@ def test_packed_weights_are_multiplied_as_narrow_numbers(width: int, tmp_path: P
     program = load_program(sketch_of(PACKED.format(width=width), INTERPRETED))
     args = task.module().sample(seed=3)
     (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
-    want = task.module().reference(args).double()
+    (want,) = (each.double() for each in task.module().reference(args))
     assert float((got.double() - want).norm() / want.norm()) < 8e-3
+
+
+LINEAR = """import torch
+def reference(x, w):
+    return torch.nn.functional.linear(x, w)
+def inputs():
+    return torch.randn({rows}, {summed}).to(torch.bfloat16), torch.randn({cols}, {summed}).to(torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize(("rows", "cols", "summed"), [(128, 4096, 14336), (16, 8192, 8192)])
+def test_few_rows_take_long_steps(rows: int, cols: int, summed: int) -> None:
+    """One wave of tiles waits for the weights' bytes: long steps have more of them under way."""
+    target = Target("triton", Backend.CUDA, find_chip("h200"))
+    sketch = sketch_of(LINEAR.format(rows=rows, cols=cols, summed=summed), target)
+    assert "BK = 128 in" in sketch and "num_stages = 5 in" in sketch

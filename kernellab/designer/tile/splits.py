@@ -54,7 +54,7 @@ def _rows(ctx: Context, k: Launch, red: list[Axis]) -> Split | None:
     held = work <= ctx.style.whole_row and len(red) == 1
     # what the last cache holds is read again from there, sooner than two more launches start
     near = ctx.gpu and programs * work * widest_along(k, red) <= ctx.chip.l2_bytes
-    few = ctx.cores // 2 if held else ctx.cores if near else 2 * ctx.cores
+    few = ctx.cores // 2 if held else 3 * ctx.cores // 2 if near else 2 * ctx.cores
     if ctx.gpu and not held and not k.varies and len(red) == 1 and programs >= few:
         parts = row_parts(ctx, k)
         return (red[0], parts) if parts > 1 else None
