@@ -109,3 +109,43 @@ def test_scales_of_blocks_multiply_each_steps_sum(result: str, error: float, tmp
     x = a.double() * r.double().repeat_interleave(64, 1)
     want = x @ (b.double() * c.double().repeat_interleave(64, 0).repeat_interleave(64, 1)).t()
     assert float((got.double() - want).norm() / want.norm()) < error
+
+
+PACKED = """import torch
+def reference(x, packed, scales):
+    w = torch.stack((packed & 15, packed >> 4), -1).reshape(40, 4, {width}).to(torch.bfloat16) - 8
+    return torch.nn.functional.linear(x, (w * scales[..., None]).reshape(40, -1))
+def inputs():
+    x = torch.randn(5, 4 * {width}).to(torch.bfloat16)
+    return x, torch.randint(0, 256, (40, 2 * {width}), dtype=torch.uint8), torch.rand(40, 4).to(torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize("width", [128, 96])
+def test_packed_weights_are_multiplied_as_narrow_numbers(width: int, tmp_path: Path) -> None:
+    """Tensor cores take them; the two halves of a byte are read once where a group is a step."""
+    task, sketch = load_task(PACKED.format(width=width)), sketch_of(PACKED.format(width=width))
+    product = next(line for line in sketch.splitlines() if "gemm(" in line)
+    assert product.count(", bf16)") >= (2 if width == 128 else 3), "a factor that is chosen is cast back"
+    assert ("unroll" in sketch) == (width == 128)
+    program = load_program(sketch_of(PACKED.format(width=width), INTERPRETED))
+    args = task.module().sample(seed=3)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    (want,) = (each.double() for each in task.module().reference(args))
+    assert float((got.double() - want).norm() / want.norm()) < 8e-3
+
+
+LINEAR = """import torch
+def reference(x, w):
+    return torch.nn.functional.linear(x, w)
+def inputs():
+    return torch.randn({rows}, {summed}).to(torch.bfloat16), torch.randn({cols}, {summed}).to(torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize(("rows", "cols", "summed"), [(128, 4096, 14336), (16, 8192, 8192)])
+def test_few_rows_take_long_steps(rows: int, cols: int, summed: int) -> None:
+    """One wave of tiles waits for the weights' bytes: long steps have more of them under way."""
+    target = Target("triton", Backend.CUDA, find_chip("h200"))
+    sketch = sketch_of(LINEAR.format(rows=rows, cols=cols, summed=summed), target)
+    assert "BK = 128 in" in sketch and "num_stages = 5 in" in sketch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from kernellab.lowering import lower
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
-from kernellab.task import load_task
+from kernellab.target.chips import find_chip
+from kernellab.task import Task, load_task
 
 #: one core: a few rows are enough for it, and none is shared out among programs
 GPU = Target("triton", Backend.CUDA, Chip("test GPU", "gpu", 1))
@@ -77,3 +79,27 @@ def test_what_is_not_finite_stays_so(tmp_path: Path) -> None:
     x[3, 100] = math.nan
     (got,) = call(lower(program, bind(program, task, {}, GPU), GPU), tmp_path, x)
     torch.testing.assert_close(got, torch.softmax(x, 1), equal_nan=True)
+
+
+def test_narrow_rows_off_16_bytes_take_one_read_for_both(tmp_path: Path) -> None:
+    """They are read element by element; rows on 16 bytes take a pass for each reduction."""
+    from tests.lowering.test_triton import call
+
+    def designed(length: int, target: Target) -> tuple[str, Task]:
+        text = TEXT.format(body="torch.log_softmax(x, 1)", length=length)
+        task = load_task(text.replace(f"{length})]", f"{length}).to(torch.bfloat16)]"), "rows")
+        return RulesDesigner().design(DesignBrief(task, target)).sketch, task
+
+    # one core: a few rows are enough for it
+    h200 = Target("triton", Backend.CUDA, replace(find_chip("h200"), cores=1))
+    (odd, task), (even, _) = designed(50257, h200), designed(50304, h200)
+    assert odd.count("load(x[") == 2 and even.count("load(x[") == 3
+    program = load_program(odd)
+    x = torch.randn(4, 50257).to(torch.bfloat16)
+    x[1, :9000] = -torch.inf
+    x[2, 9000:] += 300.0
+    (got,) = call(lower(program, bind(program, task, {}, h200), h200), tmp_path, x)
+    exact = torch.log_softmax(x.double(), 1)
+    finite = exact.isfinite()
+    assert torch.equal(got.isfinite(), finite)
+    assert float((got.double() - exact)[finite].norm() / exact[finite].norm()) < 4e-3

@@ -101,6 +101,32 @@ def test_long_rows_are_reduced_in_pieces_where_they_are_few(result: str, rows: i
     assert read <= costs(text).bytes_slow <= 1.01 * read
 
 
+@pytest.mark.parametrize(("side", "launches"), [(64, 1), (256, 3)])
+def test_rows_that_the_last_cache_holds_take_one_launch(side: int, launches: int) -> None:
+    """256 groups are fewer than two a core: two more launches pay where they are read from memory again."""
+    text = f"""import torch, torch.nn.functional as F
+def reference(x):
+    return F.group_norm(x, 32)
+def inputs():
+    return torch.randn(8, 320, {side}, {side}).to(torch.bfloat16)
+"""
+    assert first(load_task(text)).count("sketch ") == launches
+
+
+def test_rows_that_values_pick_are_read_along_their_columns() -> None:
+    text = """import torch
+def reference(x, w, experts):
+    return (x[:, None] @ w[experts])[:, 0]
+def inputs():
+    x, w = torch.randn(64, 2048).to(torch.bfloat16), torch.randn(8, 2048, 1024).to(torch.bfloat16)
+    return x, w, torch.randint(0, 8, (64,))
+"""
+    sketch = first(load_task(text))
+    assert sketch.count("sketch ") == 1, "a single piece needs no second launch"
+    (picked,) = (line for line in sketch.splitlines() if "gather(" in line)
+    assert "+DOWN, " in picked and "+COLS]" in picked, "columns that lie side by side are a tile"
+
+
 @pytest.mark.parametrize("name", SCANS)
 def test_long_rows_are_scanned_in_blocks_and_read_once(name: str) -> None:
     text = first(task_of(SCANS[name], (6144, 32768)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernellab.designer.emit.loops import begin, grid, guarded, loop
-from kernellab.designer.emit.nodes import Value, accumulator, call, let, multiply, pipeline, plus
+from kernellab.designer.emit.nodes import Value, accumulator, call, hint, let, multiply, pipeline, plus
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.pads import at_edge
 from kernellab.designer.emit.stores import store_all
@@ -11,11 +11,13 @@ from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir.dtypes import DTYPES, FLOAT8
 from kernellab.designer.ir.expr import Axis, Dot, Expr
 from kernellab.designer.passes.triangles import kept_triangle
-from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
+from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
 
 #: products of parts of both factors (0 the highest), smallest first, by how many parts a factor has
 _PARTS = {2: ((1, 0), (0, 1), (0, 0)), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+#: a loop of at most so many steps is repeated in place
+_UNROLLED = 4
 
 
 def product(w: Writer) -> tuple[Stmt, ...]:
@@ -30,7 +32,13 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
     hints = pipeline(bool(w.t.swizzle), w.t.groups, w.t.in_turn, not w.k.of_float8)
-    loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), hints)
+    short = loops[-1].extent if len(loops) > 1 and loops[-1] not in w.t.blocks else 0
+    if isinstance(short, int) and 1 < short <= _UNROLLED:
+        # a loop of few steps has no time to load ahead: the one around it has
+        few = hint(Str("unroll"), Num(short))
+        loop(w, loops[:-1], lambda: loop(w, loops[-1:], lambda: _multiply(w, dot, name, full, red[-1]), few), hints)
+    else:
+        loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), hints)
     if test is not None:
         row.body[start:] = [guarded(test, row.body[start:])]
     row.known[id(dot)] = Value(Name(name), full)
@@ -90,7 +98,11 @@ def inside(w: Writer, factors: tuple[Expr, Expr], axis: Axis) -> tuple[Value, Va
     left, right = (w.value_of(e) for e in factors)
     if all(zero_at_edge(w, e, axis) for e in factors):
         return left, right
-    return keep_inside(w, left, axis), keep_inside(w, right, axis)
+    kept = [keep_inside(w, value, axis) for value in (left, right)]
+    if all(e.dtype in ("bfloat16", "float16") for e in factors):
+        # what is chosen counts as float32, which tensor cores would not multiply
+        kept = [Value(call("cast", v.tree, Name(DTYPES[e.dtype])), v.axes) for v, e in zip(kept, factors, strict=True)]
+    return kept[0], kept[1]
 
 
 def zero_at_edge(w: Writer, e: Expr, axis: Axis) -> bool:

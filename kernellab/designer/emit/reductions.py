@@ -273,7 +273,8 @@ def pairs(w: Writer) -> dict[int, Pair]:
             continue
         lanes = w.lane_axes(first)
         fits = w.t.lanes and w.t.core != "coreidx" and lanes == w.lane_axes(r) and lanes != w.kept(first)
-        if fits and first.dtype == r.dtype == first.arg.dtype == _DTYPE and first.chunk is None and r.chunk is None:
+        wide = first.dtype == r.dtype == first.arg.dtype == _DTYPE
+        if fits and (wide or (w.t.once and first.kind == "max")) and first.chunk is None and r.chunk is None:
             found[id(r)] = Pair(first, r)
     return found
 

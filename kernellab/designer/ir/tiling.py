@@ -57,6 +57,8 @@ class Tiling:
     stages: int = 0
     #: its loop may load through tensor descriptors: whether it does by default
     descriptors: bool | None = None
+    #: the largest element of a row of narrow floats and the exponentials below it are found in one read
+    once: bool = False
     #: groups of warps that multiply what one more warp loads through the chip's copy engine; 0: every warp does both
     groups: int = 0
     #: those groups compute whole tiles in turn

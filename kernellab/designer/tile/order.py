@@ -37,7 +37,7 @@ def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
 def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
     mine = k.par | k.red
     ranked = sorted(accesses(k), key=lambda axes: -ctx.volume(a for a in axes if a in mine))
-    order: list[Axis] = []
+    order = _picked(k, mine)
     for axes in ranked:
         order += [a for a in axes if a in mine and a not in order]
     order += [a for a in mine if a not in order]
@@ -45,6 +45,15 @@ def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
         order.remove(k.chunk)
         order.insert(0, k.chunk)
     return tuple(order)
+
+
+def _picked(k: Launch, mine: frozenset[Axis]) -> list[Axis]:
+    """The axes as a reduction's load has them that varies over all of them, at positions that are values; else none."""
+    for e in k.loads if k.red else ():
+        if any(ix.at is not None for ix in e.index) and mine == {a for ix in e.index for a in ix.within()}:
+            picking = (sorted(ix.within(), key=lambda a: a.uid) if ix.at is not None else ix.leaves() for ix in e.index)
+            return list(dict.fromkeys(a for axes in picking for a in axes))
+    return []
 
 
 def accesses(k: Launch) -> list[list[Axis]]:

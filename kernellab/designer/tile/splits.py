@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kernellab.designer.ir.expr import Axis
 from kernellab.designer.ir.launch import Launch, LaunchKind
+from kernellab.designer.passes.plan import runs_along
 from kernellab.designer.tile.attention import few_rows, pieces
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns, row_parts, scan_parts_cpu, scan_parts_gpu
-from kernellab.designer.tile.order import axis_order
+from kernellab.designer.tile.order import axis_order, widest_along
 
 #: elements below which one program reduces faster than two launches; the same down columns whose tile is shared out
 _SHORT, _SHORT_COLUMN = 1 << 14, 1 << 8
@@ -40,7 +41,9 @@ def _columns(ctx: Context, k: Launch, inner: Axis, red: list[Axis]) -> Split | N
     few_tiles = ctx.gpu or -(-programs // ctx.style.columns) < 4 * ctx.cores
     if few_tiles and not k.varies and red and work > _SHORT_COLUMN:
         parts = columns_of(ctx, k, inner).parts
-        return (red[0], parts) if parts > 1 else None
+        # pieces along a row are long: one of them may be all
+        whole = len(red) == 1 and ctx.size(red[0]) <= _PIECE and any(runs_along(r) for r in k.reds)
+        return (red[0], parts) if parts > 1 and not (whole and ctx.gpu) else None
     columns = filling_columns(ctx, k, inner)
     return _waves(ctx, red[0], -(-programs // columns), ctx.cores, work * columns)
 
@@ -49,7 +52,9 @@ def _rows(ctx: Context, k: Launch, red: list[Axis]) -> Split | None:
     programs, work = ctx.volume(k.par), ctx.volume(red)
     # a row that one tile holds is read once; one that streams through is read again for every pass
     held = work <= ctx.style.whole_row and len(red) == 1
-    few = ctx.cores // 2 if held else 2 * ctx.cores
+    # what the last cache holds is read again from there, sooner than two more launches start
+    near = ctx.gpu and programs * work * widest_along(k, red) <= ctx.chip.l2_bytes
+    few = ctx.cores // 2 if held else 3 * ctx.cores // 2 if near else 2 * ctx.cores
     if ctx.gpu and not held and not k.varies and len(red) == 1 and programs >= few:
         parts = row_parts(ctx, k)
         return (red[0], parts) if parts > 1 else None

@@ -78,8 +78,9 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     if p.spatial and last not in p.spatial and ctx.style.measured and not ctx.scalar_products:
         # channels lie side by side: 16 bytes a lane of them, at a few neighbours that share what the taps read
         channels = min(power(ctx.size(last)), _CHANNELS)
-        # measured on an H200: 7 x 7 0.091 ms with 64 channels and 0.111 with 32, 3 x 3 0.131 and 0.130
-        each = 2 if math.prod(tap.kernel for tap in win.taps) > _FEW_TAPS else 1
+        # measured on an H200: 7 x 7 0.091 ms with 64 channels and 0.111 with 32; 3 x 3 0.105 with 128 and 0.130
+        few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
+        each = 2 if not few else 4 if item_bytes(win.a.dtype) <= 2 else 1
         wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
         blocks = {
             last: _block(ctx, "BN", min(power(ctx.size(last)), each * _CHANNELS), 8, 256),
