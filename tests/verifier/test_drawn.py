@@ -747,7 +747,7 @@ def test_nearly_equal_arguments_tell_a_sum_that_loses_all_digits(judge: Judge) -
 
 def test_places_that_come_twice_are_given_for_a_permutation(judge: Judge) -> None:
     task = task_of("torch.zeros_like(x).index_add(0, i, x)", "x, i", f"{ONE}, torch.randperm(24)")
-    words = "i with each place once only"
+    words = "i as drawn only"
     assert words in judge(kernel(task, "torch.zeros_like(x).index_copy(0, i, x)"), task).label.split(", ")
     assert words not in judge(kernel(task, "torch.zeros_like(x).index_add_(0, i, x)"), task).label
 

@@ -213,8 +213,8 @@ class Survey:
         """A second argument whose rows are nearly those of a first: where formulas subtract, all digits cancel."""
         free = [i for i, low in self._float_bounds(DRAWN.far).items() if self.base.args[i].dim() and low[0] < 0]
         for a, b in combinations(free, 2):
-            one, two = self.base.args[a], self.base.args[b]
-            if one.shape == two.shape or (min(one.dim(), two.dim()) > 1 and one.shape[-1] == two.shape[-1]):
+            one, two = self.base.args[a].shape, self.base.args[b].shape
+            if one == two or (min(len(one), len(two)) > 1 and one[-1] == two[-1]):
                 words = f"nearly equal {self.task.args[a].name} and {self.task.args[b].name} not handled"
                 return [_Proposal(("near", a, b, secrets.randbits(31)), Grade.CONDITION, words, True, True)]
         return []
@@ -479,8 +479,7 @@ def _bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, fl
 _INSIDE = {
     "unusual row": True, "one on a grid": True,
     "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": False,
-    "positive": False,
-    "negative": False, "largest first": False, "largest last": False,
+    "positive": False, "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
 _SPECIAL = ("NaN", "inf", "-inf")
 #: supports whose values patterns cannot set one by one
@@ -513,9 +512,7 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
         "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
         "-inf": DrawnLimit(values="", low=info.min),
     }  # fmt: skip
-    yield _Proposal(
-        _pattern(position, "lone NaN", 0, 0), Grade.REFUSED, f"a lone NaN in {name} not handled", purpose="NaN decides"
-    )
+    yield _Proposal(_pattern(position, "lone NaN", 0, 0), Grade.REFUSED, f"NaN in {name}", purpose="NaN decides")
     for kind, right in specials.items():
         yield _Proposal(
             _pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True,
@@ -577,9 +574,7 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
         yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
     elif is_permutation(value) and not stated:
-        # each place once is what a sample may show by chance
-        words = f"{name} with each place once only"
-        yield _Proposal(_pattern(position, "uniform", at.low, at.high), Grade.CONDITION, words, True, True)
+        yield _Proposal(_pattern(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
     if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
     patterns: list[tuple[str, int, int, bool]] = []
