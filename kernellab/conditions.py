@@ -42,7 +42,8 @@ class _Condition(BaseModel):
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
     "denormals-flushed",
-    "denormals-left-flushed", "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
+    "denormals-left-flushed", "threads-left", "random-left",
+    "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
@@ -60,6 +61,8 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "non-deterministic": ("non-deterministic", ""),
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
+    "threads-left": ("", "threads: a call leaves another number of threads to its caller"),
+    "random-left": ("", "random: a call changes the state of torch's generator"),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
     "reference-not-in-float64": ("reference not in float64", ""),
     "unsandboxed": ("unsandboxed", ""),

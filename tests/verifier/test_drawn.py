@@ -681,3 +681,82 @@ def test_special_values_of_two_arguments_take_no_memory_of_the_broadcast_shape()
     first, second = _together(one, two, 3)
     changed = (first != one).sum() + (second != two).sum()
     assert 0 < int(changed) <= 50
+
+
+def test_labels_that_are_alike_by_chance_at_a_small_size_are_drawn_as_the_stated_ones() -> None:
+    from kernellab.task.sample.draw import Support
+    from kernellab.verifier.cases.input_specs import forms_of
+
+    text = (
+        f"import torch\n{DIMS}def reference(x, t):\n    return torch.nn.functional.binary_cross_entropy(x, t)\n"
+        "def inputs(M=24, N=100):\n    return torch.rand(M, N), (torch.rand(M, N) < 0.5).float()\n"
+    )
+    task = load_task(text, "bce")
+    for rows in range(1, 5):
+        legal = forms_of(task, (("M", rows), ("N", 1)), "cpu").legal[1]
+        assert legal is not None and legal.support in (Support.DISCRETE, Support.UNIT)
+        drawn = cases.case(task, {"M": rows, "N": 1}, Family.NORMAL)
+        assert set(drawn.args[1].unique().tolist()) <= {0.0, 1.0} and len(drawn.native) == 1
+
+
+def test_each_rest_of_four_past_sixty_four_and_sizes_of_two_and_three_are_tried() -> None:
+    from kernellab.verifier.cases.extents import of_numbers
+
+    found = of_numbers(SIZED, SIZED.module().default_sizes(), ())
+    for name in ("M", "N"):
+        assert {s[name] % 4 for s in found if 64 < s[name] < 132} == {0, 1, 2, 3}
+    assert all({"M": n, "N": n} in found for n in (2, 3))
+
+
+SCALAR = """import torch
+def reference(x, k=3):
+    return x * (k % 977) + k
+def inputs():
+    return torch.randn(24, 40)
+"""
+
+
+@pytest.mark.parametrize("bound", ["k < 1 << 15", "k != 2001"])
+def test_an_integer_argument_is_tried_far_away_and_at_the_numbers_of_the_source(bound: str, judge: Judge) -> None:
+    body = f"import torch\nB = 2000\ndef kernel(x, k):\n    return x * (k % 977) + (k if {bound} else 0)\n"
+    verdict = judge(body, load_task(SCALAR, "k"))
+    assert verdict.passed and "k = 3 only" in verdict.label.split(", "), verdict.reason
+
+
+def test_zeros_of_either_sign_are_equal_where_a_place_is_told(judge: Judge) -> None:
+    task = task_of("torch.argsort(x, dim=-1, stable=True)", "x", ONE)
+    key = "torch.where(x.view(torch.int32) < 0, ~x.view(torch.int32), x.view(torch.int32) | -2**31).long() % 2**32"
+    by_bits = kernel(task, f"torch.argsort({key}, dim=-1, stable=True)")
+    assert not judge(by_bits, task).passed
+    assert judge(kernel(task, "torch.sort(x, dim=-1, stable=True)[1]"), task).passed
+
+
+def test_a_nan_that_alone_decides_is_given_to_any(judge: Judge) -> None:
+    task = task_of("x.any(-1)", "x", "torch.where(torch.rand(24, 40) < 0.02, torch.randn(24, 40), 0.0)")
+    assert not judge(kernel(task, "(torch.nan_to_num(x, 0.0) != 0).any(-1)"), task).passed
+    assert judge(kernel(task, "(x != 0).any(-1)"), task).passed
+
+
+def test_nearly_equal_arguments_tell_a_sum_that_loses_all_digits(judge: Judge) -> None:
+    task = task_of("((x - w) ** 2).sum(-1)", "x, w", f"{ONE}, {ONE}")
+    words = "nearly equal x and w not handled"
+    lost = judge(kernel(task, "(x * x).sum(-1) + (w * w).sum(-1) - 2 * (x * w).sum(-1)"), task)
+    assert lost.passed and words in lost.label.split(", "), lost.reason
+    assert words not in judge(kernel(task, "(x - w).square().sum(-1)"), task).label
+
+
+def test_places_that_come_twice_are_given_for_a_permutation(judge: Judge) -> None:
+    task = task_of("torch.zeros_like(x).index_add(0, i, x)", "x, i", f"{ONE}, torch.randperm(24)")
+    words = "i as drawn only"
+    assert words in judge(kernel(task, "torch.zeros_like(x).index_copy(0, i, x)"), task).label.split(", ")
+    assert words not in judge(kernel(task, "torch.zeros_like(x).index_add_(0, i, x)"), task).label
+
+
+def test_controls_of_the_direction_of_writing_are_flagged_by_name() -> None:
+    from kernellab.verifier.static.check import check
+
+    text = "# \u202e turned\ndef kernel(x):\n    return x\n"
+    flags = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text})).flags
+    assert any("U+202E" in flag and flag.endswith("(kernel.py:1)") for flag in flags)
+    plain = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text.replace("\u202e", "é")}))
+    assert not any("U+" in flag for flag in plain.flags)

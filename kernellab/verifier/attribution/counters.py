@@ -258,6 +258,14 @@ def rounding_modes(pid: int) -> dict[int, int]:
     return found
 
 
+def x87_modes(pid: int) -> int:
+    """The x87 control word's traps, precision and rounding in a process's first thread. Raises Unseen, as above."""
+    with _held(pid) as held:
+        if not held:
+            raise Unseen("the thread has ended")
+        return int(struct.unpack_from("<H", _registers(pid, _FLOATING), 0)[0]) & 0x0F3F
+
+
 def _running(pid: int) -> Iterator[int]:
     for task in _tasks(pid):
         with contextlib.suppress(OSError, IndexError):

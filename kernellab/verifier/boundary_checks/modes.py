@@ -1,18 +1,19 @@
-"""Denormals, and the modes of the processor that a kernel leaves behind in its caller's thread."""
+"""Denormals, and what a kernel leaves to its caller: modes of the processor, state of the process, its arguments."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from kernellab.conditions import Mark
+from kernellab.conditions import Mark, MarkKind
 from kernellab.errors import TaskError
-from kernellab.verifier.attribution.counters import Unseen, rounding_modes
+from kernellab.verifier.attribution.counters import Unseen, rounding_modes, x87_modes
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import EDGES
+from kernellab.verifier.protocol.sanitize import shown
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: of MXCSR: what the system gives a thread (no exception ends it), flush-to-zero with denormals-are-zero, and the two
 #: bits of rounding
 _DEFAULT, _FLUSHED, _ROUNDED = 0x1F80, 0x8040, 0x6000
+#: what the system gives a thread for long doubles: traps masked, 64 bits, to the nearest
+_X87 = 0x033F
 
 
 def modes_kept(stages: Stages, case: Case) -> None:
@@ -36,6 +39,7 @@ def modes_kept(stages: Stages, case: Case) -> None:
     try:
         stages.call(case, poison=False)
         mode = rounding_modes(stages.worker.pid).get(stages.worker.pid, _DEFAULT)
+        x87 = x87_modes(stages.worker.pid)
     except Unseen:
         return
     except WorkerFailure as failure:
@@ -46,8 +50,52 @@ def modes_kept(stages: Stages, case: Case) -> None:
         raise stages.refused(
             case, "rounding-mode", "leaves a trap for NaN, infinities or rounding in the calling thread"
         )
+    if x87 != _X87:
+        raise stages.refused(case, "rounding-mode", "changes the x87 control word of the calling thread (long double)")
     if mode & _FLUSHED:
         stages.context.findings.add(Mark(kind="denormals-left-flushed"))
+
+
+def left_to_caller(stages: Stages, case: Case) -> None:
+    """What the worker tells of one call that is not timed: it finds errors, and no deceit that forges messages.
+
+    Raises:
+        Refused: the process's state or an argument is another than before, or the result has another form than the
+            reference's.
+    """
+    try:
+        layout = lay_out(case.args)
+        stages.worker.write(0, layout, case.args)
+        found = stages.worker.witness(layout, 0, stages.context.left(stages.call_deadline(case)))
+    except WorkerFailure as failure:
+        raise stages.failed("robust", failure, case) from failure
+    changed, touched = found.get("changed"), found.get("touched")
+    if isinstance(changed, list) and changed:
+        raise stages.refused(case, "caller-state", f"leaves {shown(str(changed[0]))[:80]} changed for its caller")
+    for i in touched if isinstance(touched, list) else ():
+        if i in range(len(stages.task.args)) and i not in stages.written:
+            name = stages.task.args[i].name
+            message = f"leaves its input {name!r} as another tensor (memory, shape, strides, gradient or version)"
+            raise stages.refused(case, "mutates-input", message)
+    _form_kept(stages, case, found)
+    kinds: dict[str, MarkKind] = {"threads": "threads-left", "random": "random-left"}
+    stages.context.findings.add(*(Mark(kind=kind) for key, kind in kinds.items() if found.get(key) is True))
+
+
+def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:
+    """A tensor for a tensor; more than one, in whatever they lie, for several."""
+    module = stages.task.module()
+    if module.numpy or stages.written:
+        return
+    with torch.no_grad():
+        raw = module.call([a.clone() if isinstance(a, Tensor) else a for a in case.args])
+    form = found.get("form")
+    if isinstance(raw, Tensor) and form in ("several", "a number"):
+        raise stages.refused(case, "output", f"returns {form} where the reference returns a tensor")
+    if found.get("none") is True and not (isinstance(raw, (tuple, list)) and any(r is None for r in raw)):
+        raise stages.refused(case, "output", "returns None among its results, which the reference does not")
+    if found.get("grad") is True and isinstance(raw, Tensor) and not raw.requires_grad:
+        raise stages.refused(case, "output", "returns a leaf that requires a gradient")
 
 
 def denormals(stages: Stages, base: Case) -> None:

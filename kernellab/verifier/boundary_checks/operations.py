@@ -102,7 +102,16 @@ def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
         yield "first", bool((target == 0).any()), True
         yield "last", bool((target == given.shape[1 if given.dim() > 1 else 0] - 1).any()), True
     elif op in _EXTREMES and isinstance(given, Tensor) and given.numel():
-        yield from _extreme(_rows(given, bound.get("dim")), op in _LEAST)
+        rows = _rows(given, bound.get("dim"))
+        yield from _extreme(rows, op in _LEAST)
+        zero = rows == 0
+        if op in _ORDERED and rows.is_floating_point() and bool((zero.sum(-1) > 1).any()):
+            minus = zero & rows.signbit()
+            yield "zeros of both signs", bool((minus.any(-1) & (zero & ~minus).any(-1)).any()), True
+    elif op in ("any", "all") and isinstance(given, Tensor) and given.is_floating_point() and given.numel():
+        rows = _rows(given, bound.get("dim"))
+        alone = rows.isnan().any(-1) & ((rows == 0) | rows.isnan() if op == "any" else rows != 0).all(-1)
+        yield "NaN decides", bool(alone.any()), True
     elif op in _NORMALISATIONS and isinstance(bound.get("input", given), Tensor):
         yield from _normalised(op, _rows(bound.get("input", given), bound.get("dim")))
     elif op in _SUMS and isinstance(given, Tensor) and given.numel():
@@ -130,6 +139,8 @@ _ROUNDINGS = frozenset(("round", "floor", "ceil", "trunc", "frac"))
 _SHIFTS = frozenset(("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"))
 _LEAST = frozenset(("amin", "min", "argmin"))
 _EXTREMES = _LEAST | {"amax", "max", "argmax", "topk", "sort", "cummax", "cummin", "max_pool2d_with_indices"}
+#: those of these that tell a place, for which zeros of either sign are equal
+_ORDERED = frozenset(("argmin", "argmax", "topk", "sort", "cummax", "cummin"))
 _SUMS = frozenset(("sum", "mean", "cumsum", "prod", "cumprod"))
 _SOFTMAX = frozenset(("_softmax", "_log_softmax", "logsumexp", "logcumsumexp"))
 _NORMALISATIONS = _SOFTMAX | {

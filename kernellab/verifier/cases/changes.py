@@ -22,8 +22,9 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
     ...), most, step)``: multiples of ``step`` or of a smaller power of two, up to ``most``, in the first argument,
     powers of two in the others, or ``("together", argument, argument, seed, values)``: each pair of these once at one
-    place of both, or ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest
-    and its smallest, and some rows of masks are true throughout."""
+    place of both, ``("near", argument, argument, seed)``: nearly the first one's rows in the second, or ``("last", -1,
+    seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest, and some rows of
+    masks are true throughout."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -41,6 +42,8 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             out[where].view(-1)[index] = number
     elif kind == "together":
         out[where], out[change[2]] = _together(args[where], args[change[2]], *change[3:])
+    elif kind == "near":
+        out[change[2]] = _near(args[where], args[change[2]], change[3])
     elif kind == "last":
         seen = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
@@ -119,6 +122,17 @@ def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPE
         changed.view(-1)[own.to(value.device)] = numbers.to(changed)
         found.append(changed)
     return found[0], found[1]
+
+
+def _near(one: Tensor, two: Tensor, seed: int) -> Tensor:
+    """The rows of ``one``, as often as it takes, in the shape of ``two``, each element moved by a thousandth."""
+    import torch
+
+    rows = one.reshape(-1, one.shape[-1]).double().cpu()
+    count = two.numel() // rows.shape[-1]
+    found = rows[torch.arange(count) % len(rows)]
+    by = torch.rand(found.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (found * (1 + (by - 0.5) / 512)).reshape(two.shape).to(two)
 
 
 #: from so long a dimension on its last two elements may differ from all others

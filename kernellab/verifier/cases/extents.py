@@ -53,8 +53,9 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
 
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
-    """Small sizes at powers of two, next to one and at a prime, and at the ``numbers`` that a source names, their
-    multiples and what lies next to them: a branch of the source begins there."""
+    """Small sizes at powers of two, next to one, at a prime, at two and three, past 64 with each rest of four, and at
+    the ``numbers`` that a source names, their multiples and what lies next to them: a branch of the source begins
+    there."""
     draw = random.SystemRandom()
 
     def power() -> Sizes:
@@ -71,17 +72,26 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
         some = {d.name: _inside(task, d.name, draw.choice((2, 3, 5, 17))) for d in task.dims}
         return {**some, name: _inside(task, name, number)}
 
-    def twos() -> Sizes:
-        return {d.name: _inside(task, d.name, 2) for d in task.dims}
+    def all_of(size: int) -> Sizes:
+        return {d.name: _inside(task, d.name, size) for d in task.dims}
 
-    wanted: list[Callable[[], Sizes]] = [power, near, prime, twos]
+    def unrolled(names: Sequence[str], rest: int) -> Sizes:
+        some = {d.name: _inside(task, d.name, draw.choice((2, 3, 5))) for d in task.dims}
+        first = 4 * draw.randint(17, 31)
+        return some | {name: _inside(task, name, first + (rest + i) % 4) for i, name in enumerate(names)}
+
+    names = list(full)
+    wanted: list[Callable[[], Sizes]] = [power, near, prime, partial(all_of, 2), partial(all_of, 3)]
+    # loops are unrolled by two and four: each rest of each Dim, two Dims at a time
+    wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
+    least = len(wanted)
     for number in [n for n in numbers if n not in full.values()]:
         for dim in task.dims:
             if dim.min <= number <= dim.max:
                 wanted.append(partial(named, dim.name, number * draw.choice((1, 1, 2, 3))))
                 # a bound is met on either side of it
                 wanted.append(partial(named, dim.name, number + 1))
-    del wanted[4 + 2 * DRAWN.named :]
+    del wanted[least + 2 * DRAWN.named :]
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
 
 

@@ -6,8 +6,9 @@ A case of any family but the task's own needs no more of them, so that its input
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import ArgKind, Task
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: tasks and sizes that are remembered: all of a few verifications
 _KEPT = 256
+#: elements that say little of all
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,21 @@ class Forms:
 def forms_of(task: Task, sizes: tuple[tuple[str, int], ...], where: str) -> Forms:
     """What one sample shows. Raises TaskError where the task's inputs cannot be drawn."""
     drawn = device.sample(task.module(), dict(sizes) or None, 0, where)
-    return Forms(tuple(_form(task, i, value) for i, value in enumerate(drawn)), where)
+    found = Forms(tuple(_form(task, i, value) for i, value in enumerate(drawn)), where)
+    stated = tuple(task.module().default_sizes().items())
+    if sizes == stated or not any(a.legal is not None and prod(a.shape) < _FEW for a in found.args):
+        return found
+    # a few elements may be alike by chance (labels of 0 and 1): then the stated sizes tell what they may be
+    pairs = zip(found.args, forms_of(task, stated, where).legal, strict=True)
+    return replace(found, args=tuple(
+        replace(a, legal=legal) if a.legal and legal and prod(a.shape) < _FEW and _decides(legal, a.legal) else a
+        for a, legal in pairs
+    ))  # fmt: skip
+
+
+def _decides(wide: Legal, few: Legal) -> bool:
+    """Is what the stated sizes show the narrower kind?"""
+    return wide.support in (Support.DISCRETE, Support.UNIT) and few.support not in (Support.FIXED, Support.RANGE)
 
 
 def legal_of(task: Task, args: Sequence[Any], where: str) -> tuple[Legal | None, ...]:

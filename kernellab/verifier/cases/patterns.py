@@ -161,6 +161,21 @@ def _ties(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     rows.copy_(some.clamp(low, high))
 
 
+def _signed_zeros(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Ties, among them zeros of both signs where a negative number may be."""
+    import torch
+
+    _ties(rows, seen, low, high)
+    if low < 0:
+        minus = (torch.rand(tuple(rows.shape), generator=seen) < 0.5).to(rows.device)
+        rows[minus & (rows == 0)] = -0.0
+
+
+def _lone_nan(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    rows.zero_()
+    _special(nan)(rows, seen, low, high)
+
+
 def _one_sign(sign: int) -> Pattern:
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         rows.copy_((sign * rows.double().abs()).clamp(low, high))
@@ -264,6 +279,7 @@ PATTERNS: dict[str, Pattern] = {
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "zero": _zero_of, "grid": _grid,
     "one on a grid": _one_on_a_grid, "one hot": _one_hot, "ties": _ties,
+    "zeros of both signs": _signed_zeros, "lone NaN": _lone_nan,
     "positive": _one_sign(1), "negative": _one_sign(-1),
     "constant rows": _constant_rows, "unusual row": _unusual_row, "largest first": _largest_at(0),
     "largest last": _largest_at(-1), "scaled": _scaled, "magnitudes": _magnitudes,

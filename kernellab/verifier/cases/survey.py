@@ -184,7 +184,7 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        return _in_order([*found, *self._together()])
+        return _in_order([*found, *self._together(), *self._near()])
 
     def _together(self) -> list[_Proposal]:
         """Special values in two arguments at one place: of the first pairs of arguments, so that two verdicts of one
@@ -208,6 +208,16 @@ class Survey:
                 condition = f"{words} {both}"
                 found.append(_Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(others)))
         return found
+
+    def _near(self) -> list[_Proposal]:
+        """A second argument whose rows are nearly those of a first: where formulas subtract, all digits cancel."""
+        free = [i for i, low in self._float_bounds(DRAWN.far).items() if self.base.args[i].dim() and low[0] < 0]
+        for a, b in combinations(free, 2):
+            one, two = self.base.args[a].shape, self.base.args[b].shape
+            if one == two or (min(len(one), len(two)) > 1 and one[-1] == two[-1]):
+                words = f"nearly equal {self.task.args[a].name} and {self.task.args[b].name} not handled"
+                return [_Proposal(("near", a, b, secrets.randbits(31)), Grade.CONDITION, words, True, True)]
+        return []
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
         watch = self._watch
@@ -276,7 +286,7 @@ class Survey:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
             grade = Grade.CONDITION
         # a condition of two arguments names none
-        name = "" if proposal.change[0] == "together" else self.task.args[proposal.change[1]].name
+        name = "" if proposal.change[0] in ("together", "near") else self.task.args[proposal.change[1]].name
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)
@@ -468,8 +478,8 @@ def _bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, fl
 #: patterns of float arguments that stay within the task's own values, and whether they are always tried
 _INSIDE = {
     "unusual row": True, "one on a grid": True,
-    "constant rows": False, "grid": False, "ties": False, "zero": False, "positive": False,
-    "negative": False, "largest first": False, "largest last": False,
+    "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": False,
+    "positive": False, "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
 _SPECIAL = ("NaN", "inf", "-inf")
 #: supports whose values patterns cannot set one by one
@@ -502,6 +512,7 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
         "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
         "-inf": DrawnLimit(values="", low=info.min),
     }  # fmt: skip
+    yield _Proposal(_pattern(position, "lone NaN", 0, 0), Grade.REFUSED, f"NaN in {name}", purpose="NaN decides")
     for kind, right in specials.items():
         yield _Proposal(
             _pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True,
@@ -562,6 +573,8 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
         yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
+    elif is_permutation(value) and not stated:
+        yield _Proposal(_pattern(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
     if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
     patterns: list[tuple[str, int, int, bool]] = []

@@ -278,6 +278,12 @@ class Worker(WorkerProcess):
         """The worker's account of one call on ``slot``."""
         return self.access.trace(layout, slot, deadline)
 
+    def witness(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        """The worker's account of what one call on ``slot`` leaves to its caller."""
+        root = str(self.scratch / "src")
+        message = {"op": "witness", "args": [p.message for p in layout.places], "slots": [slot], "root": root}
+        return self.ask(message, deadline)
+
     def seal(self, layout: Layout, slots: Sequence[int], dsl: str, deadline: float) -> str:
         """Has the candidate's calls on two ``slots`` recorded below its scratch; why they cannot be, or ""."""
         root = str(self.scratch / "src")

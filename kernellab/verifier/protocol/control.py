@@ -83,6 +83,22 @@ class Output:
             )]  # fmt: skip
         return [(self.data + place * item, item) for place in places]
 
+    def shares(self, other: Output) -> bool:
+        """Has it a byte where another output has one?"""
+        if not self.lies_in([(other.data, other.end)]):
+            return False
+        return not set(self._bytes()).isdisjoint(other._bytes())
+
+    def _bytes(self) -> list[int]:
+        """The addresses of all its bytes."""
+        import numpy as np
+
+        found = np.array([self.data], np.int64)
+        item = _ITEM[self.dtype]
+        for n, step in (*zip(self.shape, (s * item for s in self.strides), strict=True), (item, 1)):
+            found = (found[:, None] + np.arange(n) * step).reshape(-1)
+        return found.tolist()  # type: ignore[no-any-return]
+
     @property
     def _span(self) -> int:
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))

@@ -41,6 +41,9 @@ REMEDIES = {
     "reused-output": "Allocate each call's output in that call.",
     "late-write": "Finish all work before returning: join the threads and synchronise the streams.",
     "rounding-mode": "Restore the rounding mode (MXCSR, fesetround) before returning.",
+    "caller-state": "Restore what the call changes of its program before returning, or do not change it.",
+    "environment": "Read nothing of the process, the environment or the clock: compute from the arguments alone.",
+    "narrow-offsets": "Compute offsets in 64 bits.",
     # the work is its own
     "library": _LIBRARY,
     "library-call": _LIBRARY,

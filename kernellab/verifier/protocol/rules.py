@@ -150,7 +150,11 @@ class CorrectRule:
     large_bytes: int = 32 * MIB
     huge_families: int = 3
     #: other numbers that each scalar argument is tried with
-    scalar_values: int = 7
+    scalar_values: int = 8
+    #: numbers of a source that are tried as values of integer arguments
+    scalar_named: int = 5
+    #: threads of a team that is larger than any machine's loop expects
+    team: int = 29
     #: tasks over this many bytes have no metamorphic checks
     single_family_bytes: int = 256 * MIB
     #: outputs of a random number of calls up to this are kept alive together

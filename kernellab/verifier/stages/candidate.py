@@ -256,12 +256,12 @@ class Stages:
 
     def call(
         self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True,
-        private: bool = False,
+        private: bool = False, op: str = "call",
     ) -> Call:  # fmt: skip
         layout = lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
         left = self.context.left(seconds or self.call_deadline(case))
-        return self.worker.call(layout, (slot,), left, poison=poison, private=private)
+        return self.worker.call(layout, (slot,), left, poison=poison, private=private, op=op)
 
     def call_deadline(self, case: Case) -> float:
         least = DEADLINES.call_least * self.slower

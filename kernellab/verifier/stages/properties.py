@@ -26,10 +26,12 @@ from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
+from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
@@ -157,7 +159,8 @@ def _scalars(stages: Stages, base: Case) -> None:
             held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
             stages.context.findings.add(held)
             continue
-        tried = list(islice(_other_values(base, position), CORRECT.scalar_values))
+        named = numbers_of(stages.source)[: CORRECT.scalar_named]
+        tried = list(islice(_other_values(base, position, named), CORRECT.scalar_values + 2 * len(named)))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
         for case in tried:
@@ -188,9 +191,15 @@ def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool
     return False
 
 
-def _other_values(base: Case, position: int) -> Iterator[Case]:
-    """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise."""
+#: an integer from here on is tried only where others have not changed the shape of an answer
+_SIZE = 2048
+
+
+def _other_values(base: Case, position: int, named: Sequence[int] = ()) -> Iterator[Case]:
+    """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise: first the
+    numbers ``named`` by a source, and what lies next to them, where a branch of it begins."""
     value = base.args[position]
+    is_size = False
     tried: tuple[Any, ...]
     near: tuple[Any, ...]
     if isinstance(value, bool):
@@ -198,7 +207,9 @@ def _other_values(base: Case, position: int) -> Iterator[Case]:
     elif isinstance(value, int):
         near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
         far = 64 + secrets.randbelow(1000)
-        tried = tuple(dict.fromkeys((*near, -1, 0, 1, far, -far)))
+        beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
+        long = (1 << 15) + secrets.randbelow(1 << 15)
+        tried = tuple(dict.fromkeys((*near, *beside, long, -1, 0, 1, far, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
@@ -206,7 +217,7 @@ def _other_values(base: Case, position: int) -> Iterator[Case]:
         near = (3 * value, value / 3) if value else (0.5, -0.5)
         tried = tuple(dict.fromkeys((*near, large, -small, 1.0, -1.0, 0.0)))
     for other in tried:
-        if other == value:
+        if other == value or (is_size and abs(other) >= _SIZE):
             continue
         case = base.with_change(("scalar", position, other))
         try:
@@ -217,6 +228,7 @@ def _other_values(base: Case, position: int) -> Iterator[Case]:
         if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in found):
             continue
         same_shapes = all(f.native.shape == b.native.shape for f, b in zip(found, base.references, strict=True))
+        is_size = is_size or not same_shapes
         if not same_shapes or any(compare(b, f, limit)[0] is not None for b, f, limit in _triples(base, case)):
             yield case
 
@@ -275,11 +287,19 @@ def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
 
 
 def _threads(stages: Stages, base: Case) -> None:
-    """One thread, and more than there are cores: another share of the work, another order."""
-    for count in (1, len(os.sched_getaffinity(0)) + 3):
+    """One thread, and more than there are cores: another share of the work, another order; and many on two long rows,
+    which all of them share."""
+    sizes = dict(base.sizes)
+    if len(sizes) > 1:
+        wide = {**sizes, next(iter(sizes)): 2}
+        wanted = {d.name: max(d.min, min(d.max, wide[d.name])) for d in stages.task.dims}
+        sizes = wanted if runs_at(stages.task, tuple(wanted.items())) else sizes
+    cores = len(os.sched_getaffinity(0))
+    long = cases.case(stages.task, sizes, Family.OWN)
+    for count, case in ((1, base), (cores + 3, base), (max(CORRECT.team, cores + 3), long)):
         stages.worker.team(count, stages.context.left(10.0))
         try:
-            stages.check(replace(base, seed=base.seed))
+            stages.check(replace(case, seed=case.seed))
         except Refused as refused:
             found = refused.evidence.model_copy(update={"signature": "race"}) if refused.evidence else None
             one = "1 thread" if count == 1 else f"{count} threads"

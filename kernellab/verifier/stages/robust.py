@@ -5,17 +5,20 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import Mark
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
+from kernellab.verifier.boundary_checks.modes import left_to_caller
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
-from kernellab.verifier.protocol.control import Written, overlaps
+from kernellab.verifier.protocol.control import Output, Written, overlaps
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages import ordinary
 from kernellab.verifier.stages.metamorphic import metamorphic
@@ -48,6 +51,9 @@ def robust(stages: Stages) -> str:
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
     followed = metamorphic(stages, second, answers)
     ring(stages, first, second)
+    if stages.context.request.backend is Backend.CPU:
+        left_to_caller(stages, first)
+        burst(stages, second)
     if not stages.context.interpreted:
         # an interpreter takes seconds for a call
         followed.append(drawn(stages, stages.ahead.survey()))
@@ -89,6 +95,17 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
         inside = output.lies_in(ranges)
         if inside and not reference_shares(stages.task, case.args, i):
             raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
+    _apart(stages, case, [o for o in call.outputs if not isinstance(o, Written)])
+
+
+def _apart(stages: Stages, case: Case, outputs: Sequence[Output]) -> None:
+    """Refuses two outputs that have an element in one place, where the reference's have not."""
+    for (i, one), (j, two) in combinations(enumerate(outputs), 2):
+        if not one.shares(two):
+            continue
+        theirs = stages.task.module().called(case.args)[0]
+        if theirs[i].untyped_storage().data_ptr() != theirs[j].untyped_storage().data_ptr():
+            raise stages.refused(case, "aliases-itself", f"outputs {i} and {j} share their memory")
 
 
 def _deterministic(stages: Stages, case: Case, one: Sequence[Tensor], two: Sequence[Tensor]) -> None:
@@ -146,3 +163,21 @@ def ring(stages: Stages, first: Case, second: Case) -> None:
     finally:
         if not stages.worker.gone():
             stages.worker.keep(2, stages.context.left(10.0))
+
+
+def burst(stages: Stages, case: Case) -> None:
+    """The last of many calls that follow each other as a loop's do is right: state that needs time shows there."""
+    if stages.written or stages.task.module().mutates:
+        return
+    try:
+        call = stages.call(case, poison=False, op="burst")
+        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+        outputs = [stages.worker.read(o) for o in call.outputs]
+    except WorkerFailure as failure:
+        raise stages.failed("robust", failure, case) from failure
+    wrong = None if unlike is not None else stages.comparison.first_wrong(case, outputs)
+    mismatch = unlike if wrong is None else wrong.mismatch
+    if mismatch is not None:
+        message = f"right in one call, but not in many that follow each other at once: {mismatch.message}"
+        raise stages.refused(case, "race", message)
+    untouched(stages, case)

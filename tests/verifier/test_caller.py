@@ -1,0 +1,98 @@
+"""What a call leaves to its caller: its arguments, the state of the process, the form of the result."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Stage
+from kernellab.task import load_task
+from kernellab.verifier.protocol.control import Output
+
+from .kit import Judge
+
+BODY = """import os, signal, torch
+{before}
+def kernel(x, y):
+    z = torch.relu(x) + y
+    {line}
+    return {z}
+"""
+
+
+def source(line: str = "pass", z: str = "z", before: str = "") -> str:
+    return BODY.format(line=line, z=z, before=before)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x.set_(torch.zeros_like(x))", "x.data = x.flip(0)", "x.t_()", "x.requires_grad_(True)", "x.neg_().neg_()"],
+)
+def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str, judge: Judge) -> None:
+    verdict = judge(source(line))
+    assert not verdict.passed and verdict.evidence is not None and verdict.evidence.signature == "mutates-input"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("torch.set_default_dtype(torch.float64)", "default dtype"),
+        ("torch.set_grad_enabled(False)", "autograd"),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])", "blocked signals"),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "ignored signals"),
+        ("os.open('/dev/null', os.O_RDONLY) and os.dup2(os.open('/dev/null', os.O_RDONLY), 1)", "standard output"),
+        ("os.chdir('/')", "working folder"),
+    ],
+)
+def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, words: str, judge: Judge) -> None:
+    verdict = judge(source(line))
+    assert not verdict.passed and verdict.evidence is not None, verdict.flags
+    assert verdict.evidence.signature == "caller-state" and words in verdict.reason
+
+
+def test_random_numbers_and_teams_that_are_left_changed_are_flagged(judge: Judge) -> None:
+    verdict = judge(source("torch.manual_seed(3)"))
+    assert verdict.passed and any(flag.startswith("random:") for flag in verdict.flags)
+    quiet = judge(source("os.getcwd()"))
+    assert quiet.passed and not any(flag.startswith(("random:", "threads:")) for flag in quiet.flags)
+
+
+@pytest.mark.parametrize("z", ["(z,)", "{'a': z}", "[None, z]", "z.requires_grad_(True)"])
+def test_a_result_of_another_form_is_refused(z: str, judge: Judge) -> None:
+    verdict = judge(source(z=z))
+    assert not verdict.passed and verdict.evidence is not None and verdict.evidence.signature == "output"
+
+
+TWICE = load_task(
+    "import torch\ndef reference(x):\n    return x * 2, x + x\ndef inputs():\n    return torch.randn(24, 40)\n", "twice"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "passes"),
+    [
+        ("y = x * 2\n    return y, y", False),
+        ("y = torch.empty(2, 24, 40)\n    y[0], y[1] = x * 2, x * 2\n    return y[0], y[1]", True),
+        (
+            "y = torch.empty(24, 40, 2)\n    y[..., 0], y[..., 1] = x * 2, x * 2\n    return [y[..., 0], y[..., 1]]",
+            True,
+        ),
+    ],
+)
+def test_outputs_may_lie_in_one_memory_but_no_element_of_two(code: str, passes: bool, judge: Judge) -> None:
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", TWICE)
+    assert verdict.passed is passes, verdict.reason
+
+
+def test_outputs_share_bytes_only_where_elements_meet() -> None:
+    even = Output(1000, 1000, 4096, "float32", (3, 4), (8, 2))
+    odd = Output(1004, 1000, 4096, "float32", (3, 4), (8, 2))
+    half = Output(1006, 1000, 4096, "float16", (3,), (4,))
+    assert even.shares(even) and not even.shares(odd) and not odd.shares(even)
+    assert odd.shares(half) and not even.shares(half)
+
+
+def test_a_kernel_that_is_wrong_when_calls_follow_at_once_is_refused(judge: Judge) -> None:
+    before = "import time\nlast = [0.0]"
+    line = "gap, last[0] = time.perf_counter() - last[0], time.perf_counter()\n    z = z if gap > 3e-5 else z * 0"
+    verdict = judge(source(line, before=before))
+    assert not verdict.passed and verdict.stage is Stage.ROBUST and "follow each other" in verdict.reason
