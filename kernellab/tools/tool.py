@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernellab.errors import KernellabError, TaskError
+from kernellab.tools.beneath import read_beneath
 
 if TYPE_CHECKING:
     from kernellab.records import Source
@@ -91,15 +93,15 @@ class Context:
             TaskError: it is neither, or the file lies outside of the workspace.
         """
         from kernellab.session import sessions
-        from kernellab.task import load_task
+        from kernellab.task import identifier, load_task
 
         if self.bound is not None:
             if name != self.bound.name:
                 raise TaskError(f"{name!r} is not the task of this turn.", f"Its name is {self.bound.name}.")
             return self.bound
-        path = self.inside(name)
-        if path.is_file():
-            return load_task(path)
+        if isinstance(text := self.read(name), str):
+            # with a line's end it is a text, and no path
+            return load_task(text if "\n" in text else f"{text}\n", identifier(Path(name).stem))
         names = sorted({known.rpartition("-")[0] for known in sessions(self.workspace)})
         if name in names or name in sessions(self.workspace):
             created = self.session(name).state.created
@@ -113,14 +115,21 @@ class Context:
 
         return open_session(name, self.workspace, resume)
 
-    def inside(self, name: str) -> Path:
-        """A path below the workspace, or an agent's folder. Raises ToolError: it lies outside."""
-        folder = self.folder or self.workspace
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder.resolve()):
-            where = "your folder" if self.folder else "the workspace"
-            raise ToolError(f"{name!r} lies outside of {where}.", f"Give a path below {where}.")
-        return path
+    def read(self, name: str, endings: Collection[str] = ()) -> str | dict[str, str] | None:
+        """The text of a file below the workspace, or below an agent's folder; of a folder, the files with ``endings``.
+        None: there is nothing. No link is followed: what an agent cannot read itself is not read for it.
+
+        Raises:
+            ToolError: it lies outside. KernellabError: it is a link, or no text.
+        """
+        folder = Path(os.path.abspath(self.folder or self.workspace))
+        path = Path(os.path.normpath(folder / name))
+        wanted = (lambda file: Path(file).suffix in endings) if endings else None
+        for root in (folder, folder.resolve()):
+            if path.is_relative_to(root) and "\0" not in name:
+                return read_beneath(folder, path.relative_to(root), wanted)
+        where = "your folder" if self.folder else "the workspace"
+        raise ToolError(f"{name!r} lies outside of {where}.", f"Give a path below {where}.")
 
     def judge(self) -> Verifier:
         """The warm judge of this workspace's tools.
