@@ -376,6 +376,8 @@ class _Run:
                 moved[variable] = str(self._desk.context.workspace / ".kernellab" / "agents" / self._name / name)
                 theirs = Path(moved[variable])
                 theirs.mkdir(parents=True, exist_ok=True)
+                # whatever modes it gives its files, other users of the machine do not get at them
+                theirs.parent.chmod(0o700)
             folders.append(theirs)
         if self._options.writes:
             # relative ones are of the home, as the usual ones are
