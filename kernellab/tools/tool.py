@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernellab.errors import KernellabError, TaskError
-from kernellab.tools.beneath import read_beneath
 
 if TYPE_CHECKING:
     from kernellab.records import Source
@@ -124,6 +123,8 @@ class Context:
         Raises:
             ToolError: it lies outside. KernellabError: it is a link, or no text.
         """
+        from kernellab.verifier.sandbox.beneath import read_beneath
+
         folder = Path(os.path.abspath(self.folder or self.workspace))
         path = Path(os.path.normpath(folder / name))
         wanted = (lambda file: Path(file).suffix in endings) if endings else None
