@@ -393,6 +393,9 @@ class _Run:
         if self._options.writes:
             # relative ones are of the home, as the usual ones are
             folders = [home / Path(path).expanduser() for path in self._options.writes]
+        # below another one the agent could put a link that the next turn would follow
+        folders = [folder for folder in folders if not set(folder.parents) & set(folders)]
+        if self._options.writes:
             for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
         return [str(folder) for folder in folders if folder.exists()], moved

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kernellab.exchanges import Step
+from kernellab.options.agents import AgentOptions
 from kernellab.task import load_task
 from kernellab.tools import acp_agent
 from kernellab.tools.acp_client import MOST_SAID, Client
@@ -101,6 +102,21 @@ def test_an_agents_files_and_processes_have_limits(tmp_path: Path) -> None:
     assert found[0] == 16 << 30
     if "uid" in held or "user" in held:
         assert 0 < found[1] <= 4096
+
+
+def test_a_folder_below_another_that_an_agent_writes_to_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could put a link in the place of the one below: the next turn would open its target."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "tool" / "cache").symlink_to(tmp_path / "keys")
+    run = object.__new__(acp_agent._Run)
+    run._name = "tool"
+    run._options = AgentOptions(command=("x",), writes=("tool", "tool/cache", "other"))
+    folders, _ = run._own_folders({"HOME": str(tmp_path)})
+    assert folders == [str(tmp_path / "tool"), str(tmp_path / "other")] and (tmp_path / "other").is_dir()
 
 
 class Asked:
