@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kernellab.dsls import ADAPTERS, get_adapter
@@ -26,16 +26,34 @@ def read_source(path: Path, dsl: str | None = None, default: str = "cpp") -> Sou
         KernellabError: no such file, not Python, or a folder where it is not clear which file defines the kernel.
         TargetError: no DSL has that name.
     """
-    adapter = get_adapter(dsl) if dsl is not None else None
-    if not path.exists():
-        raise KernellabError(f"The source {path} does not exist.", "Give a Python file, or a folder with one.")
+    texts: str | dict[str, str] | None = None
     if path.is_dir():
-        endings = adapter.suffixes if adapter else {ending for name in ADAPTERS for ending in ADAPTERS[name].suffixes}
-        files = {
+        endings = source_endings(dsl)
+        texts = {
             file.relative_to(path).as_posix(): _text(file)
             for file in sorted(path.rglob("*"))
             if file.is_file() and file.suffix in endings and not _hidden(file.relative_to(path))
         }
+    elif path.exists():
+        texts = _text(path) if path.suffix == ".py" else ""
+    return source_of_texts(path, texts, dsl, default)
+
+
+def source_endings(dsl: str | None) -> Collection[str]:
+    """Endings of the files that a source of ``dsl`` (None: any) may hold. Raises TargetError: no DSL has that name."""
+    return {ending for name in ([dsl] if dsl else ADAPTERS) for ending in get_adapter(name).suffixes}
+
+
+def source_of_texts(
+    path: Path, texts: str | Mapping[str, str] | None, dsl: str | None = None, default: str = "cpp"
+) -> Source:
+    """The Source of what was read at ``path``: a file's text, or a folder's files by name; None where nothing is. As
+    :func:`read_source`."""
+    adapter = get_adapter(dsl) if dsl is not None else None
+    if texts is None:
+        raise KernellabError(f"The source {path} does not exist.", "Give a Python file, or a folder with one.")
+    if not isinstance(texts, str):
+        files = dict(texts)
         entry = _entry(path, files, adapter.entry_file if adapter else "kernel.py")
     else:
         if path.suffix != ".py":
@@ -43,7 +61,7 @@ def read_source(path: Path, dsl: str | None = None, default: str = "cpp") -> Sou
                 f"The source {path} is not a Python file.",
                 "Give a Python file that defines kernel(*inputs), or a folder with one and what it compiles.",
             )
-        files, entry = {path.name: _text(path)}, path.name
+        files, entry = {path.name: texts}, path.name
     return Source(
         dsl=dsl or dsl_of(files) or default, files=files, entry_file=entry,
         entry=adapter.entry if adapter else "kernel", origin=Author.HUMAN,

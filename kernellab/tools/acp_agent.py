@@ -16,6 +16,7 @@ import secrets
 import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -31,15 +32,18 @@ from kernellab.exchanges import Finish, Usage
 from kernellab.models import Budget, ChatReply, ChatRequest, Price, faults, scrub
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
-from kernellab.tools.acp_client import Client, in_daemon
+from kernellab.tools.acp_client import MOST_SAID, Client, in_daemon
 from kernellab.tools.desk import SUBMIT, Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
 from kernellab.tools.tool import CODE
 from kernellab.verifier.judge import turns
+from kernellab.verifier.protocol.sanitize import shown as escaped
 
 _TICK_S = 0.05
+#: bytes of its standard error that are read when it ends by itself
+_LAST_BYTES = 4096
 #: until what an agent detached is killed, where it starts other processes meanwhile
 _LAST_SWEEP_S = 2.0
 #: after its answer an agent may still say something
@@ -189,6 +193,11 @@ class AgentModel:
                     on_text(text)
                 if cancel is not None and cancel.is_set():
                     raise faults.cancelled()
+                if self._client.too_long:
+                    raise ModelError(
+                        ModelFault.BUDGET, f"The {self.name} said more than {MOST_SAID / 1e6:.0f} MB in a turn.",
+                        "Ask again; its log says what it repeats.",
+                    )  # fmt: skip
                 spent, left = self._client.new_usd, self._budget.left("usd")
                 if spent is not None and left is not None and spent > left:
                     raise ModelError(ModelFault.BUDGET, f"The {self.name} spent {spent:.3g} dollars, which are more "
@@ -234,6 +243,8 @@ class _Run:
         self._session = ""
         self._server: Any = None
         self._process: asyncio.subprocess.Process | None = None
+        #: what it writes to its standard error; without a name, so that it puts nothing in its place
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         #: level words of what holds the agent
         self.held = ""
         self._counted: dict[str, int] = {}
@@ -321,6 +332,7 @@ class _Run:
             await self._connection.close()
         if self._process is not None:
             await self._process.wait()
+        self._errors.close()
         if self._server is not None:
             await asyncio.wait({self._serving}, timeout=1)
 
@@ -349,13 +361,12 @@ class _Run:
         writable = json.dumps([str(self._folder), *own])
         variables |= moved
         told, report = os.pipe()
-        with (self._folder / "stderr.txt").open("wb") as errors:
-            process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable, str(_CONFINE), str(report), writable, json.dumps(_commanding()), program,
-                *self._options.command[1:],
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, limit=_MESSAGE,
-                cwd=self._folder, env=variables, start_new_session=True, pass_fds=[report],
-            )  # fmt: skip
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, str(_CONFINE), str(report), writable, json.dumps(_commanding()), program,
+            *self._options.command[1:],
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self._errors, limit=_MESSAGE,
+            cwd=self._folder, env=variables, start_new_session=True, pass_fds=[report],
+        )  # fmt: skip
         os.close(report)
         with os.fdopen(told, encoding="utf-8") as words:
             self.held = await in_daemon(words.read)
@@ -376,10 +387,15 @@ class _Run:
                 moved[variable] = str(self._desk.context.workspace / ".kernellab" / "agents" / self._name / name)
                 theirs = Path(moved[variable])
                 theirs.mkdir(parents=True, exist_ok=True)
+                # whatever modes it gives its files, other users of the machine do not get at them
+                theirs.parent.chmod(0o700)
             folders.append(theirs)
         if self._options.writes:
             # relative ones are of the home, as the usual ones are
             folders = [home / Path(path).expanduser() for path in self._options.writes]
+        # below another one the agent could put a link that the next turn would follow
+        folders = [folder for folder in folders if not set(folder.parents) & set(folders)]
+        if self._options.writes:
             for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
         return [str(folder) for folder in folders if folder.exists()], moved
@@ -412,9 +428,11 @@ class _Run:
             ended.cancel()
 
     def _last_words(self) -> str:
-        with contextlib.suppress(OSError):
-            text = (self._folder / "stderr.txt").read_text(encoding="utf-8", errors="replace")
-            return f" It wrote: {scrub(' '.join(text.split())[-300:])}" if text.strip() else ""
+        with contextlib.suppress(OSError, ValueError):
+            file = self._errors.fileno()
+            # the agent writes at the descriptor's place, which stays
+            text = os.pread(file, _LAST_BYTES, max(0, os.fstat(file).st_size - _LAST_BYTES)).decode(errors="replace")
+            return f" It wrote: {escaped(scrub(' '.join(text.split())[-300:]))}" if text.strip() else ""
         return ""
 
 

@@ -15,9 +15,18 @@ from typing import Any
 from kernellab.exchanges import Step, StepKind
 from kernellab.models import THINKING, scrub
 from kernellab.tools.desk import Desk
+from kernellab.verifier.protocol.sanitize import shown
 
-#: characters of what a person is shown of a call that asks for permission
-_DETAIL = 4000
+#: characters of what a person is shown of a call that asks for permission: its title; its arguments and changes each
+_TITLE, _DETAIL = 300, 4000
+#: characters of the texts between which a difference is looked for: the search takes their product
+_COMPARED = 200_000
+#: characters that an agent may say in its turn, and what each message counts in addition
+MOST_SAID, _EACH = 16_000_000, 16
+
+
+#: some agents give a call's arguments along with where it goes
+_OF_A_CALL = {"server", "tool", "arguments"}
 
 
 class Client:
@@ -32,6 +41,7 @@ class Client:
         self._one_at_a_time = asyncio.Lock()
         #: is a person asked now?
         self.asks = False
+        self._length = 0
         #: its last message
         self.last = ""
         self.usd: float | None = None
@@ -40,6 +50,11 @@ class Client:
     def speaking(self) -> str:
         text = "".join(self._said)
         return (THINKING if self._kind == "thought" and text else "") + text
+
+    @property
+    def too_long(self) -> bool:
+        """Has it said more than a turn may? What comes then is dropped."""
+        return self._length > MOST_SAID
 
     def flush(self) -> None:
         """The message up to now becomes a step."""
@@ -59,12 +74,17 @@ class Client:
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         kind = update.session_update
-        if kind in ("agent_message_chunk", "agent_thought_chunk"):
+        chunk = kind in ("agent_message_chunk", "agent_thought_chunk")
+        text = str(getattr(update.content, "text", "")) if chunk else ""
+        self._length += _EACH + (len(text) if chunk else len(update.model_dump_json()))
+        if self.too_long:
+            return
+        if chunk:
             wanted: StepKind = "message" if kind == "agent_message_chunk" else "thought"
             if wanted != self._kind:
                 self.flush()
                 self._kind = wanted
-            self._said.append(getattr(update.content, "text", ""))
+            self._said.append(text)
         elif kind == "plan":
             self.flush()
             lines = (f"{'x' if e.status == 'completed' else '>' if e.status == 'in_progress' else ' '} {e.content}"
@@ -84,7 +104,7 @@ class Client:
             return
         del self._calls[update.tool_call_id]
         title = str(known["title"] or "")
-        if self._is_ours(title):
+        if self._is_ours(title, known["kind"], known["raw_input"], known["content"] or ()):
             return
         self.flush()
         folder = self._desk.context.folder
@@ -105,13 +125,20 @@ class Client:
         content = tool_call.content or known.get("content") or ()
         given, kind = tool_call.raw_input or known.get("raw_input"), tool_call.kind or known.get("kind")
         title = tool_call.title or known.get("title") or "a tool"
-        ours = self._is_ours(title)
+        ours = self._is_ours(title, kind, given, content)
         title = f"{kind} {title}" if kind and kind not in ("other", *title.split()) else title
+        title = " ".join(shown(_cut(title, _TITLE)).split())
         changes = "\n".join(
             _difference(part, self._desk.context.folder) for part in content if getattr(part, "type", "") == "diff"
         )
-        detail = (changes or (json.dumps(given, default=str) if given else ""))[:_DETAIL]
-        answer = "turn" if ours else await self._asked(title, detail)
+        # both: a harmless change would hide the command that it comes with
+        arguments = json.dumps(given, default=str) if given else ""
+        detail = "\n".join(shown(_cut(text, _DETAIL)) for text in (changes, arguments) if text)
+        answer = "turn"
+        if ours:
+            self._permitted(title, detail, "a tool of kernellab")
+        else:
+            answer = await self._asked(title, detail)
         # what is allowed for a turn is remembered here: an agent may remember it for ever
         kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
         chosen = next((o.option_id for kind in kinds for o in options if o.kind == kind), None)
@@ -129,15 +156,25 @@ class Client:
                 self.asks = False
             if answer in ("turn", "never"):
                 self._always = answer
+        self._permitted(title, detail, answer)
+        return answer
+
+    def _permitted(self, title: str, detail: str, answer: str) -> None:
         self._desk.add(Step(
             kind="permission", title=title, text=detail, result=answer, failed=answer == "never", started=time.time(),
         ))  # fmt: skip
-        return answer
 
-    def _is_ours(self, title: str) -> bool:
-        """Does a title name a tool of the turn, in one of the ways in which agents name those of an MCP server?"""
+    def _is_ours(self, title: str, kind: Any, given: Any, content: Any) -> bool:
+        """Is a call one of a tool of the turn? Its title names it in one of the ways in which agents name those of an
+        MCP server; it is of no other kind, changes no file, and has arguments of that tool alone."""
         before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
-        return re.fullmatch(f"{before}({'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE) is not None
+        named = re.fullmatch(f"{before}(?P<tool>{'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE)
+        if named is None or kind not in (None, "other") or any(getattr(c, "type", "") == "diff" for c in content):
+            return False
+        if isinstance(given, dict) and set(given) <= _OF_A_CALL and isinstance(given.get("arguments"), dict):
+            given = given["arguments"]
+        taken = self._desk.tools[named["tool"].lower()].request.model_fields
+        return not given or (isinstance(given, dict) and set(given) <= set(taken))
 
 
 async def in_daemon(work: Callable[[], str]) -> str:
@@ -161,4 +198,14 @@ def _difference(diff: Any, folder: Path | None) -> str:
 
     before, after, path = (diff.old_text or "").splitlines(), diff.new_text.splitlines(), Path(diff.path)
     name = str(path.relative_to(folder) if folder and path.is_relative_to(folder) else path)
+    if len(diff.old_text or "") + len(diff.new_text) > _COMPARED:
+        return f"--- {name}\n+++ {name}\n{len(before)} lines become these {len(after)}:\n{diff.new_text}"
     return "\n".join(difflib.unified_diff(before, after, name, name, lineterm="", n=2))
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning and the end of a long text, and how much is left out: what is last counts as much."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end]}\n... {len(text) - most} characters more ...\n{text[-end:]}"

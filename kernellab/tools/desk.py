@@ -15,6 +15,7 @@ from kernellab.errors import KernellabError
 from kernellab.exchanges import Step
 from kernellab.models import scrub
 from kernellab.tools.tool import Context, Request, Result, Tool, ToolError, call, tools
+from kernellab.verifier.protocol.sanitize import shown
 
 #: none of them writes to the workspace, and none shows other sessions
 _OF_A_TURN = (
@@ -123,8 +124,8 @@ class Desk:
 
     def add(self, step: Step) -> None:
         # a key that a tool or an agent came across is not kept
-        title, text, result = map(scrub, (step.title, step.text, step.result))
-        kept = step.model_copy(update={"title": title, "text": text[:_KEPT], "result": result[:_KEPT]})
+        texts = {"title": step.title, "text": step.text, "result": step.result}
+        kept = step.model_copy(update={name: shown(scrub(text)[:_KEPT]) for name, text in texts.items()})
         with self._lock:
             self.steps.append(kept)
         self.record(kept)

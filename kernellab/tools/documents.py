@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
 
 def documents(workspace: Path) -> dict[str, Path]:
@@ -174,7 +174,7 @@ def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
     ]
     return MemoryResult(
         summary=f"{len(kernels)} kernels." if kernels else "Nothing similar is remembered.",
-        next="A remembered kernel counts only after it is verified again." if kernels else "",
+        next=f"A remembered kernel counts only after it is verified again. {MATERIAL}" if kernels else MATERIAL,
         kernels=kernels,
         notes=[
             f"{note.advice} ({note.ratio:.2f}x [{note.low:.2f}, {note.high:.2f}])"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
@@ -34,14 +35,15 @@ class SourceRequest(Request):
 def source_of(context: Context, request: SourceRequest) -> Source:
     """The source of a request. Raises ToolError: neither files nor a path, or both."""
     from kernellab.dsls.detect import dsl_of
-    from kernellab.dsls.sources import read_source
+    from kernellab.dsls.sources import source_endings, source_of_texts
     from kernellab.session.edits import edited
     from kernellab.verifier.protocol.option_words import plain_dsl
 
     if bool(request.files) == bool(request.path):
         raise ToolError("A kernel is either files or a path.", "Give files={'kernel.py': ...} or path.")
     if request.path:
-        source = read_source(context.inside(request.path), request.dsl or None, plain_dsl())
+        texts = context.read(request.path, source_endings(request.dsl or None))
+        source = source_of_texts(Path(request.path), texts, request.dsl or None, plain_dsl())
     else:
         dsl, base = request.dsl or dsl_of(request.files), context.base
         base = None if base is not None and dsl not in ("", None, base.dsl) else base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from kernellab.tools.tool import Context, Page, Request, Result, page_of, tool
+from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 
 class ProfileRequest(Request):
@@ -27,7 +27,11 @@ def profile_model(context: Context, request: ProfileRequest) -> ProfileResult:
     from kernellab.model_integration.display import head, table
     from kernellab.model_integration.ranked import forget
 
-    found = profile(context.inside(request.model), train=request.train, device=request.device or None)
+    text = context.read(request.model)
+    if not isinstance(text, str):
+        raise ToolError(f"There is no model file {request.model!r}.", "Name a Python file of the workspace.")
+    # with a line's end it is a text to all that takes a text or a path
+    found = profile(f"{text}\n", train=request.train, device=request.device or None)
     result = ProfileResult(
         summary=" ".join(head(found)),
         next="Write the first region as a task file, and describe_task.", step_ms=found.step_ms,

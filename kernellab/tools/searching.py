@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.evolve.run import Run
@@ -45,7 +45,7 @@ def search_status(context: Context, request: RunRequest) -> RunResult:
     return RunResult(
         summary=f"{run.id}: {state.status.value}, {len(state.evaluations)} of {len(state.proposals)} candidates "
         "evaluated.",
-        next="search_lineage shows how a candidate came about; search_inject adds a sketch.",
+        next=f"search_lineage shows how a candidate came about; search_inject adds a sketch. {MATERIAL}",
         status=state.status.value,
         evaluations=len(state.evaluations),
         best=state.best(),
@@ -87,6 +87,7 @@ def search_lineage(context: Context, request: CandidateRequest) -> LineageResult
     text = proposal.sketch or "\n".join((proposal.source.files if proposal.source else {}).values())
     return LineageResult(
         summary=f"Candidate {request.number}: {len(line)} in its line.",
+        next=MATERIAL,
         line=[_elite(run, n) for n in line][-20:],
         sketch=page_of(text, request.page),
     )

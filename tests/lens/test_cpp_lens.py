@@ -10,8 +10,10 @@ import pytest
 from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
 from kernellab.lens import difference, look
+from kernellab.lens.cpp.build import compiled
 from kernellab.lens.cpp.facts import available
 from kernellab.records import Source
+from kernellab.verifier.sandbox import landlock
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler here")
 
@@ -89,6 +91,16 @@ def test_what_the_compiler_refuses_is_one_sentence() -> None:
         look(cpp("int f() { return nothing_here; }\n"))
     with pytest.raises(SessionError, match="does not read numba"):
         look(Source(dsl="numba", files={"kernel.py": ""}))
+
+
+def test_a_source_makes_the_compiler_read_no_file_of_the_person(tmp_path: Path) -> None:
+    """What an agent cannot read is not read for it."""
+    if not landlock.abi():
+        pytest.skip("this machine has no Landlock")
+    (tmp_path / "key.h").write_text("static const int KEY = 1;\n")
+    text = f'#include "{tmp_path / "key.h"}"\nint f(int x) {{ return x + KEY; }}\n'
+    with pytest.raises(SessionError, match=r"Permission denied|No such file"):
+        compiled((("k.cpp", text),), "k.cpp", ("-O2",))
 
 
 def test_two_candidates_differ_at_a_level_and_in_facts() -> None:

@@ -331,6 +331,18 @@ def test_an_agent_that_ends_by_itself_says_what_it_wrote(start: Start) -> None:
     assert "ended by itself (exit code 3)" in session.turns[0].error and "out of sorts" in session.turns[0].error
 
 
+@pytest.mark.parametrize("replaced", ["os.symlink({key!r}, 'stderr.txt')", "os.mkfifo('stderr.txt')"])
+def test_what_an_agent_puts_in_its_folder_is_not_taken_for_its_last_words(
+    start: Start, tmp_path: Path, replaced: str
+) -> None:
+    """The notebook would read what is hidden from the agent, or wait for ever."""
+    (tmp_path / "key").write_text("0123-key")
+    put = "import os, contextlib\nwith contextlib.suppress(OSError): os.unlink('stderr.txt')\n"
+    session = start([{"try": put + replaced.format(key=str(tmp_path / "key"))}, {"exit": 3}])
+    until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
+    assert "out of sorts" in session.turns[0].error and "0123-key" not in session.turns[0].error
+
+
 def test_an_unknown_agent_and_a_missing_program_are_refused_at_the_start(start: Start, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="There is no agent 'other'"):
         start([], roles={"designer": "agent:other"})

@@ -1,10 +1,9 @@
 """What a C++ compiler makes of a source, on its text alone: the candidate's code is not run, nor what its flags could
-start."""
+start; the compiler is confined, so that an #include or .incbin reads no file of the person's."""
 
 from __future__ import annotations
 
 import ast
-import os
 import platform
 import re
 import shutil
@@ -20,6 +19,7 @@ from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
 from kernellab.lens.read.rows import Place, place
 from kernellab.records import Source
+from kernellab.verifier.sandbox.run import confined, environment
 
 _CPP = (".cpp", ".cc", ".cxx")
 _SECONDS = 90
@@ -124,8 +124,9 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
 def _run(command: list[str], folder: Path) -> None:
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, env={**os.environ, "LC_ALL": "C"}
-        )
+            confined(str(folder), command), cwd=folder, capture_output=True, text=True, timeout=_SECONDS,
+            env=environment(str(folder)),
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SessionError(f"The compiler did not answer: {error}.", "Try again.") from None
     if done.returncode != 0:
@@ -199,12 +200,9 @@ def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], 
     given, out = folder / "listed.s", folder / "listed.o"
     given.write_text(assembly, encoding="utf-8")
     done = subprocess.run(
-        [assembler, "-aln", str(given), "-o", str(out)],
-        capture_output=True,
-        text=True,
-        timeout=_PLACES_SECONDS,
-        check=False,
-    )
+        confined(str(folder), [assembler, "-aln", str(given), "-o", str(out)]), env=environment(str(folder)),
+        capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False,
+    )  # fmt: skip
     if done.returncode != 0:
         return {}, {}
     sections = dict(_sections(assembly))
@@ -214,11 +212,12 @@ def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], 
             offsets[section].setdefault(int(at[1]), at[2])
     found = {}
     for section, lines in offsets.items():
-        command = [lister, "-i", "-a", "-e", str(out), "-j", section]
+        command = confined(str(folder), [lister, "-i", "-a", "-e", str(out), "-j", section])
         asked = "\n".join(f"0x{offset}" for offset in lines.values())
         done = subprocess.run(
-            command, input=asked, capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False
-        )
+            command, input=asked, env=environment(str(folder)),
+            capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False,
+        )  # fmt: skip
         if done.returncode != 0:
             continue
         answers = re.split(r"^0x[0-9a-f]+\n", done.stdout, flags=re.MULTILINE)[1:]

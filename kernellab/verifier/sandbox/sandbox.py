@@ -40,6 +40,8 @@ _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
 _MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _CAPABILITIES_V3 = 0x20080522
 _CAPSET = {"x86_64": 126, "aarch64": 91}
+#: bytes of one file that an agent writes, and its processes and threads
+_AGENT_FILE, _AGENT_TASKS = 16 << 30, 4096
 #: user numbers that no account has (systemd's for services that come and go)
 _USERS = range(61184, 65520)
 
@@ -208,7 +210,8 @@ def user_of(folders: Sequence[str]) -> bool:
     belong there. For :func:`hold`, which leaves it the right to read what root may. False: it stays who it is.
     """
     user = random.SystemRandom().choice(_USERS)
-    if os.getuid() != 0 or not mounts.give(folders, user):
+    # what it makes is root's on the disk: a set-uid file would run as root for every user of the machine
+    if os.getuid() != 0 or not seccomp.keep_modes() or not mounts.give(folders, user):
         return False
     # rights outlive the change of user, and access(2) counts them
     _libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
@@ -244,9 +247,7 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, CAPS.file_bytes), (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_MSGQUEUE, 0), (resource.RLIMIT_NPROC, most_tasks() if _has_own_users() else CAPS.tasks),
     ):  # fmt: skip
-        hard = resource.getrlimit(kind)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        _limit(kind, most)
     _drop_capabilities()
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         allowed = [scratch, *writable, "/dev/null", *devices, *(["/dev/shm"] if devices else [])]
@@ -266,10 +267,23 @@ def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         _drop_capabilities()
         return []
+    if not reads_all:
+        seccomp.keep_modes()
+    limits = [(resource.RLIMIT_FSIZE, _AGENT_FILE), (resource.RLIMIT_CORE, 0)]
+    # the kernel counts the processes of a user: a person's own are not the agent's
+    limits += [(resource.RLIMIT_NPROC, _AGENT_TASKS)] if reads_all or _has_own_users() else []
+    for kind, most in limits:
+        _limit(kind, most)
     # with that right the call would open what is hidden from this process, too
     _drop_capabilities(_READ_ALL if reads_all and seccomp.refuse("open_by_handle_at") else None)
     version = landlock.restrict(["/"], writable, network=True)
     return [*([f"landlock-{version}"] if version else []), "nnp"]
+
+
+def _limit(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
 
 
 def readable() -> list[str]:

@@ -57,6 +57,13 @@ OF_FIRST: dict[str, tuple[int, int]] = {
     "sched_setparam": (142, 118), "sched_setattr": (314, 274),
 }  # fmt: skip
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
+#: calls with a file's mode, and which argument it is: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; of
+#: open and openat the argument before it is the flags
+_MODES = (
+    ((90, -1), 1), ((91, 52), 1), ((268, 53), 2), ((452, 452), 2), ((85, -1), 1), ((133, -1), 1), ((259, 33), 2),
+)  # fmt: skip
+_OPENS = (((2, -1), 2), ((257, 56), 3))
+_OPENAT2, _SET_IDS, _CREATES = 437, 0o6000, 0o100 | 0o20000000
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -81,6 +88,25 @@ def refuse(name: str) -> bool:
     """Refuses one call of :data:`REFUSED` to this process, else as :func:`restrict`."""
     place, arch = _ARCHES.get(platform.machine(), (0, 0))
     lines = [*_head(place, arch), _line(_EQUAL, REFUSED[name][place], 0, 1), _line(_RETURN, _REFUSE)]
+    return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
+
+
+def keep_modes() -> bool:
+    """Refuses this process to make a file that runs as its owner or group (set-uid, set-gid), and the calls that could
+    do so unseen (openat2, io_uring); else as :func:`restrict`."""
+    place, arch = _ARCHES.get(platform.machine(), (0, 0))
+    lines = _head(place, arch)
+    refused = [_line(_ANY_BIT, _SET_IDS, 0, 1), _line(_RETURN, _REFUSE), _line(_RETURN, _ALLOW)]
+    for numbers, mode in _MODES:
+        lines += [_line(_EQUAL, numbers[place] & 0xFFFFFFFF, 0, 4), _line(_LOAD, _FIRST_ARGUMENT + 8 * mode), *refused]
+    for numbers, mode in _OPENS:
+        # without these flags the mode is whatever stands in the register
+        lines += [
+            _line(_EQUAL, numbers[place] & 0xFFFFFFFF, 0, 6), _line(_LOAD, _FIRST_ARGUMENT + 8 * (mode - 1)),
+            _line(_ANY_BIT, _CREATES, 0, 3), _line(_LOAD, _FIRST_ARGUMENT + 8 * mode), *refused,
+        ]  # fmt: skip
+    for number, result in ((_OPENAT2, _ERRNO | errno.ENOSYS), (REFUSED["io_uring_setup"][place], _REFUSE)):
+        lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, result)]
     return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
 
 
