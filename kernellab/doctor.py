@@ -152,7 +152,22 @@ def agents_of() -> tuple[str, ...]:
             lines.append(f"{name}: {' '.join(options.command)}, found")
         except KernellabError as error:
             lines.append(f"{name}: not ready: {error}")
-    return tuple(lines)
+    return (*lines, _apart()) if lines else ()
+
+
+def _apart() -> str:
+    """What holds an agent here, and what its kernels' verdicts say of it."""
+    from kernellab.tools.acp_agent import holds, is_apart
+
+    held = holds()
+    if not is_apart(held):
+        return (
+            f"one started here shares the machine ({held or 'nothing'}). Each verdict is made after the "
+            "agent has ended, and has the condition 'agent shared the machine'; a search leaves its candidates out. "
+            "With user namespaces and Landlock it would be apart, without root too."
+        )
+    user = "it is another user" if "uid" in held else "it has your user number (another one takes root)"
+    return f"one started here reaches neither the judge's memory nor your files for writing ({held}); {user}"
 
 
 def sandbox() -> str:

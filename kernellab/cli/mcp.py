@@ -18,6 +18,9 @@ def mcp(
     ] = None,
     http: Annotated[bool, typer.Option("--http", help="Serve on loopback instead of the standard streams.")] = False,
     relay: Annotated[str, typer.Option(hidden=True, help="Carry the streams to the server at this address.")] = "",
+    unsandboxed: Annotated[
+        bool, typer.Option("--unsandboxed", help="Kernels may run with my rights, to read a GPU's counters.")
+    ] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port of --http.")] = 8765,
 ) -> int:
     """Serve kernellab's tools to a coding agent (Claude Code, Codex, OpenCode, Gemini CLI, Jupyter AI ...).
@@ -26,18 +29,19 @@ def mcp(
     the workspace and start sessions there, as `kernellab verify` and `kernellab design` do.
     """
     from kernellab.content import find_workspace
-    from kernellab.tools import mcp_server
+    from kernellab.tools import Context, mcp_server
 
     if relay:
         mcp_server.relay(relay, os.environ.get("KERNELLAB_MCP_TOKEN", ""))
         return 0
     place = workspace if workspace is not None else find_workspace()
+    context = Context(place, unsandboxed=unsandboxed)
     if not http:
-        mcp_server.serve_stdio(place)
+        mcp_server.serve_stdio(context)
         return 0
     token = os.environ.get("KERNELLAB_MCP_TOKEN") or secrets.token_urlsafe(24)
     say(f"http://127.0.0.1:{port}/mcp/ with the header `Authorization: Bearer {token}`")
-    mcp_server.serve_http(place, port, token)
+    mcp_server.serve_http(context, port, token)
     return 0
 
 

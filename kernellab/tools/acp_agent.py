@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -251,8 +252,7 @@ class _Run:
 
     @property
     def apart(self) -> bool:
-        """Can the agent neither read the judge's memory, write its files, nor command the notebook?"""
-        return "mnt" in self.held and "landlock" in self.held
+        return is_apart(self.held)
 
     def new_tokens(self, told: Any) -> dict[str, int]:
         """The tokens that are new in what the agent tells at the end of a prompt; nothing where it tells nothing.
@@ -434,6 +434,21 @@ class _Run:
             text = os.pread(file, _LAST_BYTES, max(0, os.fstat(file).st_size - _LAST_BYTES)).decode(errors="replace")
             return f" It wrote: {escaped(scrub(' '.join(text.split())[-300:]))}" if text.strip() else ""
         return ""
+
+
+def is_apart(held: str) -> bool:
+    """Can an agent that is held so neither read the judge's memory, write its files, nor command the notebook?"""
+    return "mnt" in held and "landlock" in held
+
+
+def holds() -> str:
+    """What would hold an agent on this machine, in level words; asked of a short process."""
+    told, report = os.pipe()
+    with tempfile.TemporaryDirectory() as folder, os.fdopen(told, encoding="utf-8") as words:
+        command = [sys.executable, str(_CONFINE), str(report), json.dumps([folder]), json.dumps(_commanding())]
+        subprocess.run([*command, "true"], pass_fds=[report], cwd=folder, capture_output=True, timeout=30, check=False)
+        os.close(report)
+        return words.read()
 
 
 def _commanding() -> list[str]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
+from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
-    from kernellab.lens.records import Lens
+    from kernellab.lens.records import Fact, Lens
     from kernellab.session import Turn
     from kernellab.session.record.records import Created
     from kernellab.task import Task
@@ -249,6 +250,9 @@ class LensRequest(SourceRequest):
     before: dict[str, str] = Field(
         default_factory=dict, description="An earlier kernel's files: what differs is shown, of `level` or the source."
     )
+    counters: bool = Field(
+        False, description="Read the GPU's counters of a run too, where the person has allowed runs with their rights."
+    )
     page: int = Field(default=1, ge=1)
 
 
@@ -279,19 +283,31 @@ def lens(context: Context, request: LensRequest) -> LensResult:
     level = found.level(request.level) if request.level else None
     if request.level and level is None:
         raise ToolError(f"There is no level {request.level!r} here.", f"Levels: {', '.join(found.names)}.")
-    text, changed = level.text if level is not None else "", {}
+    text, changed, notes = level.text if level is not None else "", {}, list(found.notes)
+    facts = [*found.facts, *(_counters(context, request, notes) if request.counters else ())]
     if request.before:
         earlier = _look(context, request.model_copy(update={"files": request.before, "path": ""}))
         differs = difference(earlier, found, request.level or SOURCE, ("before", "now"))
         text, changed = differs.text, {fact.name: [fact.a, fact.b] for fact in differs.facts}
-    summary = f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in found.facts[:8]) + "."
+    summary = f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in facts[:8]) + "."
     more = found.names and level is None and not request.before
     return LensResult(
         summary=f"{summary} Nothing differs." if request.before and not text and not changed else summary,
         next=f"level={found.names[-1]} shows that text." if more else "", target=found.target, levels=found.names,
-        facts=[Figure(name=f.name, value=f.value, sentence=f.sentence, kernel=f.kernel) for f in found.facts],
-        text=page_of(text, request.page) if text else None, notes=list(found.notes), changed=changed,
+        facts=[Figure(name=f.name, value=f.value, sentence=f.sentence, kernel=f.kernel) for f in facts],
+        text=page_of(text, request.page) if text else None, notes=notes, changed=changed,
     )  # fmt: skip
+
+
+def _counters(context: Context, request: LensRequest, notes: list[str]) -> list[Fact]:
+    """The counters of a run, with the person's consent; why there are none goes into ``notes``."""
+    from kernellab.lens.counters.read import counters
+
+    try:
+        return counters(source_of(context, request), context.task(request.task), context.unsandboxed)
+    except SessionError as error:
+        notes.append(str(error))
+        return []
 
 
 def _look(context: Context, request: LensRequest) -> Lens:

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from kernellab.errors import KernellabError
@@ -269,7 +268,7 @@ def _server_of_1(answers: Mapping[str, Callable[[Any, Report], Awaitable[Wire]]]
 # -- transports --------------------------------------------------------------------------------------------------------
 
 
-def serve_stdio(workspace: Path) -> None:
+def serve_stdio(context: Context) -> None:
     """Serves one client on the standard streams until it closes them. What tasks print goes to stderr.
 
     Raises:
@@ -277,7 +276,6 @@ def serve_stdio(workspace: Path) -> None:
     """
     import anyio
 
-    context = Context(workspace)
     server = make_server(Handlers(context))
 
     async def serve() -> None:
@@ -330,11 +328,11 @@ def http_app(handlers: Handlers, token: str) -> Any:
     return Starlette(routes=[Mount("/mcp", app=guarded)], lifespan=lifespan)
 
 
-def serve_http(workspace: Path, port: int, token: str) -> None:
+def serve_http(context: Context, port: int, token: str) -> None:
     """Serves clients on loopback until it is interrupted. Raises ToolError: the SDK is not installed."""
     import uvicorn
 
-    uvicorn.run(http_app(Handlers(Context(workspace)), token), host="127.0.0.1", port=port, log_level="warning")
+    uvicorn.run(http_app(Handlers(context), token), host="127.0.0.1", port=port, log_level="warning")
 
 
 def relay(url: str, token: str) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import KernellabError, counted
 from kernellab.records import Diagnostic, GateState
-from kernellab.tools.tool import Context, Page, Request, Result, page_of, tool
+from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.target import Target
@@ -171,6 +171,58 @@ def gate_sketch(context: Context, request: TaskSketchRequest) -> GateResult:
         cases=found.cases,
         findings=_findings(found.diagnostics),
     )
+
+
+class ElementRequest(TaskSketchRequest):
+    tensor: str = Field(default="", description="An out tensor of the sketch; empty: its first.")
+    element: list[int] = Field(
+        default_factory=list, description="The element's index; empty: the first wrong one, else the first."
+    )
+    sizes: dict[str, int] = Field(
+        default_factory=dict, description="Sizes of the case, such as those that gate_sketch gives; empty: a small one."
+    )
+
+
+class ElementResult(Result):
+    tensor: str
+    element: list[int]
+    value: str = Field(description="What the sketch computes.")
+    reference: str
+    right: bool
+    stored: bool = Field(description="Did the sketch store to it?")
+    wrong: int = Field(description="Wrong elements of the tensor.")
+    elements: int
+    dtype: str = Field(description="In which both were computed: float64 where the reference has that.")
+    sizes: dict[str, int]
+
+
+@tool()
+def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
+    """Run a sketch on one small case and show what it computes for an element, next to the reference's value."""
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.gate import outputs
+
+    task, program = context.task(request.task), load_program(request.sketch)
+    case, found = outputs(program, task, request.sizes, request.constexpr)
+    name = request.tensor or next(iter(found))
+    if name not in found:
+        raise ToolError(f"The sketch has no output {name!r}.", f"Its outputs: {', '.join(found)}.")
+    one = found[name]
+    shape, wrong = list(one.want.shape), int(one.wrong.sum())
+    first = (one.wrong if wrong else one.stored).nonzero()[:1].tolist()
+    at = tuple(request.element or (first[0] if first else [0] * len(shape)))
+    if len(at) != len(shape) or not all(0 <= n < size for n, size in zip(at, shape, strict=True)):
+        raise ToolError(f"{name} has no element {list(at)}.", f"Its shape at {case.at}: {shape}.")
+    value, wanted = (f"{tensor[at].item():.9g}" for tensor in (one.got, one.want))
+    stored, right = bool(one.stored[at]), bool(one.stored[at] & ~one.wrong[at])
+    state = "right" if right else "wrong" if stored else "it is not among the iterations that were run"
+    return ElementResult(
+        summary=f"{name}{list(at)} at {case.at}: {value}, the reference {wanted}: {state}. "
+        f"{wrong} of {counted(one.want.numel(), 'element')} wrong.",
+        next="Fix what writes this element." if wrong else "gate_sketch tries all of its sizes.",
+        tensor=name, element=list(at), value=value, reference=wanted, right=right, stored=stored, wrong=wrong,
+        elements=one.want.numel(), dtype=str(one.want.dtype).removeprefix("torch."), sizes=dict(case.sizes),
+    )  # fmt: skip
 
 
 class CostRequest(TaskSketchRequest):

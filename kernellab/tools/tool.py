@@ -81,6 +81,8 @@ class Context:
     folder: Path | None = None
     #: the code that the turn changes: files that a request does not name are its own
     base: Source | None = None
+    #: has the person allowed kernels to run with the person's rights, which a GPU's counters need?
+    unsandboxed: bool = False
     _shared: _Shared = field(default_factory=lambda: _Shared())
 
     def of_call(self, progress: Callable[[str], None], cancel: threading.Event) -> Context:

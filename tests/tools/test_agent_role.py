@@ -341,6 +341,25 @@ def test_what_an_agent_puts_in_its_folder_is_not_taken_for_its_last_words(
     session = start([{"try": put + replaced.format(key=str(tmp_path / "key"))}, {"exit": 3}])
     until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
     assert "out of sorts" in session.turns[0].error and "0123-key" not in session.turns[0].error
+def test_doctor_says_how_an_agent_is_held_and_what_a_verdict_says_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernellab.tools import acp_agent
+
+    write_agent(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    told = {"as it is": agents_of()[-1]}
+    for name, script in (("without root", WITHOUT_ROOT), ("unconfined", UNCONFINED)):
+        (tmp_path / "confine.py").write_text(script)
+        monkeypatch.setattr(acp_agent, "_CONFINE", tmp_path / "confine.py")
+        told[name] = agents_of()[-1]
+    shared = "Each verdict is made after the agent has ended, and has the condition 'agent shared the machine'"
+    assert (
+        shared in told["unconfined"] and "(nothing)" in told["unconfined"] and "user namespaces" in told["unconfined"]
+    )
+    if shared not in told["without root"]:
+        assert "it has your user number" in told["without root"] and "+user" in told["without root"]
+        assert shared not in told["as it is"]
 
 
 def test_an_unknown_agent_and_a_missing_program_are_refused_at_the_start(start: Start, tmp_path: Path) -> None:
@@ -354,7 +373,7 @@ def test_an_unknown_agent_and_a_missing_program_are_refused_at_the_start(start: 
 def test_doctor_says_which_agents_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_agent(tmp_path, settings='[agents.absent]\ncommand = ["no-such-program", "acp"]')
     monkeypatch.chdir(tmp_path)
-    ready, absent = agents_of()
+    ready, absent, _ = agents_of()
     assert ready == f"scripted: {sys.executable} {AGENT} {tmp_path / 'script.json'}, found"
     assert absent.startswith("absent: not ready: ") and "'no-such-program' is not found" in absent
 
@@ -512,10 +531,26 @@ print(json.dumps({{
 """
 
 
+#: the way of a person who is not root, also where root runs the tests: no namespace without one of users, no other user
+WITHOUT_ROOT = """
+from kernellab.tools import confine
+from kernellab.verifier.sandbox import sandbox
+sandbox._unshare = lambda names, real=sandbox._unshare: "user" in names and real(names)
+sandbox.user_of = lambda folders: False
+confine.main()
+"""
+
+
+@pytest.mark.parametrize("root", [True, False], ids=["as it is", "without root"])
 def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: bool
 ) -> None:
     """Nor the notebook: with a kernel's key in Jupyter's runtime folder it would run code in the judge's own client."""
+    from kernellab.tools import acp_agent
+
+    if not root:
+        (tmp_path / "without_root.py").write_text(WITHOUT_ROOT)
+        monkeypatch.setattr(acp_agent, "_CONFINE", tmp_path / "without_root.py")
     home, runtime, session_folder = (tmp_path / name for name in ("home", "runtime", "run"))
     tmux, docker = tmp_path / "tmux-0", home / ".docker/run"
     for folder in (home, runtime, session_folder, tmux, docker):
@@ -546,7 +581,9 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
         pytest.skip(f"this machine has no Landlock or no namespaces: {started(exchange).text.splitlines()[0]}")
     reached = json.loads(next(step.text for step in exchange.steps if step.kind == "message"))
     assert reached.pop("own") == "1" and reached.pop("pids") < 10
-    if os.getuid() == 0 and "uid" in started(exchange).text:
+    held = started(exchange).text.splitlines()[0]
+    assert root or ("+user" in held and "uid" not in held and reached["user"] == os.getuid())
+    if os.getuid() == 0 and "uid" in held:
         assert reached["user"] != 0 and reached["handle"] != "Bad address"
         assert (tmp_path / ".kernellab/agents/scripted").stat().st_uid == 0
     del reached["user"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from kernellab.task import load_task
 from kernellab.tools import Context, ToolError, call, tools
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, source_of
 from kernellab.tools.profiling import ProfileResult
-from kernellab.tools.sketching import CheckResult, CostResult, GateResult, LowerResult, TaskResult
+from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST_VERDICTS, PAGE, Request, Tool, page_of
 
 TASK = """
@@ -80,6 +82,28 @@ def test_every_tool_says_what_it_does_and_has_schemas() -> None:
         assert "summary" in one.result.model_json_schema()["properties"], name
 
 
+WITHOUT_SDK = """
+import pkgutil, sys
+from importlib import import_module
+from pathlib import Path
+import kernellab.tools
+for module in pkgutil.iter_modules(kernellab.tools.__path__):
+    import_module(f"kernellab.tools.{module.name}")
+context = kernellab.tools.Context(Path(sys.argv[1]))
+kernellab.tools.call("describe_task", {"task": "twice.py", "dsl": "cpp"}, context)
+print(kernellab.tools.call("gate_sketch", {"task": "twice.py", "sketch": sys.argv[2]}, context).state)
+print(sorted({"mcp", "acp"} & set(sys.modules)))
+"""
+
+
+def test_the_tools_load_neither_sdk(context: Context) -> None:
+    for sdk in ("mcp", "acp"):
+        pytest.importorskip(sdk)
+    command = [sys.executable, "-c", WITHOUT_SDK, str(context.workspace), SKETCH]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.stdout.splitlines() == ["right", "[]"], done.stderr
+
+
 def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     described = call("describe_task", {"task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(described, TaskResult)
@@ -94,6 +118,52 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     assert isinstance(cost, CostResult) and cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
     lowered = call("lower_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(lowered, LowerResult) and "omp parallel" in lowered.text.text
+
+
+def test_a_sketch_is_run_and_an_element_is_shown_next_to_the_references(context: Context) -> None:
+    broken = SKETCH.replace("store(relu(t) * 2.0", "store(relu(t) * 3.0")
+    gated = call("gate_sketch", {"sketch": broken, "task": "twice.py"}, context)
+    assert isinstance(gated, GateResult)
+    arguments = {"sketch": broken, "task": "twice.py", "sizes": gated.sizes}
+    ran = call("run_sketch", arguments, context)
+    assert isinstance(ran, ElementResult) and (ran.tensor, ran.dtype, ran.sizes) == ("y", "float64", gated.sizes)
+    assert not ran.right and ran.stored and 0 < ran.wrong < ran.elements, "where relu gives 0 it is right"
+    assert float(ran.value) == pytest.approx(1.5 * float(ran.reference)) and float(ran.reference) > 0
+    x = context.task("twice.py").module().sample({"M": 3, "N": 4}, seed=0)[0]
+    right = call("run_sketch", {**arguments, "sketch": SKETCH, "sizes": {"M": 3, "N": 4}, "element": [2, 1]}, context)
+    assert isinstance(right, ElementResult) and right.right and right.wrong == 0 and right.elements == 12
+    assert float(right.value) == pytest.approx(2 * max(float(x[2, 1]), 0.0))
+    for wrong, words in (
+        ({"sizes": {"M": 5000}}, "Its Dims: M from 1 to 4096"), ({"sizes": {"K": 1}}, "Its Dims"),
+        ({"sizes": {"M": 4096, "N": 2048}}, "Give smaller sizes"),
+        ({"element": [3, 0], "sizes": {"M": 3}}, "Its shape"), ({"tensor": "z"}, "Its outputs: y"),
+        ({"sketch": SKETCH.replace("0:N]", "0:1]")}, "not fully written"),
+    ):  # fmt: skip
+        with pytest.raises(KernellabError) as raised:
+            call("run_sketch", {**arguments, **wrong}, context)
+        assert words in str(raised.value) and raised.value.remedy
+
+
+@pytest.mark.parametrize("size", [48, 4096], ids=["a cut case", "its own shapes"])
+def test_a_sketch_of_fixed_shapes_is_run_on_a_case_of_the_gates(context: Context, size: int) -> None:
+    fixed = TASK.replace('M, N = Dim("M", 1, 4096), Dim("N", 1, 2048)\n', "").replace("M=64, N=128", "").replace(
+        "(M, N)", f"({size}, 128)"
+    )  # fmt: skip
+    (context.workspace / "fixed.py").write_text(fixed)
+    named = (
+        SKETCH if size == 48 else SKETCH.replace("M, N;", "M;").replace("[M, N]", "[M, 128]").replace("0:N", "0:128")
+    )
+    ran = call("run_sketch", {"sketch": named, "task": "fixed.py"}, context)
+    assert isinstance(ran, ElementResult) and ran.right and ran.wrong == 0 and ran.stored
+    if size == 4096:
+        arguments = {"sketch": named.replace("    symbols: M;\n", "").replace("M", "4096"), "task": "fixed.py"}
+        some = call("run_sketch", arguments, context)
+        assert isinstance(some, ElementResult) and some.right and some.sizes == {}
+        other = call("run_sketch", {**arguments, "element": [2000, 5]}, context)
+        assert isinstance(other, ElementResult) and not other.stored and not other.right
+        assert "is not among the iterations that were run" in other.summary
+    with pytest.raises(KernellabError, match="no case of these sizes"):
+        call("run_sketch", {"sketch": named, "task": "fixed.py", "sizes": {"M": 40000}}, context)
 
 
 def test_a_model_is_profiled_by_a_file_of_the_workspace_alone(context: Context) -> None:

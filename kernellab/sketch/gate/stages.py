@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 #: elements of all tensors of a case, and of one that was cut: temporary ones may not have been
-_MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
+MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
 #: cases that are run whatever the time
 _AT_LEAST = 3
 #: iterations of each parallel loop that run on real shapes
-_KEEP = 3
+KEEP = 3
 #: bytes of inputs from which the reference is given all threads
 _LARGE = 4 << 20
 
@@ -221,14 +221,14 @@ class _Gate:
         wanted = None
         if binding.of_outputs and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
-        symbols = _symbols(program, binding, case, wanted)
-        most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
-        if _elements(program, {**constexpr, **symbols}) > most:
+        symbols = symbols_of(program, binding, case, wanted)
+        most = _MOST_CUT if case.is_cut else MOST_ELEMENTS
+        if elements_of(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
         # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
         if wanted is None and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
-        keep = _KEEP if case.sampled else None
+        keep = KEEP if case.sampled else None
         left = self.seconds if self.whole else 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
         for f64 in (True, False):
@@ -244,10 +244,10 @@ class _Gate:
                     exact = reference64(self.task, case.args)
                 if exact is None:
                     continue
-                exact = self._held(exact)
+                exact = held_results(self.task, exact)
             for i, bound in enumerate(binding.outputs):
                 want = exact[i] if f64 and exact is not None else wanted[i]
-                got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
+                got, written, where = output_view(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
                 if f64:
                     error, mismatch = compare64(got, want, written, where)
                     self.worst = max(self.worst, error)
@@ -275,13 +275,9 @@ class _Gate:
         """The reference's results; None when it does not take the case."""
         try:
             with threads():
-                return self._held(map(parts, self.task.module().results(case.args)))
+                return held_results(self.task, map(parts, self.task.module().results(case.args)))
         except TaskError:
             return None
-
-    def _held(self, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        """The reference's results as the sketch's tensors hold them."""
-        return tuple(held(r, spec.last) for r, spec in zip(results, self.task.results, strict=True))
 
     def _wrong(
         self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]
@@ -327,7 +323,12 @@ def _configurations(
     return found
 
 
-def _symbols(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
+def held_results(task: Task, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The reference's results as the sketch's tensors hold them."""
+    return tuple(held(r, spec.last) for r, spec in zip(results, task.results, strict=True))
+
+
+def symbols_of(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
     """The sizes of the case: of its arguments, of the reference's outputs, else those that the sketch says."""
     given = binding.sizes(lambda position, dim: case.args[position].shape[dim])
     if wanted is not None:
@@ -335,7 +336,7 @@ def _symbols(program: Program, binding: Binding, case: Case, wanted: tuple[Tenso
     return {**dict(program.sizes), **given}
 
 
-def _elements(program: Program, values: Mapping[str, int | float]) -> int:
+def elements_of(program: Program, values: Mapping[str, int | float]) -> int:
     """Of all tensors together, temporary ones too; 0 for those whose sizes ``values`` do not tell."""
     known = {name: int(value) for name, value in values.items() if float(value).is_integer()}
     shapes = [t.shape for t in program.tensors if all(e.names() <= known.keys() for e in t.shape)]
@@ -354,7 +355,7 @@ def in_tf32(program: Program) -> bool:
     return False
 
 
-def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
+def output_view(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
     """The sketch's view of an output in the reference's shape; with sampling, the places to look at."""
     if got.numel() != prod(want.shape):
         raise SketchError(
