@@ -286,14 +286,20 @@ class Run:
         """End the run; what has been found stays."""
         self._wish(Steered(action=Action.STOP, text=why))
 
-    def inject(self, sketch: str = "", source: Source | None = None, island: int = 0, why: str = "") -> None:
-        """A sketch or a kernel of a person as a candidate. Raises EvolveError: neither is given, no such island."""
+    def inject(
+        self, sketch: str = "", source: Source | None = None, island: int = 0, why: str = "",
+        author: Author = Author.HUMAN,
+    ) -> None:  # fmt: skip
+        """A sketch or a kernel of a person, or an agent of theirs (``Author.MODEL``), as a candidate.
+
+        Raises EvolveError: neither is given, no such island.
+        """
         if not sketch and source is None:
             raise EvolveError("Nothing to inject.", "Give a sketch, or a source.")
         self._check_island(island)
         proposal = Proposal(
-            number=0, round=0, island=island, operator="person", author=Author.HUMAN, sketch=sketch, source=source,
-            why=why,
+            number=0, round=0, island=island, operator="person" if author is Author.HUMAN else "agent", author=author,
+            sketch=sketch, source=source, why=why,
         )  # fmt: skip
         self._wish(Steered(action=Action.INJECT, proposal=proposal))
 

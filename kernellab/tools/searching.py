@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
+from kernellab.records import Author
 from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def search_lineage(context: Context, request: CandidateRequest) -> LineageResult
         raise ToolError(
             f"There is no candidate {request.number} in {run.id}.", f"It has {len(run.state.proposals)}, from 0 or 1."
         )
-    line = run.state.lineage(request.number)
+    line = [*reversed(run.state.lineage(request.number)), request.number]
     proposal = run.state.proposals[request.number]
     text = proposal.sketch or "\n".join((proposal.source.files if proposal.source else {}).values())
     return LineageResult(
@@ -103,7 +104,7 @@ class InjectRequest(RunRequest):
 def search_inject(context: Context, request: InjectRequest) -> RunResult:
     """Put a sketch among the candidates of a search; it is checked, gated and ranked as every other."""
     run = _run(context, request.run)
-    run.inject(sketch=request.sketch, island=request.island, why=request.why)
+    run.inject(sketch=request.sketch, island=request.island, why=request.why, author=Author.MODEL)
     return search_status(context, RunRequest(run=request.run))
 
 

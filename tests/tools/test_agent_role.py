@@ -341,6 +341,8 @@ def test_what_an_agent_puts_in_its_folder_is_not_taken_for_its_last_words(
     session = start([{"try": put + replaced.format(key=str(tmp_path / "key"))}, {"exit": 3}])
     until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
     assert "out of sorts" in session.turns[0].error and "0123-key" not in session.turns[0].error
+
+
 def test_doctor_says_how_an_agent_is_held_and_what_a_verdict_says_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

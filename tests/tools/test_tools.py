@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernellab.dsls.machine import detect_target
+from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import KernellabError
+from kernellab.evolve.run import begin
 from kernellab.lowering import lower
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Skill
@@ -135,7 +138,7 @@ def test_a_sketch_is_run_and_an_element_is_shown_next_to_the_references(context:
     assert float(right.value) == pytest.approx(2 * max(float(x[2, 1]), 0.0))
     for wrong, words in (
         ({"sizes": {"M": 5000}}, "Its Dims: M from 1 to 4096"), ({"sizes": {"K": 1}}, "Its Dims"),
-        ({"sizes": {"M": 4096, "N": 2048}}, "Give smaller sizes"),
+        ({"sizes": {"M": 4096, "N": 2048}}, "Take one of the gate's: M = 1"),
         ({"element": [3, 0], "sizes": {"M": 3}}, "Its shape"), ({"tensor": "z"}, "Its outputs: y"),
         ({"sketch": SKETCH.replace("0:N]", "0:1]")}, "not fully written"),
     ):  # fmt: skip
@@ -162,7 +165,7 @@ def test_a_sketch_of_fixed_shapes_is_run_on_a_case_of_the_gates(context: Context
         other = call("run_sketch", {**arguments, "element": [2000, 5]}, context)
         assert isinstance(other, ElementResult) and not other.stored and not other.right
         assert "is not among the iterations that were run" in other.summary
-    with pytest.raises(KernellabError, match="no case of these sizes"):
+    with pytest.raises(KernellabError, match="No case of these sizes"):
         call("run_sketch", {"sketch": named, "task": "fixed.py", "sizes": {"M": 40000}}, context)
 
 
@@ -382,6 +385,64 @@ def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) ->
     assert session.turns[-1].author is Author.MODEL and "An agent sent" in session.turns[-1].route.reason
     call("leave_note", {"session": "twice", "role": "designer", "text": "rows first"}, context)
     assert session.state.notes[Role.DESIGNER] == ("(by an agent) rows first",)
+
+
+def test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after(context: Context) -> None:
+    begun = call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context).model_dump()
+    forked = call("fork_session", {"session": "twice", "turn": 1}, context).model_dump()
+    assert forked["status"] == "paused" and len(forked["turns"]) == len(begun["turns"])
+    session = open_session("twice", context.workspace, resume=False)
+    assert session.state.head == session.turns[0].id
+    mine = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
+    state = open_session("twice", context.workspace, resume=False).state
+    added = state.turn(len(begun["turns"]) + 1)
+    assert added.parent == session.turns[0].id and (added.sketch, added.author) == (SKETCH, Author.MODEL)
+    assert len(mine["turns"]) > len(begun["turns"])
+    with pytest.raises(KernellabError) as raised:
+        call("fork_session", {"session": "twice", "turn": 99}, context)
+    assert "99" in str(raised.value) and raised.value.remedy
+
+
+def test_an_agents_sketch_is_a_candidate_of_a_search_and_is_told_as_the_agents(context: Context) -> None:
+    run = begin(
+        TASK, "cpp", name="twice", workspace=context.workspace, rounds=1, parallel=2, islands=1, score="model",
+    )  # fmt: skip
+    wrong = SKETCH.replace("* 2.0", "* 3.0")
+    for sketch in (SKETCH, wrong):
+        told = call("search_inject", {"run": "twice", "sketch": sketch, "why": "rows apart"}, context)
+        assert told.model_dump()["status"] == run.state.status.value
+    state = run.work().wait(100).state
+    right, refused = sorted((p for p in state.proposals.values() if p.operator == "agent"), key=lambda p: p.number)
+    assert (right.sketch, right.author, right.why) == (SKETCH, Author.MODEL, "rows apart")
+    assert state.evaluations[right.number].passed and not state.evaluations[refused.number].passed
+    assert state.evaluations[refused.number].step.value == "gate"
+    shown = call("search_lineage", {"run": "twice", "number": right.number}, context).model_dump()
+    assert "sketch twice" in shown["sketch"]["text"] and shown["line"][-1]["operator"] == "agent"
+    for arguments in ({"island": 9, "sketch": SKETCH}, {"sketch": ""}):
+        with pytest.raises(KernellabError) as raised:
+            call("search_inject", {"run": "twice", **arguments}, context)
+        assert raised.value.remedy
+
+
+@pytest.mark.parametrize("consent", [False, True], ids=["no consent", "consent"])
+def test_counters_are_read_on_consent_alone_and_why_there_are_none_is_a_sentence(
+    context: Context, monkeypatch: pytest.MonkeyPatch, consent: bool
+) -> None:
+    from kernellab.lens.counters import read
+
+    target, program = detect_target("cpp"), load_program(SKETCH)
+    files = lower(program, bind(program, context.task("twice.py"), {}, target), target).files
+    arguments = {"task": "twice.py", "files": files, "dsl": "cpp", "counters": True}
+    if not has_cuda_device():
+        assert "this machine has no NVIDIA GPU" in call("lens", arguments, context).model_dump()["notes"][-1]
+    # a program in the place of ncu, which tells what it would have run
+    ncu = context.workspace / "ncu"
+    ncu.write_text("#!/bin/sh\necho ran\n")
+    ncu.chmod(0o755)
+    monkeypatch.setattr(read, "preflight", lambda: read.Preflight(ncu=str(ncu)))
+    allowed = replace(context, unsandboxed=consent)
+    (*_, note) = call("lens", arguments, allowed).model_dump()["notes"]
+    assert ("outside the sandbox" in note, "ncu gave no counter: ran" in note) == (not consent, consent)
 
 
 def test_no_result_is_longer_than_four_thousand_tokens(context: Context) -> None:

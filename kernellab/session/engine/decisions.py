@@ -150,9 +150,12 @@ def approve(
     events: list[Event] = []
     if question.kind is QuestionKind.PERMISSION:
         assert question.turn is not None
-        answer = to or "once"
-        if answer not in PERMISSIONS:
-            raise SessionError(f"An agent is not answered {answer!r}.", f"Say one of {', '.join(PERMISSIONS)}.")
+        # the first argument of approve(...) is a suggestion: approve("never") must not grant
+        word = suggestion if suggestion != question.suggestion else None
+        answer = to or word or "once"
+        if answer not in PERMISSIONS or (to and word):
+            told = f"An agent is not answered {word or answer!r}."
+            raise SessionError(told, f"Say approve(to=...) with one of {', '.join(PERMISSIONS)}.")
         return [Permitted.model_validate({"turn": question.turn, "answer": answer}), RUNNING]
     if to == "me" and question.kind in (QuestionKind.ERROR, QuestionKind.COST):
         events = set_role(state, question.role, "human")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernellab.sketch.gate.outputs import outputs
-from kernellab.sketch.gate.stages import gate
+from kernellab.sketch.gate.stages import gate, outputs
 
 __all__ = ["gate", "outputs"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasting
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
-from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared
+from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared, wrong64, wrong_declared
 from kernellab.sketch.gate.reduced_copy import derives, twins
 from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.gate.symbols import generalise
@@ -31,6 +31,7 @@ from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
 from kernellab.task.dtypes import held, parts
 from kernellab.task.sample.shrink import drawn
+from kernellab.task.sample.sizes import input_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 #: elements of all tensors of a case, and of one that was cut: temporary ones may not have been
-MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
+_MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
 #: cases that are run whatever the time
 _AT_LEAST = 3
+#: bytes of inputs and outputs of a case that is asked for by its sizes
+_MOST_ASKED = 32 << 20
 #: iterations of each parallel loop that run on real shapes
-KEEP = 3
+_KEEP = 3
 #: bytes of inputs from which the reference is given all threads
 _LARGE = 4 << 20
 
@@ -68,6 +71,65 @@ def gate(
     with one_thread():
         result = work.judge(program_or_text, chip, dict(constexpr or {}))
     return result.model_copy(update={"seconds": perf_counter() - start})
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output in the reference's shape: the sketch's, the reference's, which elements it stored, which are wrong."""
+
+    got: Tensor
+    want: Tensor
+    stored: Tensor
+    wrong: Tensor
+
+
+def outputs(
+    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float], seconds: float = 4.0
+) -> tuple[Case, dict[str, Output]]:
+    """What a sketch computes on one small case, by its tensors; in float64 where the reference has that, else in the
+    declared dtypes. ``sizes`` are those of a case of the gate's, or of Dims; empty: a case of several tiles.
+
+    Raises:
+        NotRunnable: there is no such case, it is too large, or the sketch cannot be run. SketchError: it does not fit
+            the task. TaskError: the reference does not take the case.
+    """
+    binding = bind(program, task, constexpr)
+    case = _asked(program, binding, task, dict(sizes))
+    work, shown = _Gate(task, thread_time(), seconds), dict[str, Output]()
+    with one_thread():
+        exact = reference64(task, case.args)
+        want = work._held(exact if exact is not None else map(parts, task.module().results(case.args)))
+        values = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
+        symbols = _symbols(program, binding, case, want)
+        if _elements(program, {**values, **symbols}) > _MOST_ELEMENTS:
+            raise NotRunnable("The sketch's tensors are too large to interpret it.", "Give smaller sizes.")
+        ran = execute(
+            program, binding.inputs(case.args), symbols=symbols, constexpr=values, f64=exact is not None,
+            keep=_KEEP if case.sampled else None, deadline=thread_time() + seconds,
+        )  # fmt: skip
+    for bound, wanted in zip(binding.outputs, want, strict=True):
+        got, stored, _ = _output(ran.outputs[bound.tensor], ran.written[bound.tensor], wanted, case)
+        judged = wrong64(got, wanted) if exact is not None else wrong_declared(got, wanted, tf32=in_tf32(program))
+        shown[bound.tensor] = Output(got, wanted, stored, judged[1] & stored if case.sampled else judged[1])
+    return case, shown
+
+
+def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]) -> Case:
+    known = list(cases(program, binding, task))
+    if task.dims and sizes:
+        unknown, sizes = sizes.keys() - {dim.name for dim in task.dims}, {**task.module().default_sizes(), **sizes}
+        if unknown or not all(d.min <= sizes[d.name] <= d.max for d in task.dims):
+            ranges = ", ".join(f"{d.name} from {d.min} to {d.max}" for d in task.dims)
+            raise TaskError("The task does not have these sizes.", f"Its Dims: {ranges}.")
+    case = next((case for case in known if dict(case.sizes) == sizes), None) if sizes else None
+    if not sizes:
+        case = known[:2][-1] if known else own_case(program, task)
+    elif case is None and task.dims and input_bytes(task, sizes) <= _MOST_ASKED:
+        case = Case(task.module().sample(sizes, seed=0), sizes)
+    if case is None:
+        at = "; ".join(one.at for one in known) or "none, as its shapes are fixed"
+        raise NotRunnable("No case of these sizes can be run here.", f"Take one of the gate's: {at}.")
+    return case
 
 
 @dataclass(frozen=True)
@@ -221,14 +283,14 @@ class _Gate:
         wanted = None
         if binding.of_outputs and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
-        symbols = symbols_of(program, binding, case, wanted)
-        most = _MOST_CUT if case.is_cut else MOST_ELEMENTS
-        if elements_of(program, {**constexpr, **symbols}) > most:
+        symbols = _symbols(program, binding, case, wanted)
+        most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
+        if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
         # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
         if wanted is None and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
-        keep = KEEP if case.sampled else None
+        keep = _KEEP if case.sampled else None
         left = self.seconds if self.whole else 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
         for f64 in (True, False):
@@ -244,10 +306,10 @@ class _Gate:
                     exact = reference64(self.task, case.args)
                 if exact is None:
                     continue
-                exact = held_results(self.task, exact)
+                exact = self._held(exact)
             for i, bound in enumerate(binding.outputs):
                 want = exact[i] if f64 and exact is not None else wanted[i]
-                got, written, where = output_view(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
+                got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
                 if f64:
                     error, mismatch = compare64(got, want, written, where)
                     self.worst = max(self.worst, error)
@@ -275,9 +337,13 @@ class _Gate:
         """The reference's results; None when it does not take the case."""
         try:
             with threads():
-                return held_results(self.task, map(parts, self.task.module().results(case.args)))
+                return self._held(map(parts, self.task.module().results(case.args)))
         except TaskError:
             return None
+
+    def _held(self, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """The reference's results as the sketch's tensors hold them."""
+        return tuple(held(r, spec.last) for r, spec in zip(results, self.task.results, strict=True))
 
     def _wrong(
         self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]
@@ -323,12 +389,7 @@ def _configurations(
     return found
 
 
-def held_results(task: Task, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """The reference's results as the sketch's tensors hold them."""
-    return tuple(held(r, spec.last) for r, spec in zip(results, task.results, strict=True))
-
-
-def symbols_of(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
+def _symbols(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
     """The sizes of the case: of its arguments, of the reference's outputs, else those that the sketch says."""
     given = binding.sizes(lambda position, dim: case.args[position].shape[dim])
     if wanted is not None:
@@ -336,7 +397,7 @@ def symbols_of(program: Program, binding: Binding, case: Case, wanted: tuple[Ten
     return {**dict(program.sizes), **given}
 
 
-def elements_of(program: Program, values: Mapping[str, int | float]) -> int:
+def _elements(program: Program, values: Mapping[str, int | float]) -> int:
     """Of all tensors together, temporary ones too; 0 for those whose sizes ``values`` do not tell."""
     known = {name: int(value) for name, value in values.items() if float(value).is_integer()}
     shapes = [t.shape for t in program.tensors if all(e.names() <= known.keys() for e in t.shape)]
@@ -355,7 +416,7 @@ def in_tf32(program: Program) -> bool:
     return False
 
 
-def output_view(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
+def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
     """The sketch's view of an output in the reference's shape; with sampling, the places to look at."""
     if got.numel() != prod(want.shape):
         raise SketchError(
