@@ -707,10 +707,8 @@ def test_a_thousand_verifies_in_a_turn_are_no_oracle(tmp_path: Path) -> None:
     assert sum("are used up" in text for text in told) == 997
     assert not any("seed" in text for text in told)
     (tmp_path / "link").symlink_to("/etc/passwd")
-    for path in ("../x", "/etc/passwd", "link"):
-        assert "outside of your folder" in Desk(context, 9).text(
-            "verify_source", json.dumps({"task": "twice", "path": path})
-        )
+    for path, why in (("../x", "lies outside of"), ("/etc/passwd", "lies outside of"), ("link", "no link is followed")):
+        assert why in Desk(context, 9).text("verify_source", json.dumps({"task": "twice", "path": path}))
     assert "is not the task of this turn" in Desk(context, 9).text("describe_task", '{"task": "other"}')
     assert "There is no tool 'search_memory'" in Desk(context, 9, memory=False).text("search_memory", '{"words": "x"}')
     assert "There is no tool 'session_state'" in Desk(context, 9).text("session_state", '{"session": "twice"}')
