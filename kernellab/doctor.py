@@ -159,7 +159,10 @@ def _apart() -> str:
     """What holds an agent here, and what its kernels' verdicts say of it."""
     from kernellab.tools.acp_agent import holds, is_apart
 
-    held = holds()
+    try:
+        held = holds()
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"what holds one is unknown: {error}"
     if not is_apart(held):
         return (
             f"one started here shares the machine ({held or 'nothing'}). Each verdict is made after the "

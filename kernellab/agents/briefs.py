@@ -56,7 +56,9 @@ def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[object
     if program is None:
         return sketch.split(), dict(constexpr)
     own = {c.name: c.value for c in program.constexprs if c.value is not None}
-    plain = [replace(s, declarations=tuple(map(_without_defaults, s.declarations))) for s in parse(sketch).sketches]
+    # a pin is no part of a design
+    read = parse(sketch.replace("#: pin", "#")).sketches
+    plain = [replace(s, declarations=tuple(map(_without_defaults, s.declarations))) for s in read]
     return plain, {**own, **{name: value for name, value in constexpr.items() if name in own}}
 
 

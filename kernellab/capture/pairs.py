@@ -195,15 +195,17 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return found if bias is None else _add(found, bias)
 
 
-def _where(keep: Tensor, a: Any, b: Any) -> Pair:
-    x, y = _pair(a), _pair(b)
-    return Pair(torch.where(keep, x.real, y.real), torch.where(keep, x.imag, y.imag))
+def _where(condition: Any, input: Any, other: Any) -> Pair:
+    if not (isinstance(condition, Tensor) and condition.dtype == torch.bool):  # as a method
+        condition, input = input, condition
+    x, y = _pair(input), _pair(other)
+    return Pair(torch.where(condition, x.real, y.real), torch.where(condition, x.imag, y.imag))
 
 
-def _full_like(z: Pair, value: Any, **keywords: Any) -> Any:
-    if keywords.get("dtype", z.dtype) != z.dtype:
-        return torch.full_like(z.real, value, **keywords)
-    filled = _pair(value)
+def _full_like(z: Pair, fill_value: Any, **keywords: Any) -> Any:
+    if (keywords.get("dtype") or z.dtype) != z.dtype:
+        return torch.full_like(z.real, fill_value, **keywords)
+    filled = _pair(fill_value)
     return Pair(torch.full_like(z.real, filled.real), torch.full_like(z.real, filled.imag))
 
 

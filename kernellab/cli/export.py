@@ -135,11 +135,16 @@ def compare(
 
 def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
     """The sessions' kernels at the same sizes of a Dim, and the choice among them."""
+    from kernellab.export.package import same
+    from kernellab.export.reference import reference_text
     from kernellab.session import open_session
     from kernellab.session.turn.sweeping import chosen, sizes_of
 
     opened = [open_session(name, resume=False) for name in sessions]
-    sizes = sizes_of([one.taken().task for one in opened], dim)
+    first, *others = [one.taken() for one in opened]
+    for other in others:
+        same(first, reference_text(first.task), other)
+    sizes = sizes_of([first.task, *(other.task for other in others)], dim)
     sweeps = [one.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
     return sweeps, chosen(sweeps)
 

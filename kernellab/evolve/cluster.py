@@ -195,7 +195,8 @@ class DaskWorkers:
     def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
             client: Any = import_module("distributed").Client
-            import_module("cryptography")  # with which a cluster of this machine makes its key
+            if where.partition(":")[0] == "local":
+                import_module("cryptography")  # with which a cluster of this machine makes its key
         except ImportError as error:
             raise EvolveError(
                 f"A search on a cluster needs {error.name}, which is not installed.",

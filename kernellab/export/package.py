@@ -84,7 +84,7 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: C
     first = kernels[0]
     reference = reference_text(first.task)
     for other in kernels[1:]:
-        _same(first, reference, other)
+        same(first, reference, other)
     classes = []
     files: dict[str, str] = {}
     for kernel in kernels:
@@ -115,7 +115,7 @@ def _folder(kernels: Sequence[VerifiedKernel], place: int | None) -> str:
     return "" if place is None else f"kernels/k{kernels[place].source.hash}"
 
 
-def _same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
+def same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
     """Raises KernellabError unless both tasks compute one thing."""
     one, two = ([(a.name, a.is_tensor, a.key) for a in k.task.args] for k in (first, other))
     if one != two or reference_text(other.task).partition('"""\n\n')[2] != reference.partition('"""\n\n')[2]:

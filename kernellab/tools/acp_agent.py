@@ -62,7 +62,7 @@ _OWN = {
 _LEFT_OUT = ("JPY_", "JUPYTER_TOKEN", "JUPYTERHUB_", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY")
 #: where programs of the person listen that would run a command outside of what confines the agent
 _LISTENING = (
-    "/run/user/*", "/tmp/tmux-*", "/run/screen", "/run/docker.sock", "/run/podman", "/run/containerd",
+    "/run/user/*", "/tmp/tmux-*", "/tmp/emacs*", "/run/screen", "/run/docker.sock", "/run/podman", "/run/containerd",
     "/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/dbus-*", "~/.docker/*/docker.sock",
 )  # fmt: skip
 _CONFINE = Path(__file__).with_name("confine.py")
@@ -446,8 +446,12 @@ def holds() -> str:
     told, report = os.pipe()
     with tempfile.TemporaryDirectory() as folder, os.fdopen(told, encoding="utf-8") as words:
         command = [sys.executable, str(_CONFINE), str(report), json.dumps([folder]), json.dumps(_commanding())]
-        subprocess.run([*command, "true"], pass_fds=[report], cwd=folder, capture_output=True, timeout=30, check=False)
-        os.close(report)
+        try:
+            subprocess.run(
+                [*command, "true"], pass_fds=[report], cwd=folder, capture_output=True, timeout=30, check=False
+            )
+        finally:
+            os.close(report)
         return words.read()
 
 

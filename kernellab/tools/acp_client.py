@@ -20,7 +20,7 @@ from kernellab.verifier.protocol.sanitize import shown
 #: characters of what a person is shown of a call that asks for permission: its title; its arguments and changes each
 _TITLE, _DETAIL = 300, 4000
 #: characters of the texts between which a difference is looked for: the search takes their product
-_COMPARED = 200_000
+_COMPARED = 40_000
 #: characters that an agent may say in its turn, and what each message counts in addition
 MOST_SAID, _EACH = 16_000_000, 16
 
@@ -120,6 +120,9 @@ class Client:
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
+        self._length += _EACH + len(tool_call.model_dump_json())
+        if self.too_long:
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         # what was told of the call before may be left out here
         known = self._calls.get(tool_call.tool_call_id, {})
         content = tool_call.content or known.get("content") or ()
@@ -172,6 +175,9 @@ class Client:
         if named is None or kind not in (None, "other") or any(getattr(c, "type", "") == "diff" for c in content):
             return False
         if isinstance(given, dict) and set(given) <= _OF_A_CALL and isinstance(given.get("arguments"), dict):
+            tool = str(given.get("tool", named["tool"]))
+            if given.get("server", "kernellab") != "kernellab" or tool.lower() != named["tool"].lower():
+                return False
             given = given["arguments"]
         taken = self._desk.tools[named["tool"].lower()].request.model_fields
         return not given or (isinstance(given, dict) and set(given) <= set(taken))

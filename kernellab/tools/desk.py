@@ -19,8 +19,8 @@ from kernellab.verifier.protocol.sanitize import shown
 
 #: none of them writes to the workspace, and none shows other sessions
 _OF_A_TURN = (
-    "describe_task", "check_sketch", "gate_sketch", "cost_sketch", "lower_sketch", "search_documents", "read_document",
-    "list_documents", "chip_facts", "search_memory", "rank_source", "verify_source", "lens",
+    "describe_task", "check_sketch", "gate_sketch", "run_sketch", "cost_sketch", "lower_sketch", "search_documents",
+    "read_document", "list_documents", "chip_facts", "search_memory", "rank_source", "verify_source", "lens",
 )  # fmt: skip
 _OF_A_SEARCH = ("search_status", "search_lineage")
 SUBMIT = "submit_answer"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
-from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.session import Session
@@ -161,19 +161,20 @@ def turn_detail(context: Context, request: TurnRequest) -> TurnResult:
     head = f"Turn {turn.number}, {turn.role.value} by {turn.author.value}."
     if request.what == "verdict" and turn.verdict is not None:
         task = context.task(request.session)
-        return TurnResult(summary=head, verdict=verdict_result(task, turn.verdict))
+        return TurnResult(summary=head, next=MATERIAL, verdict=verdict_result(task, turn.verdict))
     if request.what == "source" and turn.candidate is not None:
         source = turn.candidate.source
         name = request.file or main_file(source)
         if name not in source.files:
             raise ToolError(f"The source has no file {name!r}.", f"Its files: {', '.join(source.files)}.")
-        return TurnResult(summary=head, text=page_of(source.files[name], request.page), files=list(source.files))
+        text = page_of(source.files[name], request.page)
+        return TurnResult(summary=head, next=MATERIAL, text=text, files=list(source.files))
     # a Conductor's reason quotes the failure that it is about
     rationale = "" if turn.route is not None and turn.author is not Author.HUMAN else turn.rationale or turn.error
-    text = {"sketch": turn.sketch, "rationale": rationale}.get(request.what)
-    if not text:
+    words = {"sketch": turn.sketch, "rationale": rationale}.get(request.what)
+    if not words:
         raise ToolError(f"Turn {turn.number} has no {request.what}.", "session_state lists what each turn did.")
-    return TurnResult(summary=head, text=page_of(text, request.page))
+    return TurnResult(summary=head, next=MATERIAL, text=page_of(words, request.page))
 
 
 class SubmitSketchRequest(SessionRequest):

@@ -213,7 +213,8 @@ def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
     at = tuple(request.element or (first[0] if first else [0] * len(shape)))
     if len(at) != len(shape) or not all(0 <= n < size for n, size in zip(at, shape, strict=True)):
         raise ToolError(f"{name} has no element {list(at)}.", f"Its shape at {case.at}: {shape}.")
-    value, wanted = (f"{tensor[at].item():.9g}" for tensor in (one.got, one.want))
+    values = (one.got[at].item(), one.want[at].item())
+    value, wanted = (f"{v:.17g}" if isinstance(v, float) else str(v) for v in values)
     stored, right = bool(one.stored[at]), bool(one.stored[at] & ~one.wrong[at])
     state = "right" if right else "wrong" if stored else "it is not among the iterations that were run"
     return ElementResult(

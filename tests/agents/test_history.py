@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.agents.briefs import Attempt
+from kernellab.agents.briefs import Attempt, design_of
 from kernellab.agents.model.prompts.history import best_of, history_text
 from kernellab.records import (
     Author,
@@ -155,3 +155,11 @@ def test_the_best_round_is_the_one_that_a_session_hands_over() -> None:
 
     sure, wide = with_interval(1.7, 3.3), with_interval(1.4, 2.9)
     assert best_of((sure, wide)) is sure and best_of((wide, sure)) is sure
+
+
+def test_a_pin_is_no_part_of_a_design_and_a_default_is() -> None:
+    lines = SKETCH.splitlines()
+    at = next(n for n, line in enumerate(lines) if "store(" in line)
+    pinned = "\n".join([*lines[:at], f"{lines[at]}  #: pin", *lines[at + 1 :]])
+    assert design_of(pinned, {}) == design_of(SKETCH, {})
+    assert design_of(SKETCH.replace("store(", "store(2 * "), {}) != design_of(SKETCH, {})

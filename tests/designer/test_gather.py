@@ -95,6 +95,24 @@ def test_a_program_adds_neighbouring_rows_of_one_index_before_it_adds_to_memory(
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+def test_what_a_program_adds_ends_where_narrower_indices_end(tmp_path: Path) -> None:
+    # torch itself writes past the end of an expanded index (2.13, CPU)
+    task = load_task(
+        "import torch\ndef reference(s, i):\n"
+        "    return torch.zeros(40, 200).scatter_add(0, i[:, None].repeat(1, 100), s.exp())\n"
+        "def inputs():\n    return torch.randn(1111, 100), torch.randint(0, 40, (1111,))\n",
+        "narrower",
+    )
+    few = replace(TRITON, chip=replace(TRITON.chip, cores=1))
+    text = RulesDesigner().design(DesignBrief(task, few)).sketch
+    assert gate(text, task, seconds=0.2).state is GateState.RIGHT, text
+    program = load_program(text)
+    source = lower(program, bind(program, task, {}, few), few)
+    args = task.module().sample(seed=3)
+    for one, other in zip(call(source, tmp_path, *args), task.module().reference(args), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_rows_that_a_program_cannot_hold_are_refused_with_their_length() -> None:
     text = PICKS["sort"].replace("torch.randn(5, 37)", "torch.randn(5, 20000)")
     with pytest.raises(DesignError, match="Rows of 20000 elements"):

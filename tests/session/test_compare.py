@@ -143,6 +143,12 @@ def test_the_kernel_changes_only_where_another_one_is_faster_for_certain() -> No
     assert found.words(["a", "b"]) == ["M from 0: a", "M from 32: b", "M from 128: eager"]
 
 
+def test_each_of_two_neighbouring_sizes_gets_its_kernel_and_eager_only_what_no_kernel_holds() -> None:
+    one = swept((1, 2.0, 1.9, 2.1), (2, 0.9, 0.8, 0.98))
+    two = swept((1, 1.0, 0.9, 1.1), (2, 1.1, 0.97, 1.3))
+    assert chosen([one, two]).starts == ((0, 0), (2, 1))
+
+
 def test_nothing_is_chosen_where_nothing_was_timed() -> None:
     wrong = SweepPoint(4, Ranking(ranked=False, stage=Stage.CORRECT, reason="wrong"))
     with pytest.raises(SessionError, match="No kernel was timed"):

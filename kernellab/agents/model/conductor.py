@@ -98,6 +98,8 @@ def settle(brief: RouteBrief, rules: Route, proposed: Route) -> Route:
     """The proposal where evidence allows it; else the rules' destination, with a sentence on what was refused."""
     allowed = allowed_routes(brief, rules)
     error = rules.error_class if rules.error_class != ErrorClass.NONE.value else proposed.error_class
+    if brief.verdict is not None and brief.verdict.passed and proposed.to in (RouteKind.CODER, RouteKind.DESIGNER):
+        error = ErrorClass.PERFORMANCE.value
     if proposed.to in allowed:
         suggestion = proposed.suggestion or (rules.suggestion if proposed.to is rules.to else "")
         return proposed.model_copy(update={"error_class": error, "facts": rules.facts, "suggestion": suggestion})

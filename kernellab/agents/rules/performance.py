@@ -174,7 +174,9 @@ def no_gain(brief: RouteBrief) -> str:
 def _is_improvers(attempt: Attempt, brief: RouteBrief) -> bool:
     """Was this round's kernel made by a role that may find something faster?"""
     coder = attempt.candidate.author if attempt.candidate is not None else None
-    author = coder if Role.CODER in brief.improvers else attempt.author
+    to_designer = attempt.route is not None and attempt.route.to is RouteKind.DESIGNER
+    lowered = coder is Author.RULES and to_designer and Role.DESIGNER in brief.improvers
+    author = coder if Role.CODER in brief.improvers and not lowered else attempt.author
     return author not in (None, Author.RULES)
 
 
@@ -188,7 +190,8 @@ def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     """The brief as of the kernel that the role ``to`` starts from, and that it is an earlier one, in a sentence."""
     rounds = brief.rounds
     best = best_of(rounds)
-    if best is None or best is rounds[-1] or (to is RouteKind.CODER and best.sketch != brief.sketch):
+    unused = to is RouteKind.DESIGNER and not best.sketch if best is not None else False
+    if best is None or best is rounds[-1] or unused or (to is RouteKind.CODER and best.sketch != brief.sketch):
         return brief, ""
     said = f"Round {rounds.index(best) + 1} is still the best, and the work starts from it. "
     of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)

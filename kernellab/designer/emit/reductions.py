@@ -274,7 +274,8 @@ def pairs(w: Writer) -> dict[int, Pair]:
         lanes = w.lane_axes(first)
         fits = w.t.lanes and w.t.core != "coreidx" and lanes == w.lane_axes(r) and lanes != w.kept(first)
         wide = first.dtype == r.dtype == first.arg.dtype == _DTYPE
-        if fits and (wide or (w.t.once and first.kind == "max")) and first.chunk is None and r.chunk is None:
+        narrow = w.t.once and first.kind == "max" and first.arg.dtype in ("bfloat16", "float16")
+        if fits and (wide or narrow) and first.chunk is None and r.chunk is None:
             found[id(r)] = Pair(first, r)
     return found
 

@@ -68,7 +68,7 @@ def runs(w: Writer, row: Axis) -> None:
         w.body.append(move("atomic_add", Name(total), place))
 
     def step() -> None:
-        tile = w.spread(w.value_of(value), axes)
+        tile = _of_the_source(w, o, w.spread(w.value_of(value), axes))
         here = w.named(w.value_of(ats[0]), "here").tree
         w.body.append(let(same := w.names.fresh("same"), Binary("==", here, Name(at))))
         add(call("where", Name(same), Num(-1), Name(at)))
@@ -79,6 +79,14 @@ def runs(w: Writer, row: Axis) -> None:
     loop(w, [row], step, ranges={row: (Name(first), stop)})
     add(Name(at))
     w.vars[row], w.t = Name(first), replace(w.t, blocks={**w.t.blocks, row: w.t.run})
+
+
+def _of_the_source(w: Writer, o: Output, tile: Value) -> Value:
+    """``tile`` with zeros past the end of an axis that the target's edge does not cut."""
+    for ix, length in zip(o.index, w.layout.views[o.tensor], strict=True):
+        for axis in (a for a in ix.leaves() if a in tile.axes and not (ix.plain and extents.same(a.extent, length))):
+            tile = Value(call("where", w.valid(axis, tile.axes), tile.tree, ZERO), tile.axes)
+    return tile
 
 
 def _broadcast(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Value:

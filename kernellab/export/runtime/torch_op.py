@@ -235,6 +235,8 @@ class Operator:
         return own
 
     def _packed(self, results: Sequence[torch.Tensor]) -> Any:
+        if not self.outputs:
+            return None  # torch's form of no results
         return results[0] if len(self.outputs) == 1 else tuple(results[: len(self.outputs)])
 
     # -- what torch asks -----------------------------------------------------------------------------------------------

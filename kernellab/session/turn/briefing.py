@@ -22,7 +22,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     start = (designed.sketch, _values(state, parent, designed)) if designed else (None, {})
     # one without a pin or a constraint that a person has set since is no start
     allowed = best is not None and not check_pins(start[0] or "", best.sketch or "", Author.MODEL)
-    if best is not None and best.candidate is not None and allowed:
+    if best is not None and best.candidate is not None and best.sketch and allowed:
         start = (best.sketch, dict(best.candidate.constexpr))
     return DesignBrief(
         task=bench.task(),

@@ -81,11 +81,11 @@ def chosen(sweeps: Sequence[Sweep]) -> Choice:
     for size, timed in sorted(at.items()):
         best = max(timed, key=lambda k: timed[k].speedup)
         now = starts[-1][1] if starts else best
-        if now is None or now not in timed or timed[best].low > timed[now].high:
+        if now is None or now not in timed or timed[now].high < 1 or timed[best].low > timed[now].high:
             now = best
         picked = None if timed[now].high < 1 else now
         if not starts or picked != starts[-1][1]:
-            starts.append((round((before * size) ** 0.5) if starts else 0, picked))
+            starts.append((max(before + 1, round((before * size) ** 0.5)) if starts else 0, picked))
         before = size
     return Choice(sweeps[0].dim, tuple(starts))
 

@@ -43,7 +43,7 @@ _MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
 #: cases that are run whatever the time
 _AT_LEAST = 3
 #: bytes of inputs and outputs of a case that is asked for by its sizes
-_MOST_ASKED = 32 << 20
+_MOST_ASKED = 1 << 20
 #: iterations of each parallel loop that run on real shapes
 _KEEP = 3
 #: bytes of inputs from which the reference is given all threads
