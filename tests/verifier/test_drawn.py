@@ -718,7 +718,7 @@ def inputs():
 
 @pytest.mark.parametrize("bound", ["k < 1 << 15", "k != 2001"])
 def test_an_integer_argument_is_tried_far_away_and_at_the_numbers_of_the_source(bound: str, judge: Judge) -> None:
-    body = f"import torch\nB = 2000\ndef kernel(x, k):\n    return x * (k % 977) + (k if {bound} else 0)\n"
+    body = f"import torch\nB, P = 2000, '0x'\ndef kernel(x, k):\n    return x * (k % 977) + (k if {bound} else 0)\n"
     verdict = judge(body, load_task(SCALAR, "k"))
     assert verdict.passed and "k = 3 only" in verdict.label.split(", "), verdict.reason
 

@@ -208,8 +208,12 @@ def kernel(x, y):
 def test_what_is_right_only_where_the_judge_calls_it_is_refused(tell: str, judge: Judge) -> None:
     counts = "calls[0] += 1; inside = calls[0] < 2000" if "calls" in TELLS[tell] else "pass"
     verdict = judge(BRANCH.format(TELLS[tell], counts), options=OPTIONS)
-    assert not verdict.passed and "ordinary process" in verdict.reason, verdict.reason
-    assert verdict.evidence is not None and verdict.evidence.signature == "environment"
+    # what only counts its calls may be found by many that follow each other
+    counted = "calls" in TELLS[tell]
+    words = ("ordinary process", "follow each other") if counted else ("ordinary process",)
+    assert not verdict.passed and any(word in verdict.reason for word in words), verdict.reason
+    assert verdict.evidence is not None
+    assert verdict.evidence.signature in (("environment", "race") if counted else ("environment",))
 
 
 def test_what_reads_the_environment_and_computes_the_same_passes(judge: Judge) -> None:

@@ -73,7 +73,7 @@ def left_to_caller(stages: Stages, case: Case) -> None:
     if isinstance(changed, list) and changed:
         raise stages.refused(case, "caller-state", f"leaves {shown(str(changed[0]))[:80]} changed for its caller")
     for i in touched if isinstance(touched, list) else ():
-        if i in range(len(stages.task.args)) and i not in stages.written:
+        if isinstance(i, int) and i in range(len(stages.task.args)) and i not in stages.written:
             name = stages.task.args[i].name
             message = f"leaves its input {name!r} as another tensor (memory, shape, strides, gradient or version)"
             raise stages.refused(case, "mutates-input", message)

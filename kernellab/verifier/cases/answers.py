@@ -273,5 +273,5 @@ def _graph_in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | No
         with _disable_current_modes():
             graph = capture(task)
         return tuple(run_graph(graph, args, True))
-    except (KernellabError, ImportError):
+    except (KernellabError, ImportError, RuntimeError, IndexError):
         return None

@@ -20,7 +20,8 @@ Sizes = dict[str, int]
 _TRIES = 12
 #: an integer of a source, no part of a name or a float, as Python and C++ write it; and by how much it is shifted
 _NUMBER = re.compile(
-    r"(?<![\w.])(0[xX][0-9a-fA-F'_]{1,9}|\d[\d'_]{0,11})(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])(?![\w.])(?: ?<< ?(\d{1,2})\b)?"
+    r"(?<![\w.])(0[xX][0-9a-fA-F][0-9a-fA-F'_]{0,8}|\d[\d'_]{0,11})(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])(?![\w.])"
+    r"(?: ?<< ?(\d{1,2})\b)?"
 )
 
 

@@ -512,7 +512,9 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
         "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
         "-inf": DrawnLimit(values="", low=info.min),
     }  # fmt: skip
-    yield _Proposal(_pattern(position, "lone NaN", 0, 0), Grade.REFUSED, f"NaN in {name}", purpose="NaN decides")
+    yield _Proposal(
+        _pattern(position, "lone NaN", 0, 0), Grade.REFUSED, f"NaN in {name}", beyond=True, purpose="NaN decides"
+    )
     for kind, right in specials.items():
         yield _Proposal(
             _pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True,

@@ -54,7 +54,7 @@ def numeric(
 
 def scattered(wrong: Tensor) -> bool:
     """Are the errors in less than half of an output, and in no part of any dimension?"""
-    return float(wrong.double().mean()) < 0.5 and not _pattern(wrong)
+    return bool(wrong.any()) and float(wrong.double().mean()) < 0.5 and not _pattern(wrong)
 
 
 def at_edge(wrong: Tensor) -> bool:

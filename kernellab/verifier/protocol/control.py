@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from kernellab.verifier.protocol.rules import CAPS
 from kernellab.verifier.protocol.seals import sealed_memory
@@ -85,19 +86,22 @@ class Output:
 
     def shares(self, other: Output) -> bool:
         """Has it a byte where another output has one?"""
-        if not self.lies_in([(other.data, other.end)]):
+        low, high = max(self.data, other.data), min(self.end, other.end)
+        if low >= high or 0 in (*self.shape, *other.shape):
             return False
-        return not set(self._bytes()).isdisjoint(other._bytes())
+        return bool((self._bytes(low, high) & other._bytes(low, high)).any())
 
-    def _bytes(self) -> list[int]:
-        """The addresses of all its bytes."""
+    def _bytes(self, low: int, high: int) -> Any:
+        """Which addresses from ``low`` to ``high`` hold a byte of it."""
         import numpy as np
 
-        found = np.array([self.data], np.int64)
-        item = _ITEM[self.dtype]
-        for n, step in (*zip(self.shape, (s * item for s in self.strides), strict=True), (item, 1)):
-            found = (found[:, None] + np.arange(n) * step).reshape(-1)
-        return found.tolist()  # type: ignore[no-any-return]
+        item, at = _ITEM[self.dtype], np.array([self.data - low], np.int64)
+        for n, step in zip(self.shape, self.strides, strict=True):
+            at = (at[:, None] + np.arange(n) * (step * item)).reshape(-1)
+        held = np.zeros(high - low, bool)
+        for byte in range(item):
+            held[at[(at + byte >= 0) & (at + byte < high - low)] + byte] = True
+        return held
 
     @property
     def _span(self) -> int:

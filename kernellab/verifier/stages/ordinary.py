@@ -22,6 +22,7 @@ import torch
 from kernellab.conditions import StaticFinding, of
 from kernellab.records import Evidence
 from kernellab.target import Backend
+from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
 from kernellab.verifier.stages import evidence
@@ -53,8 +54,9 @@ def begin(stages: Stages) -> Ordinary | None:
     plain = source.dsl == "cpp" and not stages.written and not any("ModelNew" in t for t in source.files.values())
     if not flagged or not plain or context.request.backend is not Backend.CPU:
         return None
-    worker = context.pool.worker(source.dsl, Backend.CPU, "ordinary", stages.threads)
     cases = tuple(stages.ahead.small() for _ in range(1 + secrets.randbelow(CORRECT.ordinary)))
+    worker = context.pool.worker(source.dsl, Backend.CPU, "ordinary", stages.threads)
+    worker.memory_limit = memory_limit(stages.task, Backend.CPU)
     found = Ordinary(worker, cases)
     work = worker.scratch / "work"
     write_files(worker.scratch / "src", source.files)
@@ -91,6 +93,7 @@ def check(stages: Stages, found: Ordinary) -> str:
     end = time.monotonic() + stages.context.left(DEADLINES.build)
     try:
         worker.poll((worker.first_fd,), end)
+        worker.drain()
     except WorkerFailure as failure:
         raise Refused(
             f"In an ordinary process the kernel {failure.message}.", Evidence(signature=failure.kind)
@@ -99,7 +102,6 @@ def check(stages: Stages, found: Ordinary) -> str:
         outputs = [_read(path, native) for path, native in zip(found.answers(number), case.native, strict=True)]
         told = [output for output in outputs if output is not None]
         if len(told) < len(outputs):
-            worker.drain()
             last = next((line for line in reversed(worker.log.splitlines()) if line.strip()), "there is no answer")
             words = f"The kernel fails in an ordinary process: {last.rstrip('.')}."
             raise Refused(words, Evidence(signature="environment"))

@@ -90,7 +90,7 @@ class Steps:
             self.failure, state = refused, StageState.FAILED
             note = [refused.reason]
         except WorkerFailure as failure:
-            ours = failure.role == "candidate"
+            ours = failure.role in ("candidate", "ordinary")
             whose, signature = ("kernel", failure.kind) if ours else ("baseline", "baseline")
             reason = f"The {whose}'s worker {failure.message.rstrip('.')}."
             self.failure, state = Refused(reason, Evidence(signature=signature)), StageState.FAILED
@@ -338,6 +338,10 @@ def lint(context: Context) -> str:
     return ""
 
 
+#: what makes addresses of 64 bits
+_WIDE = ("int64", "make_block_ptr", "tensor_descriptor")
+
+
 def _narrow_offsets(context: Context) -> Iterator[Finding]:
     """Triton kernels whose offsets are of 32 bits, for a task in which a tensor may have 2^31 elements."""
     texts = {f: t for f, t in context.source.files.items() if f.endswith(".py") and "program_id(" in t}
@@ -352,7 +356,9 @@ def _narrow_offsets(context: Context) -> Iterator[Finding]:
                 continue
             inside = [n for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Attribute))]
             ids = {n for n in inside if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("program_id")}
-            if ids - {n.value for n in inside if isinstance(n, ast.Attribute)} and "int64" not in ast.unparse(node):
+            if ids - {n.value for n in inside if isinstance(n, ast.Attribute)} and not any(
+                w in ast.unparse(node) for w in _WIDE
+            ):
                 message = f"offsets of 32 bits, and {name} has up to {most} elements; use program_id(...).to(tl.int64)"
                 yield Finding("narrow-offsets", message, file, node.lineno)
 

@@ -209,7 +209,7 @@ def _other_values(base: Case, position: int, named: Sequence[int] = ()) -> Itera
         far = 64 + secrets.randbelow(1000)
         beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)
-        tried = tuple(dict.fromkeys((*near, *beside, long, -1, 0, 1, far, -far)))
+        tried = tuple(dict.fromkeys((*near, far, *beside, long, -1, 0, 1, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
@@ -224,6 +224,8 @@ def _other_values(base: Case, position: int, named: Sequence[int] = ()) -> Itera
             found = case.references
         except TaskError:
             continue
+        # a number of steps: more of them would take as much longer
+        is_size = is_size or case.reference_seconds > 8 * max(base.reference_seconds, 1e-4)
         dtypes = [f.native.dtype for f in found] == [b.native.dtype for b in base.references]
         if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in found):
             continue

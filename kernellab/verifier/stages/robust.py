@@ -39,6 +39,9 @@ def robust(stages: Stages) -> str:
     outputs = stages.check(first)
     untouched(stages, first)
     call = stages.sure_call(first)
+    unlike = metadata([(o.shape, o.dtype) for o in call.outputs], first.native)
+    if unlike is not None:
+        raise stages.refused(first, "race", f"right in one call, but not in the next: {unlike.message}")
     _no_alias(stages, first, call)
     kept = [stages.worker.read(o) for o in call.outputs]
     _deterministic(stages, first, outputs, kept)
@@ -100,11 +103,14 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
 
 def _apart(stages: Stages, case: Case, outputs: Sequence[Output]) -> None:
     """Refuses two outputs that have an element in one place, where the reference's have not."""
+    theirs: Sequence[Tensor] = ()
     for (i, one), (j, two) in combinations(enumerate(outputs), 2):
-        if not one.shares(two):
+        if not one.lies_in([(two.data, two.end)]):
             continue
-        theirs = stages.task.module().called(case.args)[0]
-        if theirs[i].untyped_storage().data_ptr() != theirs[j].untyped_storage().data_ptr():
+        theirs = theirs or stages.task.module().called(case.args)[0]
+        if theirs[i].untyped_storage().data_ptr() == theirs[j].untyped_storage().data_ptr():
+            continue
+        if one.shares(two):
             raise stages.refused(case, "aliases-itself", f"outputs {i} and {j} share their memory")
 
 

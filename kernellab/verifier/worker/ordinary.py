@@ -16,7 +16,9 @@ def _argument(spec: dict[str, Any]) -> Any:
     if 0 in spec["shape"]:
         return torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
     with open(spec["file"], "rb") as file:
-        return torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"])).reshape(spec["shape"])
+        read = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"]))
+    # at an address as torch gives it
+    return read.clone().reshape(spec["shape"])
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
