@@ -92,7 +92,7 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
     ("read", "told"),
     [
         ("os.environ.get('USER') == 'worker'", "reads the environment's USER"),
-        ("'LOGNAME' in os.environ", "reads the environment's LOGNAME"),
+        ("'LOGNAME' in os.environ", "asks whether the environment has LOGNAME"),
         ("open('/proc/cpu' + 'info').read()", "names /proc/cpuinfo"),
         ("open(f'/proc/self/map_files/{x}')", "names /proc/self/map_files/{}"),
         ("list(os.environ[n] for n in names)", "reads the environment"),
