@@ -508,13 +508,10 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
         grade, positive = Grade.REFUSED if drawn else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
         right = DrawnLimit(values="", low=info.tiny if positive else None, high=None if positive else -info.tiny)
         yield _Proposal(_pattern(position, "some", 0, 0), grade, f"0 in {name} not handled", True, True, right=right)
-    specials = {
-        "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=info.max),
-        "-inf": DrawnLimit(values="", low=info.min),
-    }  # fmt: skip
-    yield _Proposal(
-        _pattern(position, "lone NaN", 0, 0), Grade.REFUSED, f"NaN in {name}", beyond=True, purpose="NaN decides"
-    )
+    nan, most = DrawnLimit(values="", not_nan=True), DrawnLimit(values="", high=info.max)
+    specials = {"NaN": nan, "inf": most, "-inf": DrawnLimit(values="", low=info.min)}
+    lone, words = _pattern(position, "lone NaN", 0, 0), "NaN decides"
+    yield _Proposal(lone, Grade.REFUSED, f"NaN in {name}", beyond=True, purpose=words)
     for kind, right in specials.items():
         yield _Proposal(
             _pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True,
