@@ -51,13 +51,14 @@ def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[object
     """
     from kernellab.sketch.check import check
     from kernellab.sketch.syntax.parse import parse
+    from kernellab.sketch.syntax.pins import without_pins
 
     program = check(sketch).program
     if program is None:
         return sketch.split(), dict(constexpr)
     own = {c.name: c.value for c in program.constexprs if c.value is not None}
     # a pin is no part of a design
-    read = parse(sketch.replace("#: pin", "#")).sketches
+    read = parse(without_pins(sketch)).sketches
     plain = [replace(s, declarations=tuple(map(_without_defaults, s.declarations))) for s in read]
     return plain, {**own, **{name: value for name, value in constexpr.items() if name in own}}
 

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 
 from kernellab.bench.rows import Row
 from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, named
-from kernellab.content import module_command
+from kernellab.content import find_workspace, module_command
 from kernellab.options.file import FILE
 from kernellab.verifier.judge import turns
 
@@ -164,9 +164,8 @@ def _memory() -> int:
 def settled(workspace: Path) -> Path:
     """A folder for one worker, with the settings (endpoints and prices, too) of the folder that the suite runs in."""
     workspace.mkdir(parents=True, exist_ok=True)
-    here = Path.cwd()
-    file = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
-    if file is not None and file.parent != workspace:
+    file = find_workspace() / FILE
+    if file.is_file() and file.parent != workspace:
         shutil.copy(file, workspace / FILE)
     return workspace
 

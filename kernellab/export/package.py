@@ -88,7 +88,7 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: C
     classes = []
     files: dict[str, str] = {}
     for kernel in kernels:
-        folder = _folder([kernel], 0)
+        folder = _folder(kernel)
         classes.append(kernel.facts(folder))
         files |= {f"{folder}/{name}": text for name, text in kernel.source.files.items()}
     digest = hashlib.sha256("\0".join([reference, *(k.source.hash for k in kernels)]).encode()).hexdigest()[:8]
@@ -99,7 +99,8 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: C
         "outputs": [{"shape": list(o.shape), "dtype": o.dtype} for o in first.task.outputs],
         "written": list(first.task.module().written),
         "classes": classes,
-        "choice": choice and {"dim": choice.dim, "starts": [[at, _folder(kernels, k)] for at, k in choice.starts]},
+        "choice": choice
+        and {"dim": choice.dim, "starts": [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]},
         # what `kernellab check` verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
     }
@@ -111,8 +112,8 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: C
     return Package(first.name, namespace, files, tuple(kernels), said)
 
 
-def _folder(kernels: Sequence[VerifiedKernel], place: int | None) -> str:
-    return "" if place is None else f"kernels/k{kernels[place].source.hash}"
+def _folder(kernel: VerifiedKernel) -> str:
+    return f"kernels/k{kernel.source.hash}"
 
 
 def same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:

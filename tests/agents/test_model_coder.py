@@ -188,12 +188,16 @@ def test_after_a_redesign_the_new_sketchs_lowering_is_the_base_and_keep_means_it
     assert "Your last code" not in told
 
 
-def test_keep_of_code_that_passed_is_the_end() -> None:
+def after_a_pass() -> CodeBrief:
     passed = Attempt(
         candidate=Candidate(id="c1", source=LOWERED, sketch=SKETCH), sketch=SKETCH,
         verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"),
     )  # fmt: skip
-    brief = replace(BRIEF, previous=LOWERED, previous_sketch=SKETCH, history=(passed,))
+    return replace(BRIEF, previous=LOWERED, previous_sketch=SKETCH, history=(passed,))
+
+
+def test_keep_of_code_that_passed_is_the_end() -> None:
+    brief = after_a_pass()
     for reply in ("KEEP", '{"done": "One pass over memory."}'):
         with line(Role.CODER, reply) as to:
             route = ModelCoder(to.talk).code(brief)
@@ -201,11 +205,7 @@ def test_keep_of_code_that_passed_is_the_end() -> None:
 
 
 def test_it_may_say_that_it_is_done_after_an_answer_that_could_not_be_used() -> None:
-    passed = Attempt(
-        candidate=Candidate(id="c1", source=LOWERED, sketch=SKETCH), sketch=SKETCH,
-        verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"),
-    )  # fmt: skip
-    brief = replace(BRIEF, previous=LOWERED, previous_sketch=SKETCH, history=(passed,))
+    brief = after_a_pass()
     broken = edit("+ 3.0", "x")
     for bad in ((broken,), (broken,) * 3):
         with line(Role.CODER, *bad, '{"done": "I know no faster one."}') as to:

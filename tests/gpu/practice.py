@@ -353,7 +353,7 @@ def time_all(options: argparse.Namespace) -> None:
             gc.collect()
             torch.cuda.empty_cache()
             if "CUDA error" in json.dumps(row) or "illegal" in json.dumps(row):
-                os._exit(3)  # the context is lost: another process goes on
+                os._exit(3)  # the context is lost: another process continues
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

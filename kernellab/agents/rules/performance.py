@@ -190,8 +190,10 @@ def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     """The brief as of the kernel that the role ``to`` starts from, and that it is an earlier one, in a sentence."""
     rounds = brief.rounds
     best = best_of(rounds)
-    unused = to is RouteKind.DESIGNER and not best.sketch if best is not None else False
-    if best is None or best is rounds[-1] or unused or (to is RouteKind.CODER and best.sketch != brief.sketch):
+    if best is None or best is rounds[-1]:
+        return brief, ""
+    # a Coder stays with the brief's sketch, a Designer begins with one
+    if (to is RouteKind.CODER and best.sketch != brief.sketch) or (to is RouteKind.DESIGNER and not best.sketch):
         return brief, ""
     said = f"Round {rounds.index(best) + 1} is still the best, and the work starts from it. "
     of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)
@@ -213,7 +215,8 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", facts
     words, found = _of_launches(cost, brief.target, brief.allow_library)
-    if hot := _hot_line(brief):
+    hot = _hot_line(brief)
+    if hot:
         # what was sampled goes before what a model guesses
         words = [f"{hot} Begin there.", *words]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
@@ -232,7 +235,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{standing.time_ms - standing.sketch_ms:.3g} ms go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, _best_before(brief), _hot_line(brief))]
+            words = [_about_code(standing, cost, _best_before(brief), hot)]
     return " ".join(words), facts + found
 
 

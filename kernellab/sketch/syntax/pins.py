@@ -53,6 +53,11 @@ def pinned_lines(text: str) -> list[tuple[int, str]]:
     return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
 
 
+def without_pins(text: str) -> str:
+    """``text`` with the marks of pins turned into comments."""
+    return text.replace(_MARK, "#")
+
+
 def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
     """``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
 

@@ -127,10 +127,8 @@ def _read(path: Path, native: torch.Tensor) -> torch.Tensor | None:
         if not stat.S_ISREG(held.st_mode) or held.st_size != native.numel() * native.element_size():
             return None
         data = file.read(held.st_size)
-    if not native.numel():
+    if len(data) != held.st_size:
+        return None
+    if not data:
         return native.clone()
-    return (
-        torch.frombuffer(bytearray(data), dtype=native.dtype).reshape(native.shape)
-        if len(data) == held.st_size
-        else None
-    )
+    return torch.frombuffer(bytearray(data), dtype=native.dtype).reshape(native.shape)

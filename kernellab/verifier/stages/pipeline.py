@@ -20,16 +20,7 @@ from typing import TYPE_CHECKING
 from kernellab.conditions import Mark, NotSealed, StaticFinding
 from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
-from kernellab.records import (
-    CompilerLine,
-    Environment,
-    Evidence,
-    Stage,
-    StageResult,
-    StageState,
-    Trust,
-    Verdict,
-)
+from kernellab.records import CompilerLine, Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
 from kernellab.task.audit import feasible

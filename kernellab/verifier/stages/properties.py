@@ -31,7 +31,6 @@ from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
-from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
@@ -159,7 +158,7 @@ def _scalars(stages: Stages, base: Case) -> None:
             held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
             stages.context.findings.add(held)
             continue
-        named = numbers_of(stages.source)[: CORRECT.scalar_named]
+        named = stages.ahead.numbers[: CORRECT.scalar_named]
         tried = list(islice(_other_values(base, position, named), CORRECT.scalar_values + 2 * len(named)))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))

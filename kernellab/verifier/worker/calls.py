@@ -177,11 +177,15 @@ class Worker:
     def echo(self, message: dict[str, Any], _: list[int]) -> None:
         """The same road with nothing to compute: what the judge's clock sees of a call that takes no time."""
         outputs = self.kept[-1] if self.kept else []
-        function, self.function = self.function, lambda *_: tuple(outputs)
+        self._call_by(lambda *_: tuple(outputs), message)
+
+    def _call_by(self, function: Callable[..., Any], message: dict[str, Any]) -> None:
+        """A call as always, answered by ``function`` in place of the candidate's."""
+        own, self.function = self.function, function
         try:
             type(self).call(self, message, [])
         finally:
-            self.function = function
+            self.function = own
 
     def burst(self, message: dict[str, Any], _: list[int]) -> None:
         """Many calls with nothing between them, as a loop of a user's program makes them; the last one is answered."""
@@ -199,11 +203,7 @@ class Worker:
                     break
             return function(*args)
 
-        self.function = looped
-        try:
-            type(self).call(self, message, [])
-        finally:
-            self.function = function
+        self._call_by(looped, message)
 
     def witness(self, message: dict[str, Any], _: list[int]) -> None:
         """One call, and what it leaves to its caller."""
