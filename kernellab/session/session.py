@@ -52,9 +52,10 @@ _ACKNOWLEDGE = 5.0
 class Session:
     """A tree of turns on one Task and Target; lines and turns are counted from 1, timeouts are in seconds.
 
-    ``best``, ``verdict`` and ``sketch`` wait until there is something to give. Decisions (:meth:`run`,
-    :meth:`approve`, :meth:`edit_sketch` ...) are in the journal when the call returns; they raise SessionError, with
-    the session unharmed, when its state does not allow them.
+    Nothing that is looked at waits: ``best``, ``verdict`` and ``sketch`` raise SessionError while there is nothing to
+    give; ``await session`` or :meth:`wait` waits. Decisions (:meth:`run`, :meth:`approve`, :meth:`edit_sketch` ...) are
+    in the journal when the call returns; they raise SessionError, with the session unharmed, when its state does not
+    allow them.
     """
 
     def __init__(
@@ -148,31 +149,24 @@ class Session:
 
     @property
     def sketch(self) -> SketchText:
-        """The newest sketch on the head's line; waits for the first one."""
-
-        def find() -> str | None:
-            turn = self.state.sketch_turn()
-            return turn.sketch if turn else None
-
-        return SketchText(self._wanted(find, "sketch", first=True))
+        """The newest sketch on the head's line. Raises SessionError: there is none yet."""
+        turn = self.state.sketch_turn()
+        return SketchText(self._wanted(turn.sketch if turn else None, "sketch"))
 
     @property
     def verdict(self) -> Verdict:
-        """The newest verdict on the head's line, once the session ends or needs a person."""
-        path = self.state.path
-        return self._wanted(lambda: next((t.verdict for t in reversed(path()) if t.verdict), None), "verdict")
+        """The newest verdict on the head's line. Raises SessionError: there is none yet, or the session still runs."""
+        path = self.state.path() if self.resting else []
+        return self._wanted(next((t.verdict for t in reversed(path) if t.verdict), None), "verdict")
 
     @property
     def best(self) -> BestKernel:
-        """The fastest candidate that passed at T2 or better, callable on tensors; waits for the session."""
-
-        def find() -> BestKernel | None:
-            state = self.state
-            best = state.best()
-            backend = Backend(state.target.backend) if state.target else None
-            return BestKernel(best, self.name, backend, self._bench.task) if best else None
-
-        return self._wanted(find, "kernel that passed at T2")
+        """The fastest candidate that passed at T2 or better, callable on tensors.
+        Raises SessionError: there is none yet, or the session still runs."""
+        state = self.state
+        best = self._wanted(state.best() if self.resting else None, "kernel that passed at T2")
+        backend = Backend(state.target.backend) if state.target else None
+        return BestKernel(best, self.name, backend, self._bench.task)
 
     @property
     def stages(self) -> Mapping[str, list[StageResult]]:
@@ -562,15 +556,12 @@ class Session:
             except Exception:  # a view that broke must not stop the session
                 log.exception("a subscriber of %s raised", self.id)
 
-    def _wanted(self, find: Callable[[], T | None], what: str, first: bool = False) -> T:
-        found = find() if first else None
-        if found is not None:
-            return found
+    def _wanted(self, value: T | None, what: str) -> T:
+        if value is not None:
+            return value
         if not self.resting:
-            self.wait(progress=True)
-        found = find()
-        if found is not None:
-            return found
+            wait = f"Wait for it: `await {self.name}` in a cell, `wait()` in a script."
+            raise SessionError(f"{self.name} is still running and has no {what} yet.", wait)
         if self.failure is not None:
             raise self.failure
         question = self.state.question

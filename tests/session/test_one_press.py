@@ -71,6 +71,10 @@ def in_verification(session: Session) -> None:
 def test_stop_during_a_verification_ends_the_judge_and_nothing_is_recorded_afterwards(begin: Begin) -> None:
     session = begin(options=FULL)
     in_verification(session)
+    assert "BLOCK" in session.sketch
+    for look in ("best", "verdict"):  # whoever looks does not wait
+        with pytest.raises(SessionError, match="still running"):
+            getattr(session, look)
     judge = engine().verifier().judge_pid
     assert judge is not None
     below = judges_below(judge)
