@@ -5,6 +5,7 @@ HEAD = r"""
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <immintrin.h>
 #include <limits>
 #include <sys/mman.h>
 
@@ -21,13 +22,24 @@ static inline void fresh(void* p, int64_t bytes) {
   if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
 }
 
+static inline v16 load(const float* p) { return *reinterpret_cast<const v16*>(p); }
+
+// past the caches: a large output is not read before it is written
+static inline void stream(float* to, v16 v) {
+  __m512 a;
+  std::memcpy(&a, &v, 64);
+  _mm512_stream_ps(to, a);
+}
+static inline void stream(float* to, const float* from, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) stream(to + i, load(from + i));
+}
+
 static inline float top_of(v16 v) {
   float top = v[0];
   for (int j = 1; j < 16; ++j) top = top < v[j] ? v[j] : top;
   return top;
 }
 static inline v16 larger(v16 a, v16 b) { return a < b ? b : a; }
-static inline v16 load(const float* p) { return *reinterpret_cast<const v16*>(p); }
 
 // exp(x) = 2^n * p(r), |r| <= ln 2 / 2; a NaN stays one
 static inline float fexp(float x) {

@@ -241,7 +241,7 @@ void conv(View x, View w, View y) {
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < 4 * 512; ++r) {
     const float *in = X + r * N, *f = W + (r % 512) * 4;
-    float* out = Y + r * N;
+    alignas(64) float out[N];
     const float a = f[0], b = f[1], c = f[2], d = f[3];
     const float head[3] = {d * in[0], c * in[0] + d * in[1], b * in[0] + c * in[1] + d * in[2]};
     for (int i = 0; i < 3; ++i) out[i] = head[i] / (1.0f + fexp(-head[i]));
@@ -250,6 +250,7 @@ void conv(View x, View w, View y) {
       const float v = a * in[i - 3] + b * in[i - 2] + c * in[i - 1] + d * in[i];
       out[i] = v / (1.0f + fexp(-v));
     }
+    stream(Y + r * N, out, N);
   }
 }
 """,

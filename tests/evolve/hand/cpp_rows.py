@@ -58,9 +58,12 @@ void swiglu(View x, View y) {
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < 1024; ++r) {
     const float *a = X + r * 4096, *b = a + 2048;
-    float* out = Y + r * 2048;
+    for (int64_t j = 0; j < 2048; j += 512) {
+      alignas(64) float out[512];
 #pragma omp simd
-    for (int64_t i = 0; i < 2048; ++i) out[i] = a[i] / (1.0f + fexp(-a[i])) * b[i];
+      for (int64_t i = 0; i < 512; ++i) out[i] = a[j + i] / (1.0f + fexp(-a[j + i])) * b[j + i];
+      stream(Y + r * 2048 + j, out, 512);
+    }
   }
 }
 """,
@@ -96,7 +99,7 @@ void scan(View x, View y) {
       v += shifted<2>(v);
       v += shifted<4>(v);
       v += shifted<8>(v);
-      *reinterpret_cast<v16*>(Y + j) = v + float(carried);
+      stream(Y + j, v + float(carried));
       carried += v[15];
     }
   }
@@ -127,11 +130,12 @@ void stencil(View x, View y) {
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < N; ++i) {
     const float *m = X + i * N, *u = i ? m - N : zero, *d = i + 1 < N ? m + N : zero;
-    float* out = Y + i * N;
+    alignas(64) float out[N];
     out[0] = 0.5f * m[0] + 0.125f * (u[0] + d[0] + m[1]);
 #pragma omp simd
     for (int64_t j = 1; j < N - 1; ++j) out[j] = 0.5f * m[j] + 0.125f * (u[j] + d[j] + m[j - 1] + m[j + 1]);
     out[N - 1] = 0.5f * m[N - 1] + 0.125f * (u[N - 1] + d[N - 1] + m[N - 2]);
+    stream(Y + i * N, out, N);
   }
 }
 """,
@@ -154,7 +158,8 @@ void rows(View x, View y) {
   constexpr int64_t N = 2048;
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < 1024; ++r) {
-    const float* in = X + r * N; float* out = Y + r * N;
+    const float* in = X + r * N;
+    alignas(64) float out[N];
     v16 tops = load(in);
     for (int64_t i = 16; i < N; i += 16) tops = larger(tops, load(in + i));
     const float top = top_of(tops);
@@ -162,8 +167,7 @@ void rows(View x, View y) {
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < N; ++i) { const float e = fexp(in[i] - top); out[i] = e; sum += e; }
     const float scale = 1.0f / sum;
-#pragma omp simd
-    for (int64_t i = 0; i < N; ++i) out[i] *= scale;
+    for (int64_t i = 0; i < N; i += 16) stream(Y + r * N + i, load(out + i) * scale);
   }
 }
 """,
