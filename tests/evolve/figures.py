@@ -2,11 +2,15 @@
 
     python -m tests.evolve.figures [--dsl cpp] [--out FOLDER] [--rounds 3 --parallel 4 --islands 2] [CATEGORY/TITLE ...]
     python -m tests.evolve.figures --dsl triton --jobs 6 --seconds 420
+    python -m tests.evolve.figures --hand --dsl cpp --jobs 12 --pin 1 --seconds 500
     python -m tests.evolve.figures --table --out FOLDER
 
-One operator of each of twelve families. ``--jobs`` works on so many operators side by side, each in a process of its
-own and on one of the machine's GPUs; who shares one takes turns to time. What the search and the tuner call their best
-is ranked again beside the first design, in turn and several times over, so that the ratios are of one stretch of time.
+One operator of each of twelve families; with ``--hand`` the operators of ``tests.evolve.hand``, whose kernels by hand
+are ranked in turn with the first design and the search's best, in place of the tuner's. ``--pin K`` gives each job K
+cores that no other job has: they take no turns then. ``--jobs`` works on so many operators side by side, each in a
+process of its own and on one of the machine's GPUs; who shares one takes turns to time. What the search and the tuner
+call their best is ranked again beside the first design, in turn and several times over, so that the ratios are of one
+stretch of time.
 
 ``--seconds`` is for all of it: each operator gets its share, half of which is the search's. What is known of an
 operator is in a file of FOLDER from its first minute on. Called again, the script goes on: an operator that is done
@@ -16,6 +20,7 @@ is kept, and a search that was cut off goes on from its journal.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
 import platform
@@ -48,7 +53,9 @@ from kernellab.task import Task, load_task
 from kernellab.tuning import Tuned, WorkerMeasure, tune
 from kernellab.tuning.search import HEAT
 from kernellab.tuning.space import Space
+from kernellab.verifier import VerifyOptions
 from kernellab.verifier.judge import turns
+from tests.evolve.hand.sets import SETS
 
 PLACES = (
     "attention/plain", "convolution/depthwise_conv2d", "indexing/embedding", "loss/cross_entropy", "matmul/addmm",
@@ -61,7 +68,7 @@ SWEEPS = 3
 #: a first design this near to its bound leaves nothing to win
 NEAR = 0.9
 #: of an operator's seconds: when the search, and when the tuner, has to be done
-_SEARCH, _TUNE = 0.5, 0.8
+_SEARCH, _TUNE, _BY_HAND = 0.5, 0.8, 0.72
 #: seconds between two looks at a search, and those that one may take to its end when its time is up
 _LOOK, _GRACE = 5.0, 30.0
 #: seconds that an operator's process may need beyond its share, to write what it has
@@ -92,6 +99,14 @@ class Figures(Record):
     tuner_points: int = 0
     tuner_seconds: float = 0.0
     refused: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    #: the kernel's by hand over the first design, and why it has none
+    hand: float | None = None
+    hand_reason: str = ""
+
+    @property
+    def of_hand(self) -> float | None:
+        """The search's best in the speed of the kernel by hand."""
+        return self.gain / self.hand if self.gain is not None and self.hand else None
 
     @property
     def done(self) -> bool:
@@ -108,11 +123,17 @@ class Operator:
     knobs: dict[str, int]
     seconds: float
     keep: Callable[[Figures], None]
+    by_hand: bool = False
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
-        self.item = next(t for t in load_suite("builtin") if f"{t.category}/{t.title}" == self.place)
         self.target = found(self.dsl, None)
+        if self.by_hand:
+            self.hand = SETS[self.dsl][self.place].source(self.dsl)
+            self.text, self.name = SETS[self.dsl][self.place].task, self.place
+        else:
+            item = next(t for t in load_suite("builtin") if f"{t.category}/{t.title}" == self.place)
+            self.text, self.name = item.text, item.name
 
     def work(self) -> None:
         """Search, tune, and rank what both found. Raises KernellabError."""
@@ -124,13 +145,16 @@ class Operator:
         first, best = state.first(), state.best()
         if first is None or best is None:
             return
+        sources = [run.candidate(first).source, run.candidate(best).source]
+        if self.by_hand:
+            self._beside_hand(row, sources)
+            return
         count = sum(Step.RANK in {s.step for s in e.spent} for e in state.evaluations.values())
         tuned, seconds = self._tuned([p.sketch for p in state.proposals.values() if not p.parents], count)
         row = row.model_copy(
             update={"tuner_gain": _by_itself(tuned), "tuner_points": len(tuned.measured), "tuner_seconds": seconds}
         )
         self.keep(row)
-        sources = [run.candidate(first).source, run.candidate(best).source]
         if tuned.best is not None:
             own = WorkerMeasure(None, self._task(), self.target, {})  # type: ignore[arg-type]
             sources.append(own.source(tuned.best))
@@ -140,10 +164,23 @@ class Operator:
             row = row.model_copy(update=found)
             self.keep(row)
 
+    def _beside_hand(self, row: Figures, sources: list[Source]) -> None:
+        """The first design, the search's best and the kernel by hand, each ranked in turn with the others."""
+        looked = LocalJudge().rank(self._task(), self.hand, self.target, False)
+        if looked.score is None:
+            self.keep(row.model_copy(update={"hand_reason": looked.reason}))
+            return
+        for sweeps, speedups in enumerate(self._ranked([*sources, self.hand]), 1):
+            first, best, hand = speedups
+            found = {"sweeps": sweeps, "gain": best / first, "hand": hand / first}
+            row = row.model_copy(update=found)
+            self.keep(row)
+
     def _task(self) -> Task:
-        return load_task(self.item.text, self.item.name)
+        return load_task(self.text, self.name)
 
     def _left(self, share: float) -> float:
+        share = _BY_HAND if self.by_hand and share == _SEARCH else share
         return self.began + share * self.seconds - time.monotonic()
 
     def _searched(self) -> Run:
@@ -152,7 +189,7 @@ class Operator:
         if run is None:
             budget = f"minutes={max(self._left(_SEARCH), 1.0) / 60:.3f}" if math.isfinite(self.seconds) else ""
             run = begin(
-                self.item.text, self.dsl, name=self.item.name, workspace=self.folder, memory=OFF, budget=budget,
+                self.text, self.dsl, name=self.name, workspace=self.folder, memory=OFF, budget=budget,
                 **self.knobs,
             )  # fmt: skip
         if run.state.status.ended:
@@ -171,7 +208,7 @@ class Operator:
 
     def _earlier(self) -> Run | None:
         with suppress(EvolveError):
-            run = open_run(self.item.name, self.folder)
+            run = open_run(self.name, self.folder)
             same = run.state.begun.knobs.model_dump(include=set(self.knobs)) == self.knobs
             return run if same and run.state.begun.dsl == self.dsl else None
         return None
@@ -197,7 +234,7 @@ class Operator:
             return None
         verdict = run.state.verdicts.get(first)
         if verdict is None and self._left(_TUNE) > 0:
-            verdict = LocalJudge().verify(self._task(), run.candidate(first).source, self.target, False)
+            verdict = LocalJudge().verify(self._task(), run.candidate(first).source, self.target, VerifyOptions())
         return verdict.bound_share if verdict is not None else None
 
     def _tuned(self, seeds: Sequence[str], trials: int) -> tuple[Tuned, float]:
@@ -259,6 +296,28 @@ def table(rows: Sequence[Figures]) -> str:
     return "\n".join(lines)
 
 
+def hand_table(rows: Sequence[Figures]) -> str:
+    """A line for each operator with a kernel by hand, and the share of its speed that the search reaches."""
+    lines = [
+        "| operator | of the bound | hand / first design | search / first design | search / hand | evaluations | s | "
+        "best came by |",
+        "|" + 8 * "---|",
+    ]
+    for row in rows:
+        share = f"{100 * row.share:.0f} %" if row.share is not None else "-"
+        lines.append(
+            f"| {row.place} | {share} | {_times(row.hand)} | {_times(row.gain)} | {_times(row.of_hand)} | "
+            f"{row.evaluations} | {row.seconds:.0f} | {', '.join(row.line)}{row.hand_reason} |"
+        )
+    known = [row.of_hand for row in rows if row.of_hand]
+    firsts = [1 / row.hand for row in rows if row.of_hand and row.hand]
+    lines.append(
+        f"{len(known)} operators: the search reaches {_mean(known):.2f}x of the hand's speed in geometric mean (the "
+        f"first design {_mean(firsts):.2f}x), {sum(ratio >= 0.95 for ratio in known)} at 0.95x or above"
+    )
+    return "\n".join(lines)
+
+
 def _times(gain: float | None) -> str:
     return f"{gain:.2f}x" if gain is not None else "-"
 
@@ -269,7 +328,9 @@ def _mean(ratios: Sequence[float]) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", nargs="*", default=list(PLACES))
+    parser.add_argument("places", nargs="*")
+    parser.add_argument("--hand", action="store_true", help="the operators that have a kernel by hand")
+    parser.add_argument("--pin", type=int, default=0, help="cores of each job's own, which take no turns")
     parser.add_argument("--out", type=Path, default=Path("figures"))
     parser.add_argument("--dsl", default="cpp")
     parser.add_argument("--table", action="store_true", help="print what FOLDER has, and measure nothing")
@@ -278,15 +339,17 @@ def main(arguments: list[str] | None = None) -> int:
     for name, value in KNOBS.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args(arguments)
+    options.places = options.places or list(SETS[options.dsl] if options.hand else PLACES)
     options.out.mkdir(parents=True, exist_ok=True)
     knobs = {name: getattr(options, name) for name in KNOBS}
     if len(options.places) > 1 and not options.table:
         _side_by_side(options, knobs)
     elif not options.table:
         (place,) = options.places
-        Operator(place, options.dsl, options.out, knobs, options.seconds, lambda row: _keep(options.out, row)).work()
+        keep = functools.partial(_keep, options.out)
+        Operator(place, options.dsl, options.out, knobs, options.seconds, keep, options.hand).work()
     rows = [row for place in options.places if (row := _kept(options.out, place)) is not None]
-    print(table(rows), flush=True)
+    print(hand_table(rows) if options.hand else table(rows), flush=True)
     return int(len(rows) < len(options.places) or not all(row.done for row in rows))
 
 
@@ -318,7 +381,9 @@ def _side_by_side(options: argparse.Namespace, knobs: dict[str, int]) -> None:
                 # those that begin now share what is left with those that begin after them
                 share = (end - time.monotonic() - _LATE) / math.ceil(len(waiting) / options.jobs)
                 place = waiting.pop(0)
-                running[place] = (_begun(place, options, knobs, share, places[at]), at, time.monotonic() + share)
+                own = sorted(os.sched_getaffinity(0))[at * options.pin : (at + 1) * options.pin]
+                job = _begun(place, options, knobs, share, places[at], own)
+                running[place] = (job, at, time.monotonic() + share)
             if not running:
                 break
             time.sleep(0.2)
@@ -352,6 +417,8 @@ def _ended(folder: Path, place: str, code: int) -> str:
 def _devices(options: argparse.Namespace) -> list[dict[str, str]]:
     """What the processes of each device have in their environment: its name, whose turn it is, and their threads."""
     turn, cores = (options.out / "turns").resolve(), len(os.sched_getaffinity(0))
+    if options.pin:
+        return [{"OMP_NUM_THREADS": str(options.pin), "MKL_NUM_THREADS": str(options.pin)}] * options.jobs
     if found(options.dsl, None).backend is not Backend.CUDA:
         return [{turns.VARIABLE: f"all:{turn}"}]
     seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(len(gpu_products()))))
@@ -361,12 +428,20 @@ def _devices(options: argparse.Namespace) -> list[dict[str, str]]:
 
 
 def _begun(
-    place: str, options: argparse.Namespace, knobs: dict[str, int], share: float, environment: dict[str, str]
+    place: str,
+    options: argparse.Namespace,
+    knobs: dict[str, int],
+    share: float,
+    environment: dict[str, str],
+    cores: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-m", "tests.evolve.figures", place, f"--dsl={options.dsl}", f"--out={options.out}",
         f"--seconds={share}", *(f"--{name}={value}" for name, value in knobs.items()),
+        *(["--hand"] if options.hand else []),
     ]  # fmt: skip
+    if cores:
+        command = ["taskset", "-c", ",".join(map(str, cores)), *command]
     with _file(options.out, place).with_suffix(".log").open("ab") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **environment}
