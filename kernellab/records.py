@@ -314,6 +314,36 @@ class HotSpots(Record):
     spots: tuple[HotSpot, ...] = ()
 
 
+class KernelCounters(Record):
+    """What a GPU counted of one launch of a kernel; None where this GPU has no such counter.
+
+    ``occupancy`` is the share of an SM's warps that it held while it worked, ``limit`` what keeps further blocks from an
+    SM; ``stalls`` are cycles for each instruction issued by ncu's name of the wait. Shares are percentages of the peak.
+    """
+
+    kernel: str
+    us: float | None = None
+    memory: float | None = None
+    sm: float | None = None
+    read_bytes: float | None = None
+    written_bytes: float | None = None
+    occupancy: float | None = None
+    registers: float | None = None
+    limit: str = ""
+    l1_hits: float | None = None
+    l2_hits: float | None = None
+    tensor: float | None = None
+    bank_conflicts: float | None = None
+    stalls: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def gb_s(self) -> float | None:
+        """GB/s that it moved from and to memory."""
+        if not self.us or self.read_bytes is None or self.written_bytes is None:
+            return None
+        return (self.read_bytes + self.written_bytes) / self.us / 1e3
+
+
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -335,6 +365,8 @@ class Verdict(Record):
     own_share: float | None = None
     #: where the timed calls' program counters were; None where the system shows none
     hot: HotSpots | None = None
+    #: what the GPU counted of one call, launch by launch; empty where nobody allowed that, or it could not be read
+    counters: tuple[KernelCounters, ...] = ()
     build_seconds: float | None = None
     precision: str = ""
     #: the sealed replay, where one was asked for and could be done
