@@ -315,11 +315,8 @@ class HotSpots(Record):
 
 
 class KernelCounters(Record):
-    """What a GPU counted of one launch of a kernel; None where this GPU has no such counter.
-
-    ``occupancy`` is the share of an SM's warps that it held while it worked, ``limit`` what keeps further blocks from an
-    SM; ``stalls`` are cycles for each instruction issued by ncu's name of the wait. Shares are percentages of the peak.
-    """
+    """What a GPU counted of one launch of a kernel; None where it has no such counter. Shares are percentages:
+    ``occupancy`` of an SM's warps; ``limit`` keeps further blocks off it; ``stalls``: cycles by ncu's names."""
 
     kernel: str
     us: float | None = None
@@ -335,13 +332,6 @@ class KernelCounters(Record):
     tensor: float | None = None
     bank_conflicts: float | None = None
     stalls: dict[str, float] = Field(default_factory=dict)
-
-    @property
-    def gb_s(self) -> float | None:
-        """GB/s that it moved from and to memory."""
-        if not self.us or self.read_bytes is None or self.written_bytes is None:
-            return None
-        return (self.read_bytes + self.written_bytes) / self.us / 1e3
 
 
 class Verdict(Record):

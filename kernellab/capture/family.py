@@ -133,7 +133,9 @@ def _recurrence(look: _Look, linear: bool = True) -> bool:
     #: by node: the steps of the longest way to it, and the operations on that way
     ways: dict[str, tuple[int, frozenset[str]]] = {}
     for node in look.nodes:
-        before = max((ways.get(ref.name, (0, frozenset[str]())) for ref in node.refs()), key=lambda w: w[0], default=None)
+        before = max(
+            (ways.get(ref.name, (0, frozenset[str]())) for ref in node.refs()), key=lambda w: w[0], default=None
+        )
         depth, words = before or (0, frozenset[str]())
         works = role_of(node.aten) in POINTWISE
         own = {node.aten} if works or role_of(node.aten) in _SUMS else set[str]()

@@ -279,7 +279,8 @@ def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) ->
 
 
 def _hot_line(brief: RouteBrief) -> str:
-    """The line with the most samples, or what a GPU's warps wait for, in a sentence; empty where none is known, or prompts leave that out."""
+    """The line with the most samples, or what a GPU's warps wait for, in a sentence; empty where that is not known, or
+    prompts leave it out."""
     if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
         return ""
     lines = time_goes(brief.candidate.source, brief.verdict)
@@ -289,8 +290,8 @@ def _hot_line(brief: RouteBrief) -> str:
 
 
 def time_goes(source: Source, verdict: Verdict) -> list[str]:
-    """Where a kernel's time goes, in sentences: by a GPU's counters, or by the lines that program counters were at; none
-    where neither was read."""
+    """Where a kernel's time goes, in sentences: by a GPU's counters, or by the lines that program counters were at;
+    none where neither was read."""
     from kernellab.lens.counters.read import told
     from kernellab.lens.cpp.hot import hot_lines
 

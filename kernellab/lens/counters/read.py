@@ -157,16 +157,23 @@ def told(launches: Sequence[KernelCounters]) -> list[str]:
     share = "" if len(timed) == 1 else f", {(most.us or 0.0) / total:.0%} of the {len(timed)} launches' time"
     facts = {fact.name: fact.sentence for fact in facts_of(most)}
     lines = [f"GPU kernel {most.kernel}, {most.us:.1f} us under ncu{share}. {facts.get('busy', '')}".rstrip()]
-    if most.gb_s is not None:
-        lines[0] += f" It moves {most.gb_s:,.0f} GB/s."
+    if (rate := gb_s(most)) is not None:
+        lines[0] += f" It moves {rate:,.0f} GB/s."
     return [*lines, *(facts[name] for name in ("occupancy reached", "waits for") if name in facts)]
+
+
+def gb_s(launch: KernelCounters) -> float | None:
+    """GB/s that it moved from and to memory."""
+    if not launch.us or launch.read_bytes is None or launch.written_bytes is None:
+        return None
+    return (launch.read_bytes + launch.written_bytes) / launch.us / 1e3
 
 
 def facts_of(launch: KernelCounters) -> Iterator[Fact]:
     """Counters of a launch as facts with a sentence each; those that this GPU does not have are left out."""
     c, kernel = launch, launch.kernel
     if c.us is not None:
-        yield Fact("time under ncu", f"{c.us:.1f} us", "One call while it is watched: for ratios, not speedups.", kernel)
+        yield Fact("time under ncu", f"{c.us:.1f} us", "Of one watched call: for ratios, not speedups.", kernel)
     if c.memory is not None and c.sm is not None:
         most = "memory" if c.memory >= c.sm else "the SMs"
         near = max(c.memory, c.sm)
@@ -174,7 +181,7 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
         sentence = f"Memory runs at {c.memory:.0f} % of its peak, the SMs at {c.sm:.0f} %; {state}."
         yield Fact("busy", f"{near:.0f} %", sentence, kernel)
     if c.read_bytes is not None and c.written_bytes is not None:
-        rate = f", {c.gb_s:.0f} GB/s" if c.gb_s else ""
+        rate = f", {moved:.0f} GB/s" if (moved := gb_s(c)) else ""
         sentence = f"{c.read_bytes / 1e6:.2f} MB came from memory and {c.written_bytes / 1e6:.2f} MB went there{rate}."
         yield Fact("memory traffic", f"{(c.read_bytes + c.written_bytes) / 1e6:.2f} MB", sentence, kernel)
     if c.occupancy is not None:
@@ -193,7 +200,9 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
         yield Fact("bank conflicts", f"{c.bank_conflicts:,.0f}", sentence, kernel)
     if c.stalls:
         worst = max(c.stalls, key=lambda name: c.stalls[name])
-        sentence = f"A warp waits longest for {_WAITS[worst]}: {c.stalls[worst]:.1f} cycles for each instruction issued."
+        sentence = (
+            f"A warp waits longest for {_WAITS[worst]}: {c.stalls[worst]:.1f} cycles for each instruction issued."
+        )
         yield Fact("waits for", worst.replace("_", " "), sentence, kernel)
 
 
