@@ -173,7 +173,7 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
     """Counters of a launch as facts with a sentence each; those that this GPU does not have are left out."""
     c, kernel = launch, launch.kernel
     if c.us is not None:
-        yield Fact("time under ncu", f"{c.us:.1f} us", "Of one watched call: for ratios, not speedups.", kernel)
+        yield Fact("time under ncu", f"{c.us:.1f} us", "Of a watched call: for ratios alone.", kernel)
     if c.memory is not None and c.sm is not None:
         most = "memory" if c.memory >= c.sm else "the SMs"
         near = max(c.memory, c.sm)
