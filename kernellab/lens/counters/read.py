@@ -149,14 +149,15 @@ def counted(row: Mapping[str, str]) -> KernelCounters:
 
 
 def told(launches: Sequence[KernelCounters]) -> list[str]:
-    """Where the time of a call goes by its counters, in at most three sentences: of the launch that takes most of it."""
+    """Where a call's time goes by its counters, in at most three sentences: of the launch that takes most of it."""
     timed = [one for one in launches if one.us is not None]
     if not timed:
         return []
     most, total = max(timed, key=lambda one: one.us or 0.0), sum(one.us or 0.0 for one in timed)
     share = "" if len(timed) == 1 else f", {(most.us or 0.0) / total:.0%} of the {len(timed)} launches' time"
     facts = {fact.name: fact.sentence for fact in facts_of(most)}
-    lines = [f"GPU kernel {most.kernel}, {most.us:.1f} us under ncu{share}. {facts.get('busy', '')}".rstrip()]
+    head = f"GPU kernel {most.kernel}, {most.us:.1f} us under ncu{share}."
+    lines = [f"{head} {facts.get('busy', '')}".rstrip()]
     if (rate := gb_s(most)) is not None:
         lines[0] += f" It moves {rate:,.0f} GB/s."
     return [*lines, *(facts[name] for name in ("occupancy reached", "waits for") if name in facts)]
@@ -182,7 +183,8 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
         yield Fact("busy", f"{near:.0f} %", sentence, kernel)
     if c.read_bytes is not None and c.written_bytes is not None:
         rate = f", {moved:.0f} GB/s" if (moved := gb_s(c)) else ""
-        sentence = f"{c.read_bytes / 1e6:.2f} MB came from memory and {c.written_bytes / 1e6:.2f} MB went there{rate}."
+        read, written = c.read_bytes / 1e6, c.written_bytes / 1e6
+        sentence = f"{read:.2f} MB came from memory and {written:.2f} MB went there{rate}."
         yield Fact("memory traffic", f"{(c.read_bytes + c.written_bytes) / 1e6:.2f} MB", sentence, kernel)
     if c.occupancy is not None:
         limit = f"; {c.limit} limit{'' if c.limit == 'registers' else 's'} the blocks of an SM" if c.limit else ""
