@@ -314,6 +314,26 @@ class HotSpots(Record):
     spots: tuple[HotSpot, ...] = ()
 
 
+class KernelCounters(Record):
+    """What a GPU counted of one launch of a kernel; None where it has no such counter. Shares are percentages:
+    ``occupancy`` of an SM's warps; ``limit`` keeps further blocks off it; ``stalls``: cycles by ncu's names."""
+
+    kernel: str
+    us: float | None = None
+    memory: float | None = None
+    sm: float | None = None
+    read_bytes: float | None = None
+    written_bytes: float | None = None
+    occupancy: float | None = None
+    registers: float | None = None
+    limit: str = ""
+    l1_hits: float | None = None
+    l2_hits: float | None = None
+    tensor: float | None = None
+    bank_conflicts: float | None = None
+    stalls: dict[str, float] = Field(default_factory=dict)
+
+
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -335,6 +355,8 @@ class Verdict(Record):
     own_share: float | None = None
     #: where the timed calls' program counters were; None where the system shows none
     hot: HotSpots | None = None
+    #: what the GPU counted of one call, launch by launch; empty where nobody allowed that, or it could not be read
+    counters: tuple[KernelCounters, ...] = ()
     build_seconds: float | None = None
     precision: str = ""
     #: the sealed replay, where one was asked for and could be done

@@ -39,6 +39,8 @@ _FOREIGN = (Role.RESAMPLE, Role.SPECTRUM, Role.LINALG, Role.DYNAMIC, Role.ALGORI
 _SUMS = (Role.REDUCE, Role.PLACE)
 #: steps of a recurrence that is written out: fewer are a sum of a few terms
 _STEPS = 4
+#: operations of a step that is linear in what the step before gave
+_LINEAR = frozenset(("add", "sub", "rsub", "mul", "neg", "addcmul", "lerp"))
 
 
 @dataclass(frozen=True)
@@ -119,19 +121,27 @@ def _scan(look: _Look) -> bool:
     return look.has(Role.SCAN) or _recurrence(look)
 
 
-def _recurrence(look: _Look) -> bool:
-    """A loop over one input's slices that is written out, each step computed from the one before."""
+def _recurrence(look: _Look, linear: bool = True) -> bool:
+    """A loop over one input's slices that is written out, each step computed from the one before, by sums and products
+    alone where ``linear``: no other is an associative scan."""
     taken: dict[str, list[Node]] = {}
     for node, word in zip(look.nodes, look.words, strict=True):
         if role_of(word) is Role.PART:
             taken.setdefault(next(ref.name for ref in node.refs()), []).append(node)
     if max(map(len, taken.values()), default=0) < _STEPS:
         return False
-    depth: dict[str, int] = {}
+    #: by node: the steps of the longest way to it, and the operations on that way
+    ways: dict[str, tuple[int, frozenset[str]]] = {}
     for node in look.nodes:
+        before = max(
+            (ways.get(ref.name, (0, frozenset[str]())) for ref in node.refs()), key=lambda w: w[0], default=None
+        )
+        depth, words = before or (0, frozenset[str]())
         works = role_of(node.aten) in POINTWISE
-        depth[node.name] = max((depth.get(ref.name, 0) for ref in node.refs()), default=0) + bool(works)
-    return max(depth.values(), default=0) >= max(map(len, taken.values()))
+        own = {node.aten} if works or role_of(node.aten) in _SUMS else set[str]()
+        ways[node.name] = depth + bool(works), words | own
+    longest, words = max(ways.values(), key=lambda way: way[0], default=(0, frozenset[str]()))
+    return longest >= max(map(len, taken.values())) and (words <= _LINEAR) is linear
 
 
 def _loss(look: _Look) -> bool:
@@ -193,6 +203,7 @@ _RULES: tuple[tuple[Family, Callable[[_Look], bool]], ...] = (
     (Family.NONE, lambda look: look.has(*_FOREIGN)),
     (Family.MATMUL, _matmul),
     (Family.SCAN, _scan),
+    (Family.NONE, lambda look: _recurrence(look, linear=False)),
     (Family.ORDER, lambda look: look.has(Role.ORDER)),
     (Family.LOSS, _loss),
     (Family.INDEXING, _indexing),

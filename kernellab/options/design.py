@@ -112,6 +112,11 @@ class DesignOptions(BaseModel):
     tools: Annotated[bool, Option()] = Field(
         default=False, description="a model may call kernellab's tools before it answers; bounds are under [models]"
     )
+    counters: Annotated[bool, Option()] = Field(
+        default=False,
+        description="read a GPU's counters of each kernel that passed, for the prompts: I trust what my "
+        "models write, it runs once more under ncu with my own rights, outside the sandbox",
+    )
     #: nothing that was remembered of the task's own computation is used: a benchmark's rule
     hold_out: bool = False
 

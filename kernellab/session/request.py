@@ -66,6 +66,11 @@ class DesignRequest(DesignCall):
         if self.lift and not is_model(specs[Role.DESIGNER]):
             remedy = "Give roles='designer=model'."
             raise SessionError("Lifting a sketch from a source takes a model as Designer.", remedy)
+        if self.counters:
+            from kernellab.lens.counters.read import preflight
+
+            if not (ready := preflight()).ncu:
+                raise SessionError(ready.reason, ready.remedy)
 
     def created(self, name: str, text: str, roles: Mapping[Role, str], approval: str) -> Created:
         """The session's first event, with the key that the same call made again has too."""

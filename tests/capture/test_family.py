@@ -59,5 +59,16 @@ def test_the_built_in_suites_folders_are_the_vocabulary(task: str) -> None:
     assert family_of(export_graph(load_task(path))).value == task.partition("/")[0]
 
 
+@pytest.mark.parametrize(
+    ("step", "family"),
+    [("v = d * v + x[:, t]", "scan"), ("v = d * v + x[:, t]; v = v * (v <= 1.0)", ""),
+     ("v = torch.maximum(v + d, x[:, t])", "")],
+)  # fmt: skip
+def test_only_a_linear_recurrence_is_a_scan(step: str, family: str) -> None:
+    body = f"def reference(x, d):\n    v = x[:, 0]\n    for t in range(1, 8):\n        {step}\n    return v\n"
+    text = f"import torch\n\n\n{body}\n\ndef inputs():\n    return torch.randn(4, 8), torch.rand(4)\n"
+    assert family_of(export_graph(load_task(text, "steps"))).value == family
+
+
 def test_every_document_of_known_designs_is_of_a_family() -> None:
     assert set(Knowledge.load().families) <= {family.value for family in Family if family is not Family.NONE}

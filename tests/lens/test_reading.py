@@ -6,7 +6,7 @@ import pytest
 
 from kernellab.errors import SessionError
 from kernellab.lens.counters import read
-from kernellab.lens.counters.read import Preflight, counters, facts, preflight, rows
+from kernellab.lens.counters.read import Preflight, count, counted, facts_of, preflight, rows, told
 from kernellab.lens.gpu.facts import static_shared
 from kernellab.lens.read import llvm, mlir, ptx, sass
 from kernellab.records import Source
@@ -55,21 +55,52 @@ def test_shared_memory_is_what_is_declared_with_a_size() -> None:
     assert static_shared(text) == 144
 
 
+def recorded(*launches: dict[str, str]) -> str:
+    """What ncu prints of some launches."""
+    names = ["ID", "Kernel Name", *dict.fromkeys(name for launch in launches for name in launch if name != "name")]
+    table = [names, [""] * len(names)]
+    table += [[str(n), one["name"], *(one.get(x, "n/a") for x in names[2:])] for n, one in enumerate(launches)]
+    return "==PROF== Connected\n" + "\n".join(",".join(f'"{cell}"' for cell in row) for row in table)
+
+
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+#: a copy bound by memory
+SCALED = {
+    "name": "scaled(float *)", "gpu__time_duration.sum": "50,000",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "91.2",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "20.1",
+    "dram__bytes_read.sum": "134217728", "dram__bytes_write.sum": "134,217,728",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "43.7",
+    "launch__registers_per_thread": "96", "launch__occupancy_limit_registers": "5",
+    "launch__occupancy_limit_shared_mem": "32", "launch__occupancy_limit_warps": "16",
+    STALLED.format("barrier"): "7.5", STALLED.format("wait"): "1.25",
+}  # fmt: skip
+#: a short launch after it
+SMALL = {"name": "finish", "gpu__time_duration.sum": "2000", STALLED.format("long_scoreboard"): "30"}
+
+
 def test_a_table_of_ncu_becomes_facts() -> None:
-    names = ["ID", "Kernel Name", "gpu__time_duration.sum", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-             "sm__throughput.avg.pct_of_peak_sustained_elapsed", "dram__bytes_read.sum", "dram__bytes_write.sum",
-             "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
-             "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"]  # fmt: skip
-    table = [names, ["", "", "nsecond", "%", "%", "byte", "byte", "", ""],
-             ["0", "scaled(float *)", "50,000", "91.2", "20.1", "134217728", "134,217,728", "7.5", "1.25"]]  # fmt: skip
-    said = "==PROF== Connected\n" + "\n".join(",".join(f'"{cell}"' for cell in row) for row in table)
-    (row,) = rows(said)
-    found = {fact.name: fact for fact in facts(row)}
+    (row,) = rows(recorded(SCALED))
+    found = {fact.name: fact for fact in facts_of(counted(row))}
     assert found["time under ncu"].value == "50.0 us" and found["busy"].value == "91 %"
-    assert "memory bound it" in found["busy"].sentence or "bound" in found["busy"].sentence
+    assert "memory bound it" in found["busy"].sentence
     assert "5369 GB/s" in found["memory traffic"].sentence
+    assert "held 44 % of its warps" in found["occupancy reached"].sentence
+    assert "registers limit the blocks of an SM (96 registers a thread)" in found["occupancy reached"].sentence
     assert "at a barrier" in found["waits for"].sentence and found["waits for"].kernel == "scaled(float *)"
     assert list(rows("no table")) == []
+
+
+def test_counters_are_told_in_three_sentences_about_the_launch_that_takes_the_time() -> None:
+    launches = [counted(row) for row in rows(recorded(SMALL, SCALED))]
+    bandwidth, occupancy, stall = told(launches)
+    assert "GPU kernel scaled(float *), 50.0 us under ncu, 96% of the 2 launches' time." in bandwidth
+    assert "Memory runs at 91 % of its peak" in bandwidth and "5,369 GB/s" in bandwidth
+    assert "44 % of its warps" in occupancy and "the other warps at a barrier: 7.5 cycles" in stall
+    # what this GPU does not count is left out
+    (only,) = told([counted({"Kernel Name": "k", "gpu__time_duration.sum": "1000"})])
+    assert only == "GPU kernel k, 1.0 us under ncu."
+    assert told([]) == [] and told([counted({"Kernel Name": "k"})]) == []
 
 
 def test_the_preflight_says_why_counters_cannot_be_read_and_how_they_could(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,4 +119,4 @@ def test_counters_run_outside_the_sandbox_only_on_consent(monkeypatch: pytest.Mo
     monkeypatch.setattr(read, "preflight", lambda: Preflight(ncu="/usr/bin/ncu"))
     text = "import torch\ndef reference(x: torch.Tensor): return x\ndef inputs(): return torch.randn(4)\n"
     with pytest.raises(SessionError, match="own rights"):
-        counters(Source(dsl="triton", files={"kernel.py": ""}), load_task(text, "same"))
+        count(Source(dsl="triton", files={"kernel.py": ""}), load_task(text, "same"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernellab.agents.briefs import Attempt, RouteBrief, best_of
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
-from kernellab.records import Author, Role, RouteKind, Verdict
+from kernellab.records import Author, Role, RouteKind, Source, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
 from kernellab.verifier.audit.trace import trace
@@ -26,6 +26,8 @@ PATIENCE, NOISY = 2, 4
 GAIN = 1.03
 #: traffic above the distinct bytes by this factor is worth a word
 _AGAIN = 1.2
+#: the least share of the samples from which a line is worth a word
+_HOT_SHARE = 0.05
 #: calls, the start of threads and the first touch of an output may take so many ms
 _AROUND_MS = 0.2
 #: arithmetic of a sketch above the reference's by this factor is worth a word
@@ -218,7 +220,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     hot = _hot_line(brief)
     if hot:
         # what was sampled goes before what a model guesses
-        words = [f"{hot} Begin there.", *words]
+        words = [hot, *words]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -272,17 +274,30 @@ def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) ->
             "starting threads and the first touch of outputs as much as the loop."
         )
     if hot:
-        return f"{allowed}. {hot} Begin there."
+        return f"{allowed}. {hot}"
     return f"{allowed}; where its time goes was not sampled: measure the code{where} first."
 
 
 def _hot_line(brief: RouteBrief) -> str:
-    """The line with the most samples, in a sentence; empty where none is known, or prompts leave that out."""
+    """The line with the most samples, or what a GPU's warps wait for, in a sentence; empty where that is not known, or
+    prompts leave it out."""
     if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
         return ""
+    lines = time_goes(brief.candidate.source, brief.verdict)
+    if brief.verdict.counters:
+        return lines[-1] if lines else ""  # what its warps wait for
+    return f"{lines[0]} Begin there." if lines else ""
+
+
+def time_goes(source: Source, verdict: Verdict) -> list[str]:
+    """Where a kernel's time goes, in sentences: by a GPU's counters, or by the lines that program counters were at;
+    none where neither was read."""
+    from kernellab.lens.counters.read import told
     from kernellab.lens.cpp.hot import hot_lines
 
-    return next((line.told for line in hot_lines(brief.candidate.source, brief.verdict.hot)), "")
+    if verdict.counters:
+        return told(verdict.counters)
+    return [line.told for line in hot_lines(source, verdict.hot) if line.share >= _HOT_SHARE]
 
 
 def _best_before(brief: RouteBrief) -> float | None:

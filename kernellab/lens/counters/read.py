@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -20,7 +20,7 @@ from kernellab.dsls.cuda_c import toolkit
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import SessionError
 from kernellab.lens.records import Fact
-from kernellab.records import Source
+from kernellab.records import KernelCounters, Source
 
 if TYPE_CHECKING:
     from kernellab.task import Task
@@ -44,11 +44,17 @@ _WAITS = {
     "lg_throttle": "the queue to L1",
     "wait": "the fixed time of the instruction before",
 }
-_METRICS = (_TIME, _DRAM, _SM, _READ, _WRITTEN, _WARPS, _L2, _L1, _TENSOR, _BANKS, *map(_STALL.format, _WAITS))
+_REGISTERS, _BLOCKS = "launch__registers_per_thread", "launch__occupancy_limit_{}"
+#: what limits the blocks of an SM, in words
+_LIMITS = {"registers": "registers", "shared_mem": "shared memory", "warps": "the size of a block"}
+_METRICS = (
+    _TIME, _DRAM, _SM, _READ, _WRITTEN, _WARPS, _L2, _L1, _TENSOR, _BANKS, _REGISTERS, *map(_BLOCKS.format, _LIMITS),
+    *map(_STALL.format, _WAITS),
+)  # fmt: skip
 
 
-def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact]:
-    """Of one call of ``source`` on the task's own inputs, kernel by kernel. Blocking: seconds.
+def count(source: Source, task: Task, unsandboxed: bool = False) -> tuple[KernelCounters, ...]:
+    """Of one call of ``source`` on the task's own inputs, launch by launch. Blocking: seconds.
 
     ncu works from within the process, which no sandbox allows: the kernel runs with the person's own rights.
 
@@ -78,16 +84,21 @@ def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         said = _run(ready.ncu, folder)
-    found = [fact for row in rows(said) for fact in facts(row)]
+    found = tuple(map(counted, rows(said)))
     if not found:
         raise SessionError(f"ncu gave no counter: {_last(said)}", "Check with `kernellab verify` that the kernel runs.")
     return found
 
 
+def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact]:
+    """As :func:`count`, as facts with a sentence each. Raises SessionError, as that does."""
+    return [fact for launch in count(source, task, unsandboxed) for fact in facts_of(launch)]
+
+
 def _run(ncu: str, folder: Path) -> str:
     command = [
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off",
-        "--target-processes", "all", "--metrics", ",".join(_METRICS),
+        "--clock-control", "none", "--target-processes", "all", "--metrics", ",".join(_METRICS),
         *module_command("kernellab.lens.counters.run", str(folder)),
     ]  # fmt: skip
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "TMPDIR": str(folder)}
@@ -115,9 +126,8 @@ def rows(said: str) -> Iterator[dict[str, str]]:
             yield row
 
 
-def facts(row: Mapping[str, str]) -> Iterator[Fact]:
-    """Of one kernel's row; counters that this GPU does not have are left out."""
-    kernel = row.get("Kernel Name", "")[:80]
+def counted(row: Mapping[str, str]) -> KernelCounters:
+    """Of one launch's row."""
 
     def value(name: str) -> float | None:
         try:
@@ -125,56 +135,76 @@ def facts(row: Mapping[str, str]) -> Iterator[Fact]:
         except ValueError:
             return None
 
-    time, dram, sm = value(_TIME), value(_DRAM), value(_SM)
-    read, written = value(_READ), value(_WRITTEN)
-    if time is not None:
-        yield Fact(
-            "time under ncu",
-            f"{time / 1000:.1f} us",
-            "With clocks that ncu holds: for ratios, not for speedups.",
-            kernel,
+    def named(form: str, names: Mapping[str, str]) -> dict[str, float]:
+        return {name: number for name in names if (number := value(form.format(name))) is not None}
+
+    time, blocks = value(_TIME), named(_BLOCKS, _LIMITS)
+    return KernelCounters(
+        kernel=row.get("Kernel Name", "")[:80], us=None if time is None else time / 1000, memory=value(_DRAM),
+        sm=value(_SM), read_bytes=value(_READ), written_bytes=value(_WRITTEN), occupancy=value(_WARPS),
+        registers=value(_REGISTERS), limit=_LIMITS[min(blocks, key=lambda name: blocks[name])] if blocks else "",
+        l1_hits=value(_L1), l2_hits=value(_L2), tensor=value(_TENSOR), bank_conflicts=value(_BANKS),
+        stalls=named(_STALL, _WAITS),
+    )  # fmt: skip
+
+
+def told(launches: Sequence[KernelCounters]) -> list[str]:
+    """Where a call's time goes by its counters, in at most three sentences: of the launch that takes most of it."""
+    timed = [one for one in launches if one.us is not None]
+    if not timed:
+        return []
+    most, total = max(timed, key=lambda one: one.us or 0.0), sum(one.us or 0.0 for one in timed)
+    share = "" if len(timed) == 1 else f", {(most.us or 0.0) / total:.0%} of the {len(timed)} launches' time"
+    facts = {fact.name: fact.sentence for fact in facts_of(most)}
+    head = f"GPU kernel {most.kernel}, {most.us:.1f} us under ncu{share}."
+    lines = [f"{head} {facts.get('busy', '')}".rstrip()]
+    if (rate := gb_s(most)) is not None:
+        lines[0] += f" It moves {rate:,.0f} GB/s."
+    return [*lines, *(facts[name] for name in ("occupancy reached", "waits for") if name in facts)]
+
+
+def gb_s(launch: KernelCounters) -> float | None:
+    """GB/s that it moved from and to memory."""
+    if not launch.us or launch.read_bytes is None or launch.written_bytes is None:
+        return None
+    return (launch.read_bytes + launch.written_bytes) / launch.us / 1e3
+
+
+def facts_of(launch: KernelCounters) -> Iterator[Fact]:
+    """Counters of a launch as facts with a sentence each; those that this GPU does not have are left out."""
+    c, kernel = launch, launch.kernel
+    if c.us is not None:
+        yield Fact("time under ncu", f"{c.us:.1f} us", "Of a watched call: for ratios alone.", kernel)
+    if c.memory is not None and c.sm is not None:
+        most = "memory" if c.memory >= c.sm else "the SMs"
+        near = max(c.memory, c.sm)
+        state = f"{most} bound it" if near >= 60 else "neither is near its limit: it waits, or the grid is small"
+        sentence = f"Memory runs at {c.memory:.0f} % of its peak, the SMs at {c.sm:.0f} %; {state}."
+        yield Fact("busy", f"{near:.0f} %", sentence, kernel)
+    if c.read_bytes is not None and c.written_bytes is not None:
+        rate = f", {moved:.0f} GB/s" if (moved := gb_s(c)) else ""
+        read, written = c.read_bytes / 1e6, c.written_bytes / 1e6
+        sentence = f"{read:.2f} MB came from memory and {written:.2f} MB went there{rate}."
+        yield Fact("memory traffic", f"{(c.read_bytes + c.written_bytes) / 1e6:.2f} MB", sentence, kernel)
+    if c.occupancy is not None:
+        limit = f"; {c.limit} limit{'' if c.limit == 'registers' else 's'} the blocks of an SM" if c.limit else ""
+        each = f" ({c.registers:.0f} registers a thread)" if c.registers else ""
+        sentence = f"While an SM worked it held {c.occupancy:.0f} % of its warps on average{limit}{each}."
+        yield Fact("occupancy reached", f"{c.occupancy:.0f} %", sentence, kernel)
+    if c.l2_hits is not None and c.l1_hits is not None:
+        sentence = f"{c.l1_hits:.0f} % of sectors were found in L1, {c.l2_hits:.0f} % of the rest in L2."
+        yield Fact("cache hits", f"{c.l2_hits:.0f} %", sentence, kernel)
+    if c.tensor:
+        sentence = f"The tensor cores worked in {c.tensor:.0f} % of the cycles."
+        yield Fact("tensor pipe", f"{c.tensor:.0f} %", sentence, kernel)
+    if c.bank_conflicts:
+        sentence = f"{c.bank_conflicts:,.0f} accesses of shared memory had to be repeated."
+        yield Fact("bank conflicts", f"{c.bank_conflicts:,.0f}", sentence, kernel)
+    if c.stalls:
+        worst = max(c.stalls, key=lambda name: c.stalls[name])
+        sentence = (
+            f"A warp waits longest for {_WAITS[worst]}: {c.stalls[worst]:.1f} cycles for each instruction issued."
         )
-    if dram is not None and sm is not None:
-        most = "memory" if dram >= sm else "the SMs"
-        state = (
-            f"{most} bound it" if max(dram, sm) >= 60 else "neither is near its limit: it waits, or the grid is small"
-        )
-        yield Fact(
-            "busy",
-            f"{max(dram, sm):.0f} %",
-            f"Memory runs at {dram:.0f} % of its peak, the SMs at {sm:.0f} %; {state}.",
-            kernel,
-        )
-    if read is not None and written is not None:
-        rate = f", {(read + written) / time:.0f} GB/s" if time else ""
-        sentence = f"{read / 1e6:.2f} MB came from memory and {written / 1e6:.2f} MB went there{rate}."
-        yield Fact("memory traffic", f"{(read + written) / 1e6:.2f} MB", sentence, kernel)
-    if (warps := value(_WARPS)) is not None:
-        yield Fact(
-            "occupancy reached",
-            f"{warps:.0f} %",
-            f"While an SM worked it held {warps:.0f} % of its warps on average.",
-            kernel,
-        )
-    if (l2 := value(_L2)) is not None and (l1 := value(_L1)) is not None:
-        yield Fact(
-            "cache hits",
-            f"{l2:.0f} %",
-            f"{l1:.0f} % of sectors were found in L1, {l2:.0f} % of the rest in L2.",
-            kernel,
-        )
-    if tensor := value(_TENSOR):
-        yield Fact(
-            "tensor pipe", f"{tensor:.0f} %", f"The tensor cores worked in {tensor:.0f} % of the cycles.", kernel
-        )
-    if banks := value(_BANKS):
-        yield Fact(
-            "bank conflicts", f"{banks:,.0f}", f"{banks:,.0f} accesses of shared memory had to be repeated.", kernel
-        )
-    waits = {name: got for name in _WAITS if (got := value(_STALL.format(name))) is not None}
-    if waits:
-        worst = max(waits, key=lambda name: waits[name])
-        sentence = f"A warp waits longest for {_WAITS[worst]}: {waits[worst]:.1f} cycles for each instruction issued."
         yield Fact("waits for", worst.replace("_", " "), sentence, kernel)
 
 

@@ -293,6 +293,7 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 options=options_of(bench, state, candidate),
                 progress=channel.progress, cancel=channel.cancel,
             )  # fmt: skip
+            verdict, uncounted = _with_counters(bench, candidate.source, verdict)
         except VerifierError:
             engine().drop_verifier()
             raise
@@ -305,7 +306,20 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         verdict = verdict.model_copy(
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )
-    return turn.model_copy(update={"verdict": verdict})
+    return turn.model_copy(update={"verdict": verdict, "rationale": uncounted or turn.rationale})
+
+
+def _with_counters(bench: Bench, source: Source, verdict: Verdict) -> tuple[Verdict, str]:
+    """A verdict with the GPU's counters of a kernel that passed T2, where the session allows that; else why not."""
+    if not (bench.created.counters and bench.target().chip.kind == "gpu" and verdict.passed and verdict.time):
+        return verdict, ""
+    from kernellab.lens.counters.read import count
+
+    try:
+        counted = count(source, bench.task(), unsandboxed=bench.created.counters)
+    except SessionError as error:
+        return verdict, f"No counters of the GPU were read: {error.message} {error.remedy}".strip()
+    return verdict.model_copy(update={"counters": counted}), ""
 
 
 def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import cost_at, more_work, work_of
+from kernellab.agents.rules.performance import cost_at, more_work, time_goes, work_of
 from kernellab.errors import KernellabError, counted
-from kernellab.lens.cpp.hot import hot_lines
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
-#: lines of the profile in a prompt, the least share of one, and the share of a line from which its stack is shown
-_HOT, _HOT_SHARE = 3, 0.05
+#: lines of the profile in a prompt
+_HOT = 3
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -140,8 +139,7 @@ def hot_of_kernel(shown: Attempt | None) -> list[str]:
         return []
     if not shown.verdict.passed or shown.verdict.time is None:
         return []
-    lines = hot_lines(shown.candidate.source, shown.verdict.hot)
-    return [line.told for line in lines[:_HOT] if line.share >= _HOT_SHARE]
+    return time_goes(shown.candidate.source, shown.verdict)[:_HOT]
 
 
 def chip_lines(chip: Chip) -> list[str]:
