@@ -73,8 +73,8 @@ def shared_run(run: Run) -> str:
     rows = [row(follower, number) for number in sorted(state.proposals)]
     least = now["measure"] == "modelled"
     judged = sorted((r for r in rows if r["value"]), key=lambda r: (r["value"] or 0.0) * (1 if least else -1))
-    first = [*filter(lambda number: number is not None, [now["best"]]), *(r["number"] for r in judged)]
-    order = list(dict.fromkeys([*first, *sorted(state.proposals)]))
+    best = () if now["best"] is None else (now["best"],)
+    order = list(dict.fromkeys([*best, *(r["number"] for r in judged), *sorted(state.proposals)]))
     texts: Iterator[tuple[str, Any]] = (
         pair
         for number in order
