@@ -57,6 +57,5 @@ _copied(ROOT / "knowledge/language", GENERATED / "language", "*.md")
 _copied(ROOT / "knowledge", GENERATED, "memory.md")
 for name in ("SECURITY.md", "BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md"):
     shutil.copy(ROOT / name, GENERATED / name.lower())
-shutil.copy(ROOT / "notebooks/front_ends.md", GENERATED)
 shutil.copy(ROOT / "notebooks/exercises/GUIDE.md", GENERATED / "teachers_guide.md")
 generate.write(GENERATED)

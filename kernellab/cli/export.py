@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.output import emit, say
-from kernellab.errors import SessionError, counted
+from kernellab.errors import EvolveError, SessionError, counted
 
 if TYPE_CHECKING:
     from kernellab.export import Package, VerifiedKernel
@@ -131,6 +131,27 @@ def compare(
         print("\n\n".join(f"{name}\n{one}" for name, one in zip(sessions, sweeps, strict=True)))
         print("\n".join(("", "choose", *choice.words(sessions))))
     return 1 if slower or any(one.wrong for one in sweeps) else 0
+
+
+def share(
+    name: Annotated[str, typer.Argument(help="A session or a search, by id or name.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; default: the name.")] = None,
+    json: Json = False,
+) -> int:
+    """Write a session or a search as one HTML file: what was recorded, to look through without a kernel."""
+    from kernellab.evolve import open_run
+    from kernellab.notebook.saved.shared import share
+    from kernellab.session import open_session
+
+    try:
+        path, size = share(open_session(name, resume=False), out)
+    except SessionError as missing:
+        try:
+            path, size = share(open_run(name), out)
+        except EvolveError:
+            raise missing from None
+    emit({"file": str(path), "bytes": size}) if json else say(f"wrote {path} ({size / 1e6:.1f} MB)")
+    return 0
 
 
 def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:

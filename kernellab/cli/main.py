@@ -21,7 +21,7 @@ from kernellab.cli.bench import bench
 from kernellab.cli.design import design
 from kernellab.cli.docs import docs_app
 from kernellab.cli.evolve import evolve, run_app
-from kernellab.cli.export import compare, export, replay_app
+from kernellab.cli.export import compare, export, replay_app, share
 from kernellab.cli.language.lift import lift as _lift
 from kernellab.cli.language.sketch import sketch_app
 from kernellab.cli.language.tune import tune as _tune
@@ -83,6 +83,7 @@ app.add_typer(docs_app, name="docs")
 app.add_typer(memory_app, name="memory")
 app.command()(compare)
 app.command()(export)
+app.command()(share)
 app.add_typer(replay_app, name="replay")
 app.command()(bench)
 app.command()(evolve)

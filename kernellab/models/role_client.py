@@ -57,11 +57,14 @@ class Talk:
         budget: Budget | None = None,
         cancel: threading.Event | None = None,
         on_text: Callable[[str], None] | None = None,
+        attended: bool = False,
     ) -> None:
         self.model = model
         self.role = role
         self.budget = budget
         self.cancel = cancel
+        #: a person can be asked between two requests
+        self.attended = attended
         #: of the longest prompt, where the settings say
         self.prompt_tokens: int | None = getattr(model, "prompt_tokens", None)
         self._record = record

@@ -68,7 +68,8 @@ class Widget(anywidget.AnyWidget):
             return None
         data, metadata = bundle
         text, html = self._saved()
-        return {**data, "text/plain": text, "text/html": html}, metadata
+        # by the mark JupyterLab's extension knows a view of ours whose kernel has ended (widgets/labextension)
+        return {**data, "text/plain": text, "text/html": html}, {**metadata, "kernellab": True}
 
     def close(self) -> None:
         """The view's end; what it shows is not affected."""

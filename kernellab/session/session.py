@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -488,6 +489,11 @@ class Session:
     def __await__(self) -> Generator[Any, None, Self]:
         yield from rest(self).__await__()
         return self
+
+    def workbench(self) -> Any:
+        """Its workbench on this page, an anywidget: end a cell with it, or wrap it (``mo.ui.anywidget(...)``)."""
+        # the notebook is above this room; who never asks for a view never loads it
+        return import_module("kernellab.notebook.board.registry").workbench_of(self)
 
     # -- taking it away ------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,20 @@ def test_two_notebooks_two_browsers_dark_and_narrow(page: Lab, workspace: Path) 
     clean(other)
 
 
+def test_with_shared_editing_two_browsers_work_on_one_notebook(page: Lab, workspace: Path) -> None:
+    pytest.importorskip("jupyter_server_ydoc", reason="documents are not shared (pip install jupyter-collaboration)")
+    notebook(workspace, "one.ipynb", "%load_ext kernellab", DESIGN.format(name="one", add=1, coder="rules"))
+    page.open("one.ipynb")
+    one = _begun(page, "one")
+    other = page.other("one.ipynb")
+    source = "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells[0].source"
+    page.page.evaluate(f"{source} = '%load_ext kernellab  # typed'")
+    other.page.wait_for_function(f"{source}.endsWith('typed')")
+    _two_browsers_answer_one_question(one, Board(other.page, "one"))
+    clean(page)
+    clean(other)
+
+
 def _begun(page: Lab, name: str) -> Board:
     no_errors(page.run(0))
     no_errors(page.run(1))

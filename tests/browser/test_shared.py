@@ -12,10 +12,12 @@ pytest.importorskip("playwright", reason="playwright is not installed (pip insta
 
 from lab import CHROMIUM
 
+from kernellab.cli.main import main
 from kernellab.notebook.saved.shared import shared_page
 from kernellab.notebook.views.facts import Facts
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.journal import Journal
+from tests.evolve.runs import modelled
 from tests.session import freeze
 
 pytestmark = [
@@ -50,3 +52,30 @@ def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Pat
     assert not page.locator(".kl-foot").is_visible(), "nothing can be decided without a kernel"
     assert errors == []
     page.close()
+
+
+def test_a_shared_search_has_its_candidates_their_differences_and_lineage(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = modelled(tmp_path, rounds=1).work().wait(200)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernellab.toml").touch()
+    assert main(["share", "soft", "--out", "soft.html"]) == 0
+    file = tmp_path / "soft.html"
+    assert file.stat().st_size < 3_000_000
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(file.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    rows = page.locator(".kl-mon-row[data-number]")
+    rows.first.wait_for()
+    assert rows.count() == len(run.state.proposals)
+    best = run.state.best()
+    assert best is not None
+    page.locator(f".kl-mon-row[data-number='{best}']").click()
+    page.get_by_text("load(x[").first.wait_for()
+    assert not page.locator("[data-action=inject]").is_visible(), "nothing can be decided without a kernel"
+    assert errors == []
+    page.close()
+    assert main(["share", "nothing"]) == 2

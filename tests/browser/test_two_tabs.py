@@ -1,4 +1,4 @@
-"""One notebook in two pages of JupyterLab: both stay of use."""
+"""One notebook in two pages of JupyterLab, and in one whose kernel has ended: both stay of use."""
 
 from __future__ import annotations
 
@@ -53,6 +53,36 @@ def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: La
     board.wait("stopped", 20_000)
     Board(other.page, "one").wait("stopped", 20_000)
     assert board.root.get_by_text("Kernel busy").count() == 0
+
+
+def test_a_page_whose_kernel_has_ended_shows_what_was_recorded(page: Lab, workspace: Path) -> None:
+    notebook(
+        workspace,
+        "one.ipynb",
+        "%load_ext kernellab",
+        DESIGN,
+        "%kernel_show one",
+        "import ipywidgets\nipywidgets.Button()",
+    )
+    page.open("one.ipynb")
+    for cell in range(4):
+        no_errors(page.run(cell))
+    board = Board(page.page, "one")
+    board.wait("waiting", SOON)
+    page.save()
+    page.restart()
+    board.root.get_by_role("button", name="Stop", exact=True).click()
+    board.root.get_by_text("it is gone or was restarted").first.wait_for(timeout=3_000)
+    assert board.root.get_by_text("Cannot send").count() == 0
+
+    page.reload()
+    page.page.locator(".kernellab-ended").nth(1).wait_for(timeout=SOON)
+    assert page.page.get_by_text("waiting for you").first.is_visible()
+    # another's widget is not ours to replace
+    assert page.page.get_by_text("Error displaying widget").count() == 1
+    no_errors(page.run(0))
+    no_errors(page.run(1))
+    Board(page.page, "one").wait("waiting", SOON)
 
 
 def _control_s_saves(page: Lab, board: Board) -> None:

@@ -35,7 +35,7 @@ def rows(bench: Any) -> list[dict[str, Any]]:
 
 def test_the_design_cell_binds_its_name_and_shows_one_workbench(session: Session) -> None:
     bench = workbench_of(session)
-    assert workbench_of(session) is bench
+    assert workbench_of(session) is bench is session.workbench()
     assert until(lambda: bench.head["status"] == "waiting")
     assert bench.head["card"]["kind"] == "brief" and bench.head["card"]["role"] == "designer"
     assert until(lambda: bench.head["operator"] == "x: f32 [64, 64] -> f32 [64, 64]")

@@ -104,6 +104,19 @@ def test_a_models_sketch_becomes_a_kernel_and_each_exchange_is_in_the_journal(sp
     assert again.state.exchanges("t1") == (first, second)
 
 
+@pytest.mark.parametrize(("approval", "requests"), [("all", 2), ("designer", 2), ("none", 4)])
+def test_a_person_who_attends_is_asked_after_the_second_reply_that_cannot_be_used(
+    speak: Any, approval: str, requests: int
+) -> None:
+    session, server = speak(*[WRONG] * 4, approve=approval, max_turns=1)
+    assert until(lambda: "t1" in session.state.turns and session.state.turns["t1"].state is TurnState.DONE)
+    assert len(server.requests) == requests
+    if approval != "none":
+        assert until(lambda: session.status is SessionStatus.WAITING)
+        assert session.state.question.kind is QuestionKind.TURN
+        assert "Still open after 1 repair" in session.turns[0].rationale
+
+
 class Sends:
     """Sends the work along ``route``, then stops."""
 

@@ -210,10 +210,23 @@ export class Link<S extends Speech> {
     // a page that was asleep has heard nothing because nothing could reach it
     if (now - this.#checkedAt > 3 * CHECK_MS) this.#beatAt = now;
     this.#checkedAt = now;
-    if (now - this.#beatAt < GONE_MS || this.#link.value === "gone") return;
+    if (now - this.#beatAt >= GONE_MS) this.#end();
+  }
+
+  #end(): void {
+    if (this.#link.value === "gone") return;
     this.#link.value = "gone";
     for (const waiting of [...this.#waiting.values()]) waiting.settle(null, GONE);
     this.#notice.value = { text: GONE, tone: "error" };
+  }
+
+  #put(message: { id: string; body: object }): void {
+    try {
+      this.model.send(message);
+    } catch {
+      // a restart of the kernel closes the comm
+      this.#end();
+    }
   }
 
   #post(body: S["act"] | S["ask"], timeout: number, abort?: AbortSignal): Promise<Reply> {
@@ -245,7 +258,7 @@ export class Link<S extends Speech> {
       abort?.addEventListener("abort", aborted);
       const message = { id, body };
       this.#waiting.set(id, { since: Date.now(), message, settle });
-      this.model.send(message);
+      this.#put(message);
     });
   }
 
@@ -260,7 +273,7 @@ export class Link<S extends Speech> {
     try {
       if (await this.#answers()) return;
       if (await line.repair()) {
-        for (const { message } of this.#waiting.values()) this.model.send(message);
+        for (const { message } of this.#waiting.values()) this.#put(message);
         if (await this.#answers()) return;
       }
       if (!line.idle() || this.#waiting.size === 0) return;
@@ -285,7 +298,7 @@ export class Link<S extends Speech> {
       };
       const late = setTimeout(() => settle(null), TRY_MS);
       this.#waiting.set(id, { since: Number.POSITIVE_INFINITY, message, settle });
-      this.model.send(message);
+      this.#put(message);
     });
   }
 

@@ -68,6 +68,18 @@ describe("state", () => {
   });
 });
 
+describe("a kernel that was restarted", () => {
+  it("refuses a decision with the remedy at once, not with the comm's error", async () => {
+    vi.spyOn(kernel, "send").mockImplementation(() => {
+      throw new Error("Cannot send");
+    });
+    const outcome = view.send({ action: "step" });
+    await settled();
+    expect(await outcome).toEqual({ error: GONE });
+    expect([view.link.value, view.notice.value?.text]).toEqual(["gone", GONE]);
+  });
+});
+
 describe("looking at a turn", () => {
   it("tells the kernel, and follows the head again", () => {
     view.look("t1");

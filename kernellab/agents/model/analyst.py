@@ -36,7 +36,7 @@ class ModelAnalyst:
 
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
-        self._options = options or Options.within(talk.prompt_tokens, 4_000)
+        self._options = options or Options.within(talk, 4_000)
 
     def prompt(self, brief: AnalyseBrief) -> Prompt:
         """What the model will be sent. Raises PromptError when it does not fit."""

@@ -40,7 +40,7 @@ class ModelCoder:
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
         self._library = Library(knowledge)
-        self._options = options or Options.within(talk.prompt_tokens)
+        self._options = options or Options.within(talk)
 
     def prompt(self, brief: CodeBrief) -> Prompt:
         """What the model will be sent first. Raises PromptError when it does not fit."""

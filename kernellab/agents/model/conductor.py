@@ -41,7 +41,7 @@ class ModelConductor:
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
         self._library = Library(knowledge)
-        self._options = options or Options.within(talk.prompt_tokens, 8_000)
+        self._options = options or Options.within(talk, 8_000)
 
     def prompt(self, brief: RouteBrief) -> Prompt:
         """What the model will be sent. Raises PromptError when it does not fit."""

@@ -53,7 +53,7 @@ class ModelDesigner:
     def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
         self._talk = talk
         self._library = Library(knowledge)
-        self._options = options or Options.within(talk.prompt_tokens)
+        self._options = options or Options.within(talk)
 
     def prompt(self, brief: DesignBrief) -> Prompt:
         """What the model will be sent first. Raises PromptError when it does not fit."""
@@ -125,7 +125,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
         )
     answer = best.answer
     fixed = f"Fixed in {counted(rounds, 'round')}." if rounds and not best.findings else ""
-    open_ = f"Still open after {rounds} repairs: {best.findings[0]}" if best.findings and rounds else ""
+    open_ = f"Still open after {counted(rounds, 'repair')}: {best.findings[0]}" if best.findings and rounds else ""
     # a repair says what it repairs; what the design is meant for stands in the first reply
     words = dict.fromkeys(filter(None, (first.rationale if first else "", fixed, answer.rationale, open_)))
     return DesignReply(answer.sketch, answer.constexpr or {}, " ".join(words), answer.claims)

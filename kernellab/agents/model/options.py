@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import NOTHING
+
+if TYPE_CHECKING:
+    from kernellab.models import Talk
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Options:
     ablation: frozenset[str] = NOTHING
 
     @classmethod
-    def within(cls, prompt_tokens: int | None, most: int = 16_000) -> Options:
-        """The usual options with prompts of at most ``prompt_tokens``, as a model's settings say, or ``most``."""
-        return cls(token_budget=prompt_tokens or most)
+    def within(cls, talk: Talk, most: int = 16_000) -> Options:
+        """The usual options with prompts of at most ``talk.prompt_tokens``, as a model's settings say, or ``most``. A
+        person who attends is asked after the second reply that cannot be used."""
+        repairs = 1 if talk.attended else cls.repairs
+        return cls(token_budget=talk.prompt_tokens or most, repairs=repairs)

@@ -140,21 +140,20 @@ class ShowMagics(KernelMagic):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @argument("name", nargs="?", help=ONE)
-    @argument("--out", metavar="FILE", help="the HTML file; default: the session's name")
+    @argument("name", nargs="?", help="the session or the search; may be left out when there is only one session")
+    @argument("--out", metavar="FILE", help="the HTML file; default: the name")
     @command
     def kernel_share(self, args: argparse.Namespace) -> None:
-        """Write a session as one HTML file: the workbench on what was recorded, for readers without a kernel.
+        """Write a session or a search as one HTML file: what was recorded, to look through without a kernel.
 
         Prompts and replies of models are in it; keys are not.
         """
-        from kernellab.notebook.saved.shared import shared_page
-        from kernellab.notebook.views.facts import gather
+        from kernellab.evolve import Run
+        from kernellab.notebook.saved.shared import share
 
-        session = self.session(args.name)
-        path = Path(args.out or f"{session.name}.html")
-        text = shared_page(session.state, gather(session).measured(session.state))
-        print(f"wrote {written(path, text)} ({len(text.encode()) / 1e6:.1f} MB)")
+        held = self.namespace.get(args.name) if args.name else None
+        path, size = share(held if isinstance(held, Run) else self.session(args.name), args.out)
+        print(f"wrote {path} ({size / 1e6:.1f} MB)")
 
     @no_var_expand
     @line_magic

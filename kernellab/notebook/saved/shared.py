@@ -1,14 +1,16 @@
-"""A session as one HTML file: the workbench itself on what was recorded, for readers without a kernel."""
+"""A session or a search as one HTML file: the workbench or the monitor on what was recorded, without a kernel."""
 
 from __future__ import annotations
 
 import json
-from itertools import permutations
+from collections.abc import Iterator, Mapping
+from itertools import chain, permutations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader
 
+from kernellab.content import written
 from kernellab.errors import SessionError
 from kernellab.notebook.saved.snapshot import snapshot
 from kernellab.notebook.views import texts as long
@@ -21,10 +23,27 @@ from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.widget import script, style
 from kernellab.session.record.state import State
 
+if TYPE_CHECKING:
+    from kernellab.evolve import Run
+    from kernellab.session import Session
+
 #: candidates that a reader may compare in pairs; of more, the fastest
 _COMPARED = 12
 #: bytes of the record; of more, only the turns of the head's line can be looked at
 _MOST = 3_000_000
+_NOTHING = {"protect": False, "drop": False, "open": False}
+
+
+def share(of: Session | Run, out: str | Path | None = None) -> tuple[Path, int]:
+    """Write the page of a session or a search: the file and its bytes. Raises as the pages, and where it cannot."""
+    from kernellab.notebook.views.facts import gather
+    from kernellab.session import Session
+
+    if isinstance(of, Session):
+        name, text = of.name, shared_page(of.state, gather(of).measured(of.state))
+    else:
+        name, text = of.id, shared_run(of)
+    return written(Path(out or f"{name}.html"), text), len(text.encode())
 
 
 def shared_page(state: State, facts: Facts) -> str:
@@ -33,20 +52,66 @@ def shared_page(state: State, facts: Facts) -> str:
     Raises:
         SessionError: the front end is not built.
     """
-    bundle = script("workbench")
+    data = _recorded(state, facts)
+    if len(json.dumps(data)) > _MOST:
+        line = {turn.id for turn in state.path()}
+        data["turns"] = {turn: parts for turn, parts in data["turns"].items() if turn in line}
+    return _page("workbench", f"{state.created.name}: a kernellab session", data, snapshot(state))
+
+
+def shared_run(run: Run) -> str:
+    """The page of a search; of more candidates than it holds, the best have their texts. Raises as above."""
+    from kernellab.evolve.report import part
+    from kernellab.notebook.monitor.detail import candidate, comparison
+    from kernellab.notebook.monitor.follow import Follower
+    from kernellab.notebook.monitor.head import figures, head
+    from kernellab.notebook.monitor.rows import row
+
+    follower = Follower(run.workspace, run.id)
+    follower.close()
+    state, now = follower.state, head(follower, works_here=False)
+    rows = [row(follower, number) for number in sorted(state.proposals)]
+    least = now["measure"] == "modelled"
+    judged = sorted((r for r in rows if r["value"]), key=lambda r: (r["value"] or 0.0) * (1 if least else -1))
+    best = () if now["best"] is None else (now["best"],)
+    order = list(dict.fromkeys([*best, *(r["number"] for r in judged), *sorted(state.proposals)]))
+    texts: Iterator[tuple[str, Any]] = (
+        pair
+        for number in order
+        for pair in (
+            (f"candidate {number}", candidate(state, number) | {"can": _NOTHING}),
+            *((f"compare {one} {number}", comparison(state, one, number)) for one in state.proposals[number].parents),
+        )
+    )
+    pairs = ((f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2))
+    answers: dict[str, Any] = {
+        "check": {"diagnostics": []}, "rows 0": {"since": 0, "version": follower.version, "rows": rows},
+    }  # fmt: skip
+    left = _MOST // 2 - len(json.dumps(answers))
+    for key, found in chain(texts, pairs):
+        left -= len(json.dumps(found))
+        if left < 0:
+            break
+        answers[key] = found
+    ended = {} if state.status.ended else {"status": "paused", "status_text": "recorded while it ran"}
+    traits = {
+        "head": {**now, **ended, "can": dict.fromkeys(now["can"], False)}, "figures": figures(follower),
+        "version": follower.version, "beat": 0,
+    }  # fmt: skip
+    data = {"traits": traits, "turns": {}, "answers": answers}
+    return _page("monitor", f"{state.begun.name}: a kernellab search", data, part(run.id, state))
+
+
+def _page(name: str, title: str, data: Mapping[str, Any], fallback: str) -> str:
+    """The front end ``name`` on ``data``; ``fallback`` is HTML for a browser without scripts."""
+    bundle, css = script(name), style(name)
     if not isinstance(bundle, Path):
         raise SessionError("The workbench's front end is not built here.", "Run make widgets.")
-    data = _recorded(state, facts)
-    text = json.dumps(data)
-    if len(text) > _MOST:
-        line = {turn.id for turn in state.path()}
-        text = json.dumps({**data, "turns": {turn: parts for turn, parts in data["turns"].items() if turn in line}})
     template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
-    css = style("workbench")
     look = css.read_text("utf-8") if isinstance(css, Path) else ""
     return template.render(
-        name=state.created.name, data=_in_json(text), style=look,
-        script=_in_script(bundle.read_text("utf-8")), fallback=snapshot(state),
+        title=title, data=_in_json(json.dumps(data)), style=look, script=_in_script(bundle.read_text("utf-8")),
+        fallback=fallback,
     )  # fmt: skip
 
 

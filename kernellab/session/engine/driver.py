@@ -362,6 +362,7 @@ class Driver:
             turn.id, record, self._answered(turn), self.state.exchanges(), step=step,
             permit=lambda title, details: self._permission(turn, title, details),
             notes=lambda: self.state.notes.get(turn.role, ()), briefed=state.notes.get(turn.role, ()),
+            attended=self.state.approval != "none",
         )  # fmt: skip
         return asyncio.ensure_future(self._finish(turn, state, channel))
 

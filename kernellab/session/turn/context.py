@@ -50,6 +50,8 @@ class Channel:
     text: Callable[[str], None] = lambda text: None
     cancel: threading.Event = field(default_factory=threading.Event)
     answered: tuple[Exchange, ...] = ()
+    #: a person is asked between turns
+    attended: bool = False
     #: all that the session has asked up to now
     said: tuple[Exchange, ...] = ()
     #: what an agent or a model with tools does; returns when it is in the journal
@@ -158,7 +160,9 @@ class Bench:
         if channel.answered:
             resumed = Resumed(model, role, channel.answered)
             model, record = resumed, resumed.recording(channel.record)
-        return Talk(model, role, record, self.budget, channel.cancel, channel.text)
+        # a recording answers as often as it was asked
+        attended = channel.attended and not spec.startswith("replay:")
+        return Talk(model, role, record, self.budget, channel.cancel, channel.text, attended)
 
     def knowledge(self) -> Knowledge:
         from kernellab.knowledge import Knowledge

@@ -1,6 +1,6 @@
 /**
  * kernellab's commands in JupyterLab's palette: each puts a cell below the active one, and runs it where nothing in it
- * is to be filled in.
+ * is to be filled in. And a view whose kernel has ended is replaced by what the notebook keeps of it.
  *
  * JupyterLab loads a prebuilt extension as a container of webpack's module federation: `init` is given the modules that
  * it shares, `get` gives ours. Written by hand, it needs no build; of JupyterLab only two tokens are used.
@@ -42,16 +42,57 @@ def inputs(M=4096, N=2048):
     return (await versions[0].get())();
   }
 
+  /** what the widget manager leaves of a view whose model no kernel has: its class, and a sentence without a widget */
+  const DEAD = ".jp-OutputArea-output.jupyter-widgets";
+  const ENDED = "The kernel of this view has ended. Run the cell again to continue from the journal.";
+
+  /** Watches a notebook for such views of ours; those of others stay as they are. */
+  function watch(panel) {
+    const look = () => {
+      for (const node of panel.node.querySelectorAll(DEAD)) {
+        if (node.childElementCount === 0) showRecorded(panel, node);
+      }
+    };
+    const seen = new MutationObserver(look);
+    seen.observe(panel.node, { subtree: true, attributeFilter: ["class"] });
+    panel.disposed.connect(() => seen.disconnect());
+    look();
+  }
+
+  function showRecorded(panel, node) {
+    for (const { outputArea } of panel.content.widgets) {
+      const at = outputArea ? outputArea.widgets.findIndex((one) => one.node.contains(node)) : -1;
+      if (at < 0) continue;
+      const output = outputArea.model.get(at);
+      if (!output.metadata.kernellab) return;
+      node.classList.remove("jupyter-widgets");
+      const said = document.createElement("p");
+      said.className = "kernellab-ended";
+      said.textContent = ENDED;
+      const receipt = outputArea.node.querySelector("details:has(> .kernellab-receipt)");
+      if (receipt) {
+        receipt.open = true;
+        node.replaceChildren(said);
+        return;
+      }
+      const html = panel.content.rendermime.createRenderer("text/html");
+      html.renderModel(output).then(() => node.replaceChildren(said, html.node));
+      return;
+    }
+  }
+
   async function plugin() {
     const { ICommandPalette } = await module("@jupyterlab/apputils");
     const { INotebookTracker } = await module("@jupyterlab/notebook");
     return {
       id: "kernellab:commands",
-      description: "Magics of kernellab as commands.",
+      description: "Magics of kernellab as commands; views of kernels that have ended.",
       autoStart: true,
       requires: [INotebookTracker],
       optional: [ICommandPalette],
       activate: (app, notebooks, palette) => {
+        notebooks.forEach(watch);
+        notebooks.widgetAdded.connect((_, panel) => watch(panel));
         for (const [name, label, text, runs] of COMMANDS) {
           const command = `kernellab:${name}`;
           app.commands.addCommand(command, {

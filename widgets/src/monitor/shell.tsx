@@ -100,7 +100,7 @@ function Pace({ view }: { view: MonitorView }) {
   const running = status === "running" && view.link.value === "ready";
   const elapsed = useElapsed(began, running);
   const parts = [
-    `${duration(running ? elapsed : spent)} so far`,
+    running ? `${duration(elapsed)} so far` : duration(spent),
     ...(running && left !== null ? [`about ${duration(left)} left`] : []),
     ...(tokens > 0 ? [`${count(tokens)} tokens`] : []),
   ];
