@@ -23,6 +23,8 @@ class Usage(Record):
     estimated: bool = False
     #: calls of tools
     tool_calls: int = 0
+    #: requests to the endpoint where one exchange took several; 0: one, or an agent's, which tells none
+    requests: int = 0
 
 
 class ChatMessage(Record):
@@ -91,6 +93,8 @@ class Exchange(Record):
     reasoning: str = ""
     #: what was done before the reply, oldest first
     steps: tuple[Step, ...] = ()
+    #: an agent's program answered, not an endpoint
+    by_agent: bool = False
     #: an agent's program could reach the judge's memory and files
     shared_machine: bool = False
     finish: Finish = Finish.STOP

@@ -82,7 +82,11 @@ def design(
         check_coder(call.dsl, call.roles)
     began = time.perf_counter()
     request = _asked(task, call, shell).model_copy(
-        update={"approve": "none", "options": options, "fresh": not shell.goes_on}
+        update={
+            "approve": "permission" if person.at_terminal() else "none",
+            "options": options,
+            "fresh": not shell.goes_on,
+        }
     )
     session = begin(_started(request, shell.start) if shell.start is not None else request)
     _run(session, shell.goes_on, answer, editor=not shell.json_)
@@ -120,10 +124,10 @@ def _run(session: Session, resume: bool, given: str, editor: bool) -> None:
     """Work until the session ends or waits; a person's answer is ``given`` or, with ``editor``, written in one."""
     from kernellab.cli import person
 
-    session.wait(progress=True)
+    person.wait(session)
     if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:
         session.run()
-        session.wait(progress=True)
+        person.wait(session)
     if given:
         person.take(session, given)
     elif editor and person.has_editor():

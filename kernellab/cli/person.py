@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from kernellab.agents.model.reply.reading import AnswerError
 from kernellab.cli.output import read_text, say, write_files
 from kernellab.content import WORKSPACE
@@ -16,7 +18,7 @@ from kernellab.errors import SessionError
 
 if TYPE_CHECKING:
     from kernellab.records import Role
-    from kernellab.session import Session
+    from kernellab.session import Question, Session
 
 #: in a file that an editor opens: the brief above it, the answer below it
 MARK = "======== Write your answer below this line; an empty one leaves the session as it is. ========"
@@ -24,9 +26,8 @@ MARK = "======== Write your answer below this line; an empty one leaves the sess
 
 def asked(session: Session) -> Role | None:
     """The role that a person is asked to play now; None where the session asks for none."""
-    question = session.state.question
-    waits = session.status.value == "waiting" and question is not None and question.kind.value == "brief"
-    return question.role if waits and question is not None else None
+    question = _open(session, "brief")
+    return question.role if question is not None else None
 
 
 def read_answer(path: Path) -> str:
@@ -55,16 +56,30 @@ def take(session: Session, answer: str) -> None:
             f"The session is not waiting for you: it is {session.status.value}.", "Give a role to a person: --roles."
         )
     session.answer(answer)
-    session.wait(progress=True)
-    while _proposes(session):  # a shell has nobody else to ask; the next brief says why the work comes back
+    wait(session)
+    while _open(session, "route"):  # a shell has nobody else to ask; the next brief says why the work comes back
         session.approve()
+        wait(session)
+
+
+def wait(session: Session) -> None:
+    """Until the session ends or asks for work; what an agent asks for meanwhile is answered at the terminal."""
+    session.wait(progress=True)
+    while at_terminal() and (question := _open(session, "permission")):
+        say(f"{question.text}\n{question.suggestion}".strip())
+        answer = typer.prompt("Allow it? once, turn or never", default="never", err=True)
+        try:
+            session.approve(to=answer.strip(), card=question.id)
+        except SessionError as error:
+            say(str(error))
         session.wait(progress=True)
 
 
-def _proposes(session: Session) -> bool:
-    """Does the session wait for a person to approve where the work goes?"""
+def _open(session: Session, kind: str) -> Question | None:
+    """The question that the session waits with, where it is of that kind."""
     question = session.state.question
-    return session.status.value == "waiting" and question is not None and question.kind.value == "route"
+    asks = session.status.value == "waiting" and question is not None and question.kind.value == kind
+    return question if asks else None
 
 
 def by_editor(session: Session) -> None:
@@ -90,6 +105,11 @@ def by_editor(session: Session) -> None:
 def has_editor() -> bool:
     """Does a person sit at a terminal, with an editor of their own?"""
     return bool(_editor()) and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def at_terminal() -> bool:
+    """Can a person be asked here?"""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _editor() -> str:

@@ -298,7 +298,7 @@ def _with_rates(chip: Chip) -> Chip:
             rates = measure_rates(chip.cores)
         except (ImportError, MemoryError):
             return _estimated(chip)
-        if _busy():  # what others leave over is no fact of the chip: used now, measured again next time
+        if busy():  # what others leave over is no fact of the chip: used now, measured again next time
             return replace(_rated(chip, rates), source=f"{rates.source}; the machine was busy")
         _keep(path, rates)
     return _rated(chip, rates)
@@ -317,7 +317,8 @@ def _rated(chip: Chip, rates: Rates) -> Chip:
     return replace(chip, bandwidth=rates.bandwidth, peak_flops=peaks, source=rates.source, judged=rates.judged)
 
 
-def _busy() -> bool:
+def busy() -> bool:
+    """Does other work run here, so that what is measured is rough?"""
     try:
         return os.getloadavg()[0] > usable_cores() / 2 + 0.5
     except OSError:

@@ -63,6 +63,8 @@ class ChatReply:
     #: functions that the model calls instead of answering; only where some were offered
     calls: tuple[FunctionCall, ...] = ()
     steps: tuple[Step, ...] = ()
+    #: see :attr:`Exchange.by_agent`
+    by_agent: bool = False
     #: see :attr:`Exchange.shared_machine`
     shared_machine: bool = False
     #: see :attr:`Exchange.others`

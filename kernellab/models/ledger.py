@@ -21,6 +21,7 @@ def added(a: Usage, b: Usage) -> Usage:
         seconds=a.seconds + b.seconds,
         estimated=a.estimated or b.estimated,
         tool_calls=a.tool_calls + b.tool_calls,
+        requests=a.requests + b.requests,
     )
 
 
@@ -34,14 +35,14 @@ class Totals:
     usage: Usage = field(default_factory=Usage)
 
     def add(self, exchange: Exchange) -> None:
-        self.requests += 1
+        self.requests += exchange.usage.requests or 1
         self.failed += exchange.finish is not Finish.STOP
         self.unpriced += exchange.usage.usd is None and tokens(exchange.usage) > 0
         self.usage = added(self.usage, exchange.usage)
 
     def as_dict(self) -> dict[str, Any]:
         counts = {"requests": self.requests, "failed": self.failed, "unpriced": self.unpriced}
-        return {**counts, **self.usage.model_dump(mode="json")}
+        return {**self.usage.model_dump(mode="json"), **counts}
 
 
 class Ledger:

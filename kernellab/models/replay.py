@@ -152,6 +152,11 @@ class ReplayModel:
     def free(self) -> bool:
         return True
 
+    @property
+    def by_agent(self) -> bool:
+        """Did an agent answer when it was recorded?"""
+        return any(exchange.by_agent for exchange in self._usable)
+
     def __repr__(self) -> str:
         return f"ReplayModel({str(self.replay.path)!r}, {self.replay.mark})"
 
@@ -190,7 +195,7 @@ class ReplayModel:
         return ChatReply(
             text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=Usage(),
             model=found.model, seconds=0.0, attempts=found.attempts, note=note, recorded_at=self.replay.recorded,
-            steps=found.steps, others=found.others,
+            steps=found.steps, others=found.others, by_agent=found.by_agent,
         )  # fmt: skip
 
     def _next(self, keys: Sequence[str]) -> Exchange | None:

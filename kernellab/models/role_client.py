@@ -102,9 +102,12 @@ class Talk:
                 sections=(*sections, *_recorded(reply)),
                 reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
                 steps=reply.steps if reply else (), others=reply.others if reply else (),
+                by_agent=reply is not None and reply.by_agent,
                 shared_machine=reply is not None and reply.shared_machine,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
-                recorded_at=reply.recorded_at if reply else "", warning=_cut_prompt(messages, usage),
+                recorded_at=reply.recorded_at if reply else "",
+                # with steps the tokens are of several requests, or of the last one alone
+                warning="" if reply and reply.steps else _cut_prompt(messages, usage),
             )  # fmt: skip
             self._record(exchange)
 

@@ -24,6 +24,11 @@ class AgentOptions(BaseModel):
     reports: tuple[Literal["tokens", "usd"], ...] = Field(
         default=(), description="what it reports of its use; a budget of another kind is refused"
     )
+    permission: Literal["ask", "allow", "never"] = Field(
+        default="ask",
+        description="what it is answered when it asks for permission: a person is asked, or, where no one can be, it "
+        "may work in its scratch folder alone; allow and never ask no one",
+    )
     writes: tuple[str, ...] = Field(
         default=(),
         description="folders that it writes to besides its scratch folder; empty: ~/.NAME and NAME's folders below "

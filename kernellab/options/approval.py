@@ -9,14 +9,15 @@ from kernellab.options.entry import amount
 
 #: policies of one word
 APPROVALS = ("none", "routing", "all")
-_WORDS = (*APPROVALS, "designer", "coder", "verifier", "conductor")
+_WORDS = (*APPROVALS, "permission", "designer", "coder", "verifier", "conductor")
 _LIMITS = ("tokens", "usd", "minutes")
 _REMEDY = f"Write {', '.join(APPROVALS)}, a role, or limits of a turn: coder,tokens=10k,minutes=1."
 
 
 @dataclass(frozen=True)
 class Approval:
-    """``words`` name turns to ask after (``routing``, ``all``, a role); a turn that is expected to cost more than
+    """``words`` name turns to ask after (``routing``, ``all``, a role; ``permission``: none, but what an agent asks is
+    a question as with each of them); a turn that is expected to cost more than
     ``tokens``, ``usd`` or ``minutes`` is asked for first. None is no limit."""
 
     words: frozenset[str] = frozenset()

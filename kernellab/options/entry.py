@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from kernellab.errors import KernellabError
 
@@ -112,6 +113,8 @@ class Entry:
         """The default in words or as it is typed; "" where there is none to name."""
         if self.option.default:
             return self.option.default
+        if self.default is PydanticUndefined:
+            return "required"
         nothing = self.default is None or self.default is False or self.default in ("", ()) or self.default == {}
         return "" if nothing else f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 

@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
-from kernellab.exchanges import Exchange
+from kernellab.exchanges import Exchange, Step
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.memory.memory import Memory
 from kernellab.records import Author, Ranking, Role, Source, StageResult, Verdict
@@ -470,6 +471,11 @@ class Session:
     def resting(self) -> bool:
         """Has it ended, or does it wait for a person?"""
         return self._pending == 0 and (self._driver.at_rest or self._driver.asks)
+
+    def steps_of(self, turn: str) -> tuple[Step, ...]:
+        """What an agent, or a model with tools, did in a turn here, not in a recording."""
+        ended = (e.steps for e in self.state.exchanges(turn) if not e.recorded_at)
+        return (*chain.from_iterable(ended), *self.state.steps.get(turn, ()))
 
     @property
     def failure(self) -> KernellabError | None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kernellab.errors import KernellabError, SessionError, lasting
+from kernellab.exchanges import Step
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.view import turn_line
 
@@ -39,6 +40,9 @@ class Awaited(Protocol):
 
     @property
     def turns(self) -> tuple[Turn, ...]: ...
+
+    def steps_of(self, turn: str) -> tuple[Step, ...]:
+        """What an agent, or a model with tools, did in a turn here, not in a recording."""
 
     @property
     def resting(self) -> bool:
@@ -133,7 +137,8 @@ def _left(session: Awaited) -> str:
 
 
 class Teller:
-    """Prints the line of each turn that has ended, and why the memory is left out, once."""
+    """Prints the line of each turn that has ended, what its agent asked for and what it was answered, what is noted of
+    it, and why the memory is left out, once."""
 
     def __init__(self, session: Awaited) -> None:
         self._session = session
@@ -141,6 +146,12 @@ class Teller:
 
     def __call__(self) -> None:
         for turn in self._session.turns:
+            for step in self._session.steps_of(turn.id):
+                if step.kind in ("permission", "note"):
+                    words = f"{step.title}: {step.result}" if step.result else step.title
+                    self._once(
+                        f"{turn.id} {step.started} {step.title}", f"turn {turn.number} {turn.role.value}: {words}"
+                    )
             if turn.state is not TurnState.RUNNING:
                 self._once(turn.id, turn_line(turn))
         fault = self._session.memory_fault

@@ -88,7 +88,7 @@ _SEVERAL = (
 
 
 class AgentModel:
-    """``ask`` is one prompt to the agent. ``permit`` asks a person: "once", "turn" or "never"."""
+    """``ask`` is one prompt to the agent. ``permit`` asks a person: "once", "turn" or "never"; "": no one is asked."""
 
     price: Price | None = None
     free = False
@@ -98,7 +98,7 @@ class AgentModel:
     ) -> None:
         self.name = f"agent {name}"
         self._agent, self._options, self._desk, self._budget = name, options, desk, budget
-        self._client = Client(desk, permit)
+        self._client = Client(desk, permit, options.permission)
         desk.before = self._client.flush
         self._run: _Run | None = None
         #: steps that earlier replies hold
@@ -141,6 +141,11 @@ class AgentModel:
             raise
         finish = Finish.STOP if self._desk.answers or done is None else _FINISH.get(done.stop_reason, Finish.ERROR)
         reply = self._reply(run, done, finish, began)
+        if finish is Finish.TRUNCATED:
+            raise ModelError(
+                ModelFault.TRUNCATED, f"The {self.name} stopped at a limit of its own ({done.stop_reason}).",
+                "Raise that limit in the agent's settings, then resume.", resumable=True, reply=reply,
+            )  # fmt: skip
         for what, told in (("tokens", reply.usage.input_tokens), ("usd", reply.usage.usd)):
             if self._budget.left(what) is not None and not told:
                 raise ModelError(
@@ -230,8 +235,8 @@ class AgentModel:
         thoughts = "\n".join(step.text for step in steps if step.kind == "thought")
         return ChatReply(
             text=scrub((self._desk.answers or [self._client.last])[-1]), reasoning=scrub(thoughts), finish=finish,
-            usage=usage, model=self.name, seconds=seconds, attempts=1, steps=steps, shared_machine=not run.apart,
-            others=tuple(map(scrub, self._desk.answers[:-1])),
+            usage=usage, model=self.name, seconds=seconds, attempts=1, steps=steps, by_agent=True,
+            shared_machine=not run.apart, others=tuple(map(scrub, self._desk.answers[:-1])),
         )  # fmt: skip
 
 

@@ -25,6 +25,9 @@ _COMPARED = 40_000
 MOST_SAID, _EACH = 16_000_000, 16
 
 
+#: kinds of calls that may concern an agent's own folder alone, where no one is there to be asked
+_IN_A_FOLDER = {"read", "edit", "delete", "move", "search"}
+_REFUSED = 'never, no one is asked here: --approve permission asks, permission = "allow" under [agents.NAME] grants all'
 #: some agents give a call's arguments along with where it goes
 _OF_A_CALL = {"server", "tool", "arguments"}
 
@@ -32,12 +35,12 @@ _OF_A_CALL = {"server", "tool", "arguments"}
 class Client:
     """What the agent tells its client, as steps of the turn."""
 
-    def __init__(self, desk: Desk, permit: Callable[[str, str], str]) -> None:
+    def __init__(self, desk: Desk, permit: Callable[[str, str], str], permission: str = "ask") -> None:
         self._desk, self._permit = desk, permit
         self._said: list[str] = []
         self._kind: StepKind = "message"
         self._calls: dict[str, Any] = {}
-        self._always = ""
+        self._always = {"allow": "turn", "never": "never"}.get(permission, "")
         self._one_at_a_time = asyncio.Lock()
         #: is a person asked now?
         self.asks = False
@@ -98,7 +101,7 @@ class Client:
     def _called(self, update: Any) -> None:
         """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""
         known = self._calls.setdefault(update.tool_call_id, {"started": time.time()})
-        for name in ("title", "kind", "raw_input", "content"):
+        for name in ("title", "kind", "raw_input", "content", "locations"):
             known[name] = getattr(update, name, None) or known.get(name)
         if update.status not in ("completed", "failed"):
             return
@@ -141,7 +144,10 @@ class Client:
         if ours:
             self._permitted(title, detail, "a tool of kernellab")
         else:
-            answer = await self._asked(title, detail)
+            places = [*(tool_call.locations or known.get("locations") or ()), *content]
+            paths = [str(place.path) for place in places if hasattr(place, "path")]
+            own = kind in _IN_A_FOLDER and bool(paths) and all(map(self._is_own, paths))
+            answer = await self._asked(title, detail, own)
         # what is allowed for a turn is remembered here: an agent may remember it for ever
         kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
         chosen = next((o.option_id for kind in kinds for o in options if o.kind == kind), None)
@@ -149,8 +155,14 @@ class Client:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
 
-    async def _asked(self, title: str, detail: str) -> str:
-        """A person's answer. An agent may ask for several things at once: each waits for the one before it."""
+    def _is_own(self, path: str) -> bool:
+        """Does it lie in the agent's folder?"""
+        folder = self._desk.context.folder
+        return folder is not None and (folder / path).resolve().is_relative_to(folder.resolve())
+
+    async def _asked(self, title: str, detail: str, own: bool) -> str:
+        """A person's answer; where no one is asked, what is the agent's ``own`` may be done, and nothing else. It may
+        ask for several things at once: each waits for the one before it."""
         async with self._one_at_a_time:
             answer, self.asks = self._always, not self._always
             try:
@@ -159,12 +171,14 @@ class Client:
                 self.asks = False
             if answer in ("turn", "never"):
                 self._always = answer
-        self._permitted(title, detail, answer)
+        words = answer or ("once, in its own folder" if own else _REFUSED)
+        answer = answer or ("once" if own else "never")
+        self._permitted(title, detail, words, answer == "never")
         return answer
 
-    def _permitted(self, title: str, detail: str, answer: str) -> None:
+    def _permitted(self, title: str, detail: str, words: str, refused: bool = False) -> None:
         self._desk.add(Step(
-            kind="permission", title=title, text=detail, result=answer, failed=answer == "never", started=time.time(),
+            kind="permission", title=title, text=detail, result=words, failed=refused, started=time.time(),
         ))  # fmt: skip
 
     def _is_ours(self, title: str, kind: Any, given: Any, content: Any) -> bool:

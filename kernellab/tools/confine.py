@@ -2,8 +2,9 @@
 
 The agent is in a PID namespace, so that it ends with all it started when this process is killed, also by the death of
 the notebook; where there is none, this process inherits what detaches itself, and whoever ends the agent finds it
-below. Under root it is another user. It writes to the folders of WRITABLE, sees nothing of HIDDEN (both JSON) and reads
-no other process's memory. What holds is written to FD, in level words; what the machine refuses is left out.
+below. Under root it is another user. It writes to the folders of WRITABLE, sees nothing of HIDDEN (both JSON), no
+disk, terminal or GPU of the machine, and reads no other process's memory. What holds is written to FD, in level
+words; what the machine refuses is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main() -> None:
         os.close(report)
         _follow(child)
     sandbox.die_with_parent()
-    own = "mnt" in names and sandbox.own_proc(limited=False)
+    own = "mnt" in names and sandbox.own_proc(limited=False) and mounts.own_devices()
     if child := os.fork():  # the first of a namespace takes no signals by default: it only waits
         os.close(report)
         _follow(child)

@@ -100,14 +100,12 @@ class Desk:
     def text(self, name: str, arguments: str) -> str:
         """The result as a model reads it; what cannot be done is a sentence with its remedy."""
         try:
-            read = json.loads(arguments or "{}")
-            if not isinstance(read, dict):
-                raise ToolError(f"{name}: the arguments are no JSON object.", "Send an object.")
-            found = self.call(name, read, self.context).model_dump_json(exclude_none=True)
+            found = self.call(name, _read(arguments), self.context).model_dump_json(exclude_none=True)
         except json.JSONDecodeError as error:
             with self._lock:
                 self.used += 1
-            found = f"{name}: the arguments are no JSON: {error}."
+            found = f"{name}: the arguments are no JSON object: {error}."
+            self.add(Step(kind="tool", title=name, text=arguments, result=found, failed=True, started=time.time()))
         except KernellabError as error:
             found = str(error)
         except Exception as error:  # the turn outlives a fault of one tool
@@ -150,3 +148,11 @@ class Desk:
             summary=f"Answer {count} is taken.",
             next="Submit another, different one, or end your turn: each is judged when you have ended.",
         )
+
+
+def _read(arguments: str) -> dict[str, Any]:
+    """Raises JSONDecodeError: it is no JSON object."""
+    read = json.loads(arguments or "{}")
+    if not isinstance(read, dict):
+        raise json.JSONDecodeError(f"it is a {type(read).__name__}", arguments, 0)
+    return read

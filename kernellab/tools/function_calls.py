@@ -64,14 +64,15 @@ class ToolModel:
 
         def whole(reply: ChatReply) -> ChatReply:
             calls = sum(step.kind == "tool" for step in desk.steps[first:])
-            usage = added(spent, reply.usage).model_copy(update={"tool_calls": calls})
+            usage = added(spent, reply.usage).model_copy(update={"tool_calls": calls, "requests": asked})
             return replace(reply, usage=usage, steps=tuple(desk.steps[first:]))
 
-        functions = self._functions
+        functions, asked = self._functions, 0
         while True:
+            asked += 1
             try:
-                asked = replace(request, called=tuple(called), functions=functions)
-                reply = self._model.ask(asked, cancel=cancel, on_text=show)
+                following = replace(request, called=tuple(called), functions=functions)
+                reply = self._model.ask(following, cancel=cancel, on_text=show)
             except ModelError as error:
                 error.reply = whole(error.reply) if error.reply is not None else None
                 raise

@@ -166,7 +166,7 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     return VerifyResult(
         summary=f"{'passed' if verdict.passed else f'failed at {verdict.stage.value}'}, {verdict.trust.value}: "
         f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, _reason(task, verdict)]))}",
-        next=following if verdict.passed else remedy(verdict) or "Fix what the failure shows.",
+        next=following if verdict.passed else _next(verdict),
         passed=verdict.passed,
         stage=verdict.stage.value,
         trust=verdict.trust.value,
@@ -182,6 +182,14 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
         own_share=verdict.own_share,
         failure=_failure(task, verdict, remedy(verdict) or ""),
     )
+
+
+def _next(verdict: Verdict) -> str:
+    from kernellab.verifier.protocol.remedies import remedy
+
+    asked = verdict.evidence is not None and verdict.evidence.signature in ("library", "library-call", "no-kernel")
+    told = remedy(verdict) or "Fix what the failure shows."
+    return f"{told} What a shell calls --allow-library is allow_library=true here." if asked else told
 
 
 def turn_texts(created: Created, turns: Sequence[Turn]) -> list[str]:
@@ -314,5 +322,8 @@ def _look(context: Context, request: LensRequest) -> Lens:
     from kernellab.dsls.machine import named_chip
     from kernellab.lens import look
 
-    chip = named_chip(request.chip) if request.chip else None
-    return look(source_of(context, request), context.task(request.task), chip)
+    source, chip = source_of(context, request), named_chip(request.chip) if request.chip else None
+    if chip is not None and (chip.kind == "gpu") == (source.dsl == "cpp"):
+        where = "this machine's CPU" if source.dsl == "cpp" else "a GPU"
+        raise ToolError(f"{source.dsl} is compiled for {where}, and {chip.name} is not one.", "Leave out chip.")
+    return look(source, context.task(request.task), chip)

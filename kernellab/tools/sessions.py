@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
-from kernellab.records import Author
+from kernellab.records import Author, Role
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
-    from kernellab.session import Session
+    from kernellab.session import Question, Session
 
 _SESSION = "A session's name or id."
 #: seconds that a tool waits for the turns that follow
@@ -52,6 +52,7 @@ class BeginRequest(Request):
 
 class TurnLine(BaseModel):
     number: int
+    parent: int | None = Field(description="The turn that it stands on.")
     role: str
     author: str
     line: str
@@ -61,6 +62,8 @@ class SessionResult(Result):
     name: str
     status: str
     turns: list[TurnLine]
+    head: int | None = Field(description="The turn on which what comes next stands.")
+    notes: dict[str, list[str]] = Field(description="What each role reads in each of its turns.")
     question: str = Field(default="", description="What the session asks, where it waits.")
     best: str = Field(default="", description="Figures of the fastest verified kernel.")
 
@@ -88,18 +91,36 @@ def session_state(context: Context, request: SessionRequest) -> SessionResult:
     return _state(context.session(request.session))
 
 
-def _state(session: Session) -> SessionResult:
+#: how an agent answers what a session asks; other questions are a person's
+_ANSWERS = {
+    Role.DESIGNER: "submit_sketch gives the sketch.", Role.CODER: "submit_source gives the code.",
+    Role.CONDUCTOR: "propose_route says where the work goes.",
+}  # fmt: skip
+
+
+def _state(session: Session, placed: int = 0) -> SessionResult:
+    """``placed`` is the number of a turn that the call put there: what became of it comes first."""
     from kernellab.session import QuestionKind, SessionStatus
 
     state = session.state
     best = state.best()
     question = state.question
+    numbers = {t.id: t.number for t in session.turns}
     lines = [
-        TurnLine(number=t.number, role=t.role.value, author=t.author.value, line=line[:300])
+        TurnLine(
+            number=t.number, parent=numbers.get(t.parent or ""), role=t.role.value, author=t.author.value,
+            line=line[:300],
+        )
         for t, line in zip(session.turns, turn_texts(state.created, session.turns), strict=True)
-    ]
+    ]  # fmt: skip
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
+    followed = [t for t in session.turns if t.number >= placed] if placed else []
+    judged = next((t for t in followed if t.verdict is not None), followed[0] if followed else None)
+    outcome = f"Your turn {placed}: {lines[judged.number - 1].line.strip()}." if judged is not None else ""
+    if session.status is SessionStatus.PAUSED and head is not None:
+        # its reason names what a person calls
+        reason = f"What is submitted next stands on turn {head.number}."
     # what the Conductor says may quote a failure; its line says where the work goes
     if question is not None and question.kind is QuestionKind.ROUTE:
         asked = reason = ""
@@ -108,18 +129,29 @@ def _state(session: Session) -> SessionResult:
     elif head is not None and head.route is not None and head.author is not Author.HUMAN and question is None:
         reason = ""
     return SessionResult(
-        summary=f"{session.name}: {session.status.value}. {reason}".strip(), name=session.name,
+        summary=" ".join(filter(None, (outcome, f"{session.name}: {session.status.value}.", reason))),
+        name=session.name, head=head.number if head is not None else None,
+        notes={role.value: list(texts) for role, texts in state.notes.items() if texts},
         next="It still works: ask session_state again."
         if session.status is SessionStatus.RUNNING
         else "turn_detail shows a turn's sketch, source or verdict.",
         status=session.status.value, turns=lines[-30:],
-        question=f"{asked} {question.answer}".strip() if question is not None else "",
+        question=" ".join(filter(None, (asked, _answer(question)))) if question is not None else "",
         best=best.verdict.text if best is not None and best.verdict is not None else "",
     )  # fmt: skip
 
 
-def _rested(context: Context, session: Session) -> SessionResult:
-    """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn."""
+def _answer(question: Question) -> str:
+    from kernellab.session import QuestionKind
+
+    if question.kind is QuestionKind.BRIEF:
+        return _ANSWERS.get(question.role, "")
+    # each of them also goes on by a turn from outside
+    return "A person decides in the workbench; submit_sketch, submit_source or propose_route goes another way."
+
+
+def _rested(context: Context, session: Session, placed: int = 0) -> SessionResult:
+    """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn. ``placed``: see _state."""
     told: list[str] = []
 
     def tell(changed: Session) -> None:
@@ -135,7 +167,7 @@ def _rested(context: Context, session: Session) -> SessionResult:
         pass  # its state says that it still works
     finally:
         end()
-    return _state(session)
+    return _state(session, placed)
 
 
 class TurnRequest(SessionRequest):
@@ -186,7 +218,12 @@ def submit_sketch(context: Context, request: SubmitSketchRequest) -> SessionResu
     """Put a sketch into a session as a Designer's turn. The Coder and the Verifier follow."""
     session = context.session(request.session, resume=True)
     session.edit_sketch(request.sketch, Author.MODEL)
-    return _rested(context, session)
+    return _rested(context, session, _placed(session))
+
+
+def _placed(session: Session) -> int:
+    """The number of the turn that was put there last."""
+    return next(t.number for t in reversed(session.turns) if t.placed)
 
 
 class SubmitSourceRequest(SessionRequest):
@@ -200,7 +237,7 @@ def submit_source(context: Context, request: SubmitSourceRequest) -> SessionResu
         raise ToolError("There is no file in it.", "Give files={'kernel.py': ...}.")
     session = context.session(request.session, resume=True)
     session.edit_source(dict(request.files), Author.MODEL)
-    return _rested(context, session)
+    return _rested(context, session, _placed(session))
 
 
 class RouteRequest(SessionRequest):
@@ -213,7 +250,12 @@ def propose_route(context: Context, request: RouteRequest) -> SessionResult:
     """Send a session's work to a role, with a suggestion: a Conductor's turn."""
     session = context.session(request.session, resume=True)
     session.redirect(request.to, request.suggestion, Author.MODEL)
-    return _rested(context, session)
+    found = _rested(context, session)
+    player = {role.value: spec for role, spec in session.state.roles.items()}.get(request.to)
+    if request.suggestion and player == "rules":
+        words = f"Rules play the {request.to} and read no prose: your suggestion is in the journal alone. {found.next}"
+        return found.model_copy(update={"next": words})
+    return found
 
 
 class NoteRequest(SessionRequest):

@@ -11,6 +11,7 @@ from kernellab.records import Diagnostic, GateState
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
+    from kernellab.sketch.program.program import Program
     from kernellab.target import Target
     from kernellab.task import Task
 
@@ -41,6 +42,7 @@ class TaskResult(Result):
     domain: dict[str, str]
     target: str
     bound_ms: float | None = Field(None, description="Speed-of-light bound at the task's own sizes on a CPU, in ms.")
+    rough: bool = Field(False, description="Other work runs on the machine: the bound may be several times too high.")
     headroom: float | None = Field(
         None, description="How much faster the best verified kernel of the session could become, by its bound."
     )
@@ -50,7 +52,7 @@ class TaskResult(Result):
 @tool()
 def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     """Describe a task: arguments with symbolic shapes and dtypes, dims, outputs, precision, the chip and its bound."""
-    from kernellab.dsls.machine import detect_target
+    from kernellab.dsls.machine import busy, detect_target
 
     task = context.task(request.task)
     target = detect_target(request.dsl or None)
@@ -63,21 +65,28 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
         for n, o in enumerate(task.outputs)
     ]
     inputs = ", ".join(f"{a.name}[{', '.join(a.shape)}] {a.dtype}" for a in arguments)
+    bound = _bound(task, target)
+    rough = bound is not None and busy()
     return TaskResult(
-        summary=f"{task.name}({inputs}) on {target}.",
+        summary=f"{task.name}({inputs}) on {target}.{f' {_ROUGH}' if rough else ''}",
         next="Read the document language/overview.md, write a sketch, and gate it with gate_sketch.",
         name=task.name,
         arguments=arguments,
         outputs=outputs,
         dims={dim.name: f"{dim.min} to {dim.max}" for dim in task.dims},
-        precision=str(task.precision),
-        tolerance=str(task.tolerance),
+        precision=", ".join(f"{kind} in {name}" for kind, name in task.precision.items())
+        or "as the reference's dtypes",
+        tolerance=", ".join(f"{name} {value:g}" for name, value in task.tolerance.items()) or "by the output's dtype",
         domain={name: str(domain) for name, domain in task.domain.items()},
         target=str(target),
-        bound_ms=_bound(task, target),
+        bound_ms=bound,
+        rough=rough,
         headroom=_headroom(context, request.task),
         reference=page_of(task.text),
     )
+
+
+_ROUGH = "Other work runs on the machine: times and bounds are rough."
 
 
 def _bound(task: Task, target: Target) -> float | None:
@@ -112,6 +121,16 @@ class TaskSketchRequest(SketchRequest):
     task: str = Field(description=_TASK)
 
 
+def _program(request: SketchRequest) -> Program:
+    """Raises SketchError: the sketch is wrong, or has no constexpr of a name that is given a value."""
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.bind import check_constexprs
+
+    program = load_program(request.sketch)
+    check_constexprs(program, request.constexpr)
+    return program
+
+
 class Finding(BaseModel):
     line: int
     code: str
@@ -130,9 +149,12 @@ def check_sketch(context: Context, request: SketchRequest) -> CheckResult:
     """Check a sketch: syntax, shapes, races, bounds and memory, each finding with its line and remedy."""
     from kernellab.dsls.machine import detect_target
     from kernellab.sketch.check import check
+    from kernellab.sketch.program.bind import check_constexprs
 
     chip = detect_target(request.dsl).chip if request.dsl else None
     found = check(request.sketch, chip=chip, constexpr=request.constexpr)
+    if found.program is not None:
+        check_constexprs(found.program, request.constexpr)
     findings = _findings(found.diagnostics)
     return CheckResult(
         summary="The sketch is legal." if found.ok else f"The sketch has {counted(len(findings), 'finding')}.",
@@ -159,8 +181,13 @@ class GateResult(Result):
 @tool()
 def gate_sketch(context: Context, request: TaskSketchRequest) -> GateResult:
     """Run a sketch on small ragged shapes against the task's reference in float64, before any code exists."""
+    from kernellab.sketch.check import check
     from kernellab.sketch.gate import gate
+    from kernellab.sketch.program.bind import check_constexprs
 
+    checked = check(request.sketch)
+    if checked.program is not None:
+        check_constexprs(checked.program, request.constexpr)
     found = gate(request.sketch, context.task(request.task), constexpr=request.constexpr)
     right = found.state is GateState.RIGHT
     return GateResult(
@@ -199,10 +226,9 @@ class ElementResult(Result):
 @tool()
 def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
     """Run a sketch on one small case and show what it computes for an element, next to the reference's value."""
-    from kernellab.sketch.check import load_program
     from kernellab.sketch.gate import outputs
 
-    task, program = context.task(request.task), load_program(request.sketch)
+    task, program = context.task(request.task), _program(request)
     case, found = outputs(program, task, request.sizes, request.constexpr)
     name = request.tensor or next(iter(found))
     if name not in found:
@@ -245,13 +271,12 @@ class CostResult(Result):
 @tool()
 def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     """Count a sketch's operations and bytes at the task's sizes, and estimate its time on this chip."""
-    from kernellab.dsls.machine import detect_target
-    from kernellab.sketch.check import load_program
+    from kernellab.dsls.machine import busy, detect_target
     from kernellab.sketch.cost import cost
     from kernellab.sketch.program.bind import bind
 
     task, target = context.task(request.task), detect_target(request.dsl or None)
-    program = load_program(request.sketch)
+    program = _program(request)
     binding = bind(program, task, dict(request.constexpr), target)
     arguments = task.module().sample({**task.module().default_sizes(), **request.sizes})
     sizes = {
@@ -263,7 +288,7 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
     return CostResult(
         summary=f"At {at} on {target.chip.name}: {estimate}; {found.bytes_total:.4g} bytes loaded and stored, "
-        f"{found.bytes_unique:.4g} of them distinct.",
+        f"{found.bytes_unique:.4g} of them distinct.{f' {_ROUGH}' if busy() and target.chip.kind == 'cpu' else ''}",
         next="Traffic well above the distinct bytes means that tiles are read again.",
         time_ms=found.time_ms,
         bound_by=str(found.bound or ""),
@@ -295,11 +320,10 @@ def lower_sketch(context: Context, request: LowerRequest) -> LowerResult:
     from kernellab.dsls.machine import detect_target
     from kernellab.lowering import lower
     from kernellab.session.edits import main_file
-    from kernellab.sketch.check import load_program
     from kernellab.sketch.program.bind import bind
 
     task, target = context.task(request.task), detect_target(request.dsl or None)
-    program = load_program(request.sketch)
+    program = _program(request)
     source = lower(program, bind(program, task, dict(request.constexpr), target), target)
     name = request.file or main_file(source)
     if name not in source.files:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from kernellab.content import written
 from kernellab.tools.tool import ToolError
 
-COMMAND = ("kernellab", "mcp")
+#: by its whole path: clients start it in another shell, or in none
+COMMAND = (str(Path(sys.executable).with_name("kernellab")), "mcp")
 _TEXT = Path(__file__).with_name("skill.md")
 #: before the skill in a file that holds other instructions too
 _MARK = "<!-- kernellab skill -->"
@@ -39,7 +41,7 @@ def _files(client: str, folder: Path) -> dict[Path, str]:
     path = folder / ".codex" / "config.toml"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     head = "[mcp_servers.kernellab]"
-    table = f'{head}\ncommand = "{COMMAND[0]}"\nargs = {json.dumps(list(COMMAND[1:]))}\n'
+    table = f"{head}\ncommand = {json.dumps(COMMAND[0])}\nargs = {json.dumps(list(COMMAND[1:]))}\n"
     table += f"startup_timeout_sec = 60\ntool_timeout_sec = {_PATIENCE}\n"
     return {
         folder / "AGENTS.md": _with_section(folder / "AGENTS.md"),

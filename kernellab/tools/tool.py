@@ -98,6 +98,8 @@ class Context:
         from kernellab.session import sessions
         from kernellab.task import identifier, load_task
 
+        if not name:
+            raise ToolError("No task is named.", "Give the name of a task's file below the workspace, or of a session.")
         if self.bound is not None:
             if name != self.bound.name:
                 raise TaskError(f"{name!r} is not the task of this turn.", f"Its name is {self.bound.name}.")
@@ -192,6 +194,16 @@ class Tool:
     changes: bool = False
 
 
+#: what is wrong with an argument, by pydantic's word for it
+_FAULTS = {
+    "missing": "is missing", "extra_forbidden": "is no argument of it", "literal_error": "should be {expected}",
+    "greater_than_equal": "should be at least {ge}", "less_than_equal": "should be at most {le}",
+    "string_type": "should be a text", "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+    "int_type": "should be a whole number", "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number", "float_type": "should be a number",
+    "float_parsing": "should be a number", "list_type": "should be a list", "dict_type": "should be an object",
+}  # fmt: skip
 Function = TypeVar("Function", bound=Callable[..., Result])
 _TOOLS: dict[str, Tool] = {}
 
@@ -262,7 +274,11 @@ def _cut(value: Any, characters: int, rows: int) -> Any:
 
 def _faults(error: ValidationError) -> str:
     """Each wrong argument and why, in a sentence."""
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg'].lower()}" for e in error.errors())
+    return "; ".join(
+        f"{'.'.join(map(str, e['loc'])) or 'arguments'} "
+        + _FAULTS.get(e["type"], f"is wrong: {e['msg'].lower()}").format(**e.get("ctx", {}))
+        for e in error.errors()
+    )
 
 
 def _takes(found: Tool) -> str:

@@ -87,8 +87,8 @@ class Scripted:
         await self._update(acp.start_tool_call("e1", f"edit {name}", kind="edit", content=[diff]))
         await self._update(acp.update_tool_call("e1", status="completed", content=[diff]))
 
-    async def _ask(self, title: str, writes: str = "") -> None:
-        diff = [acp.tool_diff_content(str(self.cwd / "notes.md"), writes, "")] if writes else None
+    async def _ask(self, title: str, writes: str = "", to: str = "notes.md") -> None:
+        diff = [acp.tool_diff_content(str(self.cwd / to), writes, "")] if writes else None
         call = ToolCallUpdate(tool_call_id="p1", title=title, kind="edit" if writes else None, content=diff)
         answer = await self.connection.request_permission(session_id="s", tool_call=call, options=OPTIONS)
         await self._say(f"permission: {getattr(answer.outcome, 'option_id', 'none')}. ")

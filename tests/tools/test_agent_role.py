@@ -172,6 +172,26 @@ def test_folders_that_the_settings_name_are_made_and_are_the_only_ones(
     assert exchange.shared_machine or said[".config/scripted"] == "refused"
 
 
+def test_an_agent_as_coder_writes_the_first_code_from_what_the_rules_would_write(start: Start, tmp_path: Path) -> None:
+    """Also where it is played again."""
+    code = "from pathlib import Path; print(sorted(p.name for p in Path('kernel').iterdir()))"
+    keep = {"tool": "submit_answer", "with_": {"answer": "KEEP"}}
+    session = start([{"try": code}, keep], roles={"coder": "agent:scripted"}, max_turns=2)
+    until(lambda: len(session.turns) > 1 and session.turns[1].state is not TurnState.RUNNING, 120)
+    session.stop()
+    turn = session.turns[1]
+    assert (turn.role, turn.author, turn.state) == (Role.CODER, Author.MODEL, TurnState.DONE), turn.error
+    (exchange,) = session.state.exchanges(turn.id)
+    assert exchange.by_agent and not exchange.warning
+    assert "kernel.cpp" in next(step.text for step in exchange.steps if step.kind == "message")
+    recording = tmp_path / "coder.jsonl"
+    write_replay(recording, [exchange])
+    again = start(roles={"coder": f"replay:{recording}"}, max_turns=2)
+    until(lambda: len(again.turns) > 1 and again.turns[1].state is not TurnState.RUNNING, 120)
+    again.stop()
+    assert again.turns[1].author is Author.MODEL and again.turns[1].candidate.source == turn.candidate.source
+
+
 def test_a_pin_holds_against_an_agents_answer_which_is_told_the_line(start: Start, tmp_path: Path) -> None:
     broken = SKETCH.replace("-> x)", "-> x, pad=1)")
     pinned = SKETCH.replace("-> x)", "-> x)  #: pin")
@@ -277,17 +297,83 @@ def test_a_person_who_takes_their_time_costs_the_agent_none(start: Start) -> Non
     assert session.turns[0].sketch == SKETCH, session.turns[0].error
 
 
-def test_never_refuses_and_nothing_is_asked_where_a_session_asks_for_nothing(start: Start) -> None:
+def test_never_refuses(start: Start) -> None:
     session = start([{"ask": "delete it"}, SUBMIT], approve="all")
     until(lambda: session.status is SessionStatus.WAITING, 120)
     session.approve(to="never")
     until(lambda: session.turns[0].state is TurnState.DONE, 60)
     told = str(session.state.exchanges(session.turns[0].id)[0].steps)
     assert "permission: n" in told
-    session.stop()
-    session = start([{"ask": "list it"}, SUBMIT], fresh=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "granted"),
+    [("", [False, True, False]), ('permission = "allow"', [True] * 3), ('permission = "never"', [False] * 3)],
+    ids=["ask", "allow", "never"],
+)  # fmt: skip
+def test_where_no_one_is_asked_an_agent_may_change_its_own_folder_alone(
+    start: Start, settings: str, granted: list[bool]
+) -> None:
+    outside = {"ask": "far.md", "writes": "x\n", "to": "../far.md"}
+    acts = [{"ask": "run make"}, {"ask": "notes.md", "writes": "x\n"}, outside, SUBMIT]
+    session = start(acts, settings=settings, max_turns=1)
     rested(session)
-    assert "permission: y" in str(session.state.exchanges(session.turns[0].id)[0].steps)
+    steps = session.state.exchanges(session.turns[0].id)[0].steps
+    asked = [step for step in steps if step.kind == "permission"]
+    assert [not step.failed for step in asked] == granted
+    heard = "".join(step.text for step in steps if step.kind == "message")
+    assert [word == "y." for word in heard.split() if word in ("y.", "n.")] == granted
+    if not settings:
+        assert "no one is asked" in asked[0].result and "permission" in asked[0].result
+
+
+@pytest.mark.parametrize("answers", [b"perhaps\nonce\n", b"\n"], ids=["once", "by default never"])
+def test_a_person_at_a_terminal_is_asked_and_is_told_what_an_agent_is(tmp_path: Path, answers: bytes) -> None:
+    write_agent(tmp_path, [{"ask": "run make"}, SUBMIT])
+    (tmp_path / "twice.py").write_text(TASK)
+    command = ["design", "twice.py", "--dsl", "cpp", "--roles", "designer=agent:scripted", "--max-turns", "1"]
+    told = at_a_terminal([sys.executable, "-m", "kernellab", *command], tmp_path, b"once, turn or never", answers)
+    assert "it may read what you may" in told and "agent asks: run make" in told
+    session = open_session("twice", tmp_path, resume=False)
+    (step,) = [s for s in session.state.exchanges("t1")[0].steps if s.kind == "permission"]
+    assert step.result == ("once" if b"once" in answers else "never")
+    assert ("is not answered 'perhaps'" in told) == (b"perhaps" in answers)
+    assert f"run make: {step.result}" in told
+
+
+def at_a_terminal(command: list[str], folder: Path, question: bytes, answers: bytes) -> str:
+    """What a command writes to a terminal of its own, where each ``question`` is answered by a line."""
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "dumb"})
+    heard, lines = b"", answers.splitlines(keepends=True)
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not piece:
+            break
+        heard += piece
+        if lines and heard.count(question) > len(answers.splitlines()) - len(lines):
+            os.write(terminal, lines.pop(0))
+    os.waitpid(pid, 0)
+    return " ".join(heard.decode(errors="replace").split())
+
+
+def test_a_shell_without_a_terminal_prints_what_was_asked_and_refused(tmp_path: Path) -> None:
+    write_agent(tmp_path, [{"ask": "run make"}, SUBMIT])
+    (tmp_path / "twice.py").write_text(TASK)
+    command = ["design", "twice.py", "--dsl", "cpp", "--roles", "designer=agent:scripted", "--max-turns", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kernellab", *command], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert "it may read what you may" in done.stderr, done.stderr
+    assert "run make: never, no one is asked" in " ".join(done.stderr.split())
 
 
 def test_a_note_reaches_the_agent_with_the_next_result(start: Start) -> None:
@@ -529,6 +615,11 @@ print(json.dumps({{
     "settings": tried(lambda: (workspace / "kernellab.toml").write_text("x")),
     "home": tried(lambda: Path.home().joinpath(".planted").write_text("x")),
     "own": tried(lambda: Path("mine").write_text("x")),
+    "devices": os.listdir("/dev"),
+    "terminals": os.listdir("/dev/pts"),
+    "terminal": tried(lambda: len(os.openpty())),
+    "shares": tried(lambda: Path("/dev/shm/x").write_text("x")),
+    "null": tried(lambda: Path("/dev/null").write_text("x")),
 }}))
 """
 
@@ -589,6 +680,23 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
         assert reached["user"] != 0 and reached["handle"] != "Bad address"
         assert (tmp_path / ".kernellab/agents/scripted").stat().st_uid == 0
     del reached["user"]
+    usual = {
+        "null",
+        "zero",
+        "full",
+        "random",
+        "urandom",
+        "tty",
+        "fd",
+        "stdin",
+        "stdout",
+        "stderr",
+        "ptmx",
+        "pts",
+        "shm",
+    }
+    assert set(reached.pop("devices")) <= usual and reached.pop("terminals") == ["ptmx"]
+    assert (reached.pop("terminal"), reached.pop("shares"), reached.pop("null")) == ("2", "1", "1")
     for name in ("first", "named", "shared", "keys", "tokens"):
         assert reached.pop(name) == [], name
     assert "done" not in [*reached.pop("vm"), *reached.pop("attached"), reached.pop("handle")]

@@ -71,7 +71,8 @@ def test_wrong_arguments_and_unknown_tools_come_back_with_a_remedy(desk: Desk) -
         reply = ask(server, desk)
         told = [asked.body["messages"][-1]["content"] for asked in server.requests[1:]]
     assert "the arguments are no JSON" in told[0] and "There is no tool 'rm'" in told[1] and "gate_sketch" in told[1]
-    assert reply.text == RIGHT and reply.steps[-1].failed
+    assert reply.text == RIGHT and reply.usage.requests == 3
+    assert [(step.title, step.failed) for step in reply.steps] == [("gate_sketch", True), ("rm", True)]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_a_client_lists_calls_and_reads(workspace: Path) -> None:
             right = await session.call_tool("gate_sketch", {"sketch": SKETCH, "task": "twice.py"})
             assert right.structured_content["state"] == "right" and not right.is_error
             wrong = await session.call_tool("gate_sketch", {"sketch": SKETCH})
-            assert wrong.is_error and "task: field required" in wrong.content[0].text
+            assert wrong.is_error and "task is missing" in wrong.content[0].text
             documents = [str(r.uri) for r in (await session.list_resources()).resources]
             page = await session.read_resource(next(uri for uri in documents if uri.endswith("language/overview.md")))
             assert "The sketch language" in page.contents[0].text

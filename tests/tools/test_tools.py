@@ -269,7 +269,7 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
     ("name", "arguments", "words"),
     [
         ("verify", {}, "There is no tool 'verify'"),
-        ("gate_sketch", {"sketch": 3, "tsk": "x"}, "sketch: input should be a valid string; task: field required; tsk"),
+        ("gate_sketch", {"sketch": 3, "tsk": "x"}, "sketch should be a text; task is missing; tsk is no"),
         ("describe_task", {"task": "../twice.py"}, "outside of the workspace"),
         ("describe_task", {"task": "/etc/passwd"}, "outside of the workspace"),
         ("describe_task", {"task": "nothing.py"}, "no task file or session 'nothing.py'"),
@@ -280,6 +280,13 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("session_state", {"session": "none"}, "There is no session"),
         ("search_status", {"run": "none"}, "There is no run"),
         ("search_memory", {}, "either a task or words"),
+        ("describe_task", {"task": ""}, "No task is named"),
+        ("verify_source", {"task": "twice.py", "level": "T9"}, "level should be 'T0', 'T1', 'T2' or 'T3'"),
+        ("gate_sketch", {"task": "twice.py", "sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
+        ("check_sketch", {"sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
+        ("run_sketch", {"task": "twice.py", "sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
+        ("lower_sketch", {"task": "twice.py", "sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
+        ("lens", {"task": "twice.py", "files": {"kernel.py": ""}, "dsl": "cpp", "chip": "h200"}, "is not one"),
     ],
 )
 def test_bad_arguments_get_one_sentence_with_the_remedy(
@@ -357,6 +364,9 @@ def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context
     detail = call("turn_detail", {"session": "twice", "turn": 1, "what": "sketch"}, context)
     assert "sketch twice" in detail.model_dump()["text"]["text"]
     mine = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
+    placed = next(turn for turn in mine["turns"] if turn["author"] == "model")
+    assert mine["summary"].startswith(f"Your turn {placed['number']}: {placed['number'] + 2} verifier")
+    assert mine["head"] == mine["turns"][-1]["number"] and mine["turns"][-1]["parent"] == mine["head"] - 1
     authors = [(turn["role"], turn["author"]) for turn in mine["turns"]]
     assert ("designer", "model") in authors and authors.count(("verifier", "rules")) == 2
     with pytest.raises(ToolError, match="has no sketch"):
@@ -385,12 +395,17 @@ def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) ->
     assert session.turns[-1].author is Author.MODEL and "An agent sent" in session.turns[-1].route.reason
     call("leave_note", {"session": "twice", "role": "designer", "text": "rows first"}, context)
     assert session.state.notes[Role.DESIGNER] == ("(by an agent) rows first",)
+    told = call("session_state", {"session": "twice"}, context).model_dump()
+    assert told["notes"] == {"designer": ["(by an agent) rows first"]}
 
 
 def test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after(context: Context) -> None:
     begun = call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context).model_dump()
     forked = call("fork_session", {"session": "twice", "turn": 1}, context).model_dump()
     assert forked["status"] == "paused" and len(forked["turns"]) == len(begun["turns"])
+    assert forked["head"] == 1 and "stands on turn 1" in forked["summary"]
+    named = re.findall(r"\b(edit|redirect|run|edit_source|approve)\b", f"{forked['summary']} {forked['question']}")
+    assert named == [], "these are a notebook's, and no tools"
     session = open_session("twice", context.workspace, resume=False)
     assert session.state.head == session.turns[0].id
     mine = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()

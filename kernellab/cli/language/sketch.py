@@ -11,7 +11,7 @@ from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.errors import KernellabError, SketchError, TargetError
 from kernellab.options.entry import numbers
 from kernellab.records import Diagnostic, GateState
-from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.bind import bind, check_constexprs
 from kernellab.task import load_task
 
 if TYPE_CHECKING:
@@ -183,16 +183,14 @@ def _known(program: Program, values: dict[str, int | float], sizes: dict[str, in
     Raises:
         KernellabError: ``--set`` or ``--size`` names what the sketch has not.
     """
-    for option, what, given, there in (
-        ("--set", "constexpr", values, [c.name for c in program.constexprs]),
-        ("--size", "symbol", sizes or {}, list(program.symbols)),
-    ):
-        unknown = next((name for name in given if name not in there), None)
-        if unknown is not None:
-            raise KernellabError(
-                f"{option} {unknown}: the sketch has no {what} {unknown}.",
-                f"It has {', '.join(there)}." if there else "It has none.",
-            )
+    check_constexprs(program, values)
+    there = list(program.symbols)
+    unknown = next((name for name in sizes or {} if name not in there), None)
+    if unknown is not None:
+        raise KernellabError(
+            f"--size {unknown}: the sketch has no symbol {unknown}.",
+            f"It has {', '.join(there)}." if there else "It has none.",
+        )
 
 
 def read_program(file: Path, json: bool) -> Any:

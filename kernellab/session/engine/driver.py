@@ -367,9 +367,9 @@ class Driver:
         return asyncio.ensure_future(self._finish(turn, state, channel))
 
     def _permission(self, turn: Turn, title: str, details: str) -> str:
-        """A person's answer, in a worker's thread; without asking where the session asks for nothing."""
+        """A person's answer, in a worker's thread; "" where the session asks for nothing."""
         if self.state.approval == "none":
-            return "once"
+            return ""
         if self.state.head != turn.id:
             return "never"  # the question and its answer would move the line, of which this turn is no part
         answer = self.engine.run(lambda: self._ask_permission(turn, title, details))

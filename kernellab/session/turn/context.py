@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.agents.roles import is_agent, is_model, make_role
+from kernellab.agents.roles import is_agent, is_model, make_role, players_of
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
 from kernellab.exchanges import Exchange, Finish, Step, Usage
 from kernellab.memory.recall import OFF, Recall, open_recall
@@ -56,8 +56,9 @@ class Channel:
     said: tuple[Exchange, ...] = ()
     #: what an agent or a model with tools does; returns when it is in the journal
     step: Callable[[Step], None] = lambda step: None
-    #: asks a person whether an agent may do something, by title and details: "once", "turn" (from now on) or "never"
-    permit: Callable[[str, str], str] = lambda title, details: "once"
+    #: asks a person whether an agent may do something, by title and details: "once", "turn" (from now on) or "never";
+    #: "" where no one is asked
+    permit: Callable[[str, str], str] = lambda title, details: ""
     #: what people have told the role up to now
     notes: Callable[[], tuple[str, ...]] = tuple
     #: those of them that the brief holds
@@ -144,6 +145,12 @@ class Bench:
         if role not in self._rules:
             self._rules[role] = make_role(role, spec)
         return self._rules[role]
+
+    def by_agent(self, role: Role, spec: str, channel: Channel) -> bool:
+        """Is the first player an agent, or a recording of one? Raises ModelError: the recording cannot be read."""
+        first = players_of(spec)[0]
+        recorded = first.startswith("replay:") and getattr(self._model(role, first, channel), "by_agent", False)
+        return is_agent(first) or recorded
 
     def put(self, role: Role, player: Any) -> None:
         self._objects[role] = player

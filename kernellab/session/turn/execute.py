@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.roles import is_model
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.slow import is_slow
@@ -253,11 +255,12 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     earlier = state.candidate(turn.parent) if turn.parent else None
     spec = state.roles[Role.CODER]
     brief = reminded(bench, brief) if spec != "rules" else brief
-    lowered = unverified_lowering(state, brief) if is_model(spec) else None
+    rules_first = is_model(spec) and not bench.by_agent(Role.CODER, spec, channel)
+    lowered = unverified_lowering(state, brief) if rules_first else None
     if lowered is not None:
         played = Played[CodeReply | Route](lowered, Author.RULES)
     else:
-        channel = replace(channel, source=brief.previous)
+        channel = replace(channel, source=base_of(brief, Options()).source if is_model(spec) else None)
         played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
     reply = played.answer
     if isinstance(reply, Route):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from kernellab.errors import SketchError
 from kernellab.sketch.program.binding import Binding, BoundOutput
 from kernellab.sketch.program.program import Program
 
@@ -36,4 +37,11 @@ def bind(
     return bind_alone(program, given, extent) if task is None else bind_task(program, task, given, extent)
 
 
-__all__ = ["Binding", "BoundOutput", "bind"]
+def check_constexprs(program: Program, values: Iterable[str]) -> None:
+    """Raises SketchError: a value is for a constexpr that the program does not have."""
+    there = [constexpr.name for constexpr in program.constexprs]
+    if unknown := next((name for name in values if name not in there), None):
+        raise SketchError(f"The sketch has no constexpr {unknown}.", f"It has {', '.join(there) or 'none'}.")
+
+
+__all__ = ["Binding", "BoundOutput", "bind", "check_constexprs"]

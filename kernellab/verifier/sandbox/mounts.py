@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _HERE, _EMPTY_PATH, _CLONE_TREE, _FROM_EMPTY_PATH, _IDMAP = -100, 0x1000, 1, 4, 0x100000
-_NEW_USERS, _BIND, _READ_ONLY = 0x10000000, 4096, 1
+_NEW_USERS, _BIND, _READ_ONLY, _NO_SUID, _NO_EXEC = 0x10000000, 4096, 1, 2, 8
+#: devices that any program may need; none is a disk, a terminal of the person's, a GPU or the kernel's log
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,6 +25,36 @@ def hide(paths: Sequence[str]) -> bool:
         source, system, flags, data = kind
         hidden &= _libc.mount(source, os.fsencode(path), system, ctypes.c_ulong(flags), data) == 0
     return hidden
+
+
+def own_devices() -> bool:
+    """Shows a /dev that has ``_DEVICES`` and its own terminals and shared memory alone; after :func:`sandbox.own_proc`.
+    A disk's device would show, to whom it may be read, what :func:`hide` hides. False: it is not whole."""
+    nodes = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES if os.path.exists(f"/dev/{name}")}
+    done = _mount(b"tmpfs", "/dev", _NO_SUID | _NO_EXEC, b"mode=755,size=1m")
+    try:
+        for name, descriptor in nodes.items() if done else ():
+            os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY))
+            source = os.fsencode(f"/proc/self/fd/{descriptor}")
+            done &= _libc.mount(source, os.fsencode(f"/dev/{name}"), None, ctypes.c_ulong(_BIND), None) == 0
+        for name, to in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")) if done else ():
+            os.symlink(f"/proc/self/{to}", f"/dev/{name}")
+        if done:
+            os.symlink("pts/ptmx", "/dev/ptmx")
+            for name in ("pts", "shm"):
+                os.mkdir(f"/dev/{name}")
+            done &= _mount(b"devpts", "/dev/pts", _NO_SUID | _NO_EXEC, b"newinstance,ptmxmode=666,mode=620")
+            done &= _mount(b"tmpfs", "/dev/shm", _NO_SUID | _NO_EXEC, b"mode=1777")
+    except OSError:
+        return False
+    finally:
+        for descriptor in nodes.values():
+            os.close(descriptor)
+    return done
+
+
+def _mount(system: bytes, at: str, flags: int, options: bytes) -> bool:
+    return bool(_libc.mount(system, os.fsencode(at), system, ctypes.c_ulong(flags), options) == 0)
 
 
 def give(folders: Sequence[str], user: int) -> bool:
