@@ -172,18 +172,19 @@ def ring(stages: Stages, first: Case, second: Case) -> None:
 
 
 def burst(stages: Stages, case: Case) -> None:
-    """The last of many calls that follow each other as a loop's do is right: state that needs time shows there."""
+    """The last of many calls that follow each other as a loop's do is right, and one an hour later by the system's
+    clocks: state that needs time, or counts it, shows there."""
     if stages.written or stages.task.module().mutates:
         return
-    try:
-        call = stages.call(case, poison=False, op="burst")
-        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
-        outputs = [stages.worker.read(o) for o in call.outputs]
-    except WorkerFailure as failure:
-        raise stages.failed("robust", failure, case) from failure
-    wrong = None if unlike is not None else stages.comparison.first_wrong(case, outputs)
-    mismatch = unlike if wrong is None else wrong.mismatch
-    if mismatch is not None:
-        message = f"right in one call, but not in many that follow each other at once: {mismatch.message}"
-        raise stages.refused(case, "race", message)
-    untouched(stages, case)
+    for op, when in (("burst", "in many that follow each other at once"), ("later", "an hour later by its clocks")):
+        try:
+            call = stages.call(case, poison=False, op=op)
+            unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+            outputs = [stages.worker.read(o) for o in call.outputs]
+        except WorkerFailure as failure:
+            raise stages.failed("robust", failure, case) from failure
+        wrong = None if unlike is not None else stages.comparison.first_wrong(case, outputs)
+        mismatch = unlike if wrong is None else wrong.mismatch
+        if mismatch is not None:
+            raise stages.refused(case, "race", f"right in one call, but not {when}: {mismatch.message}")
+        untouched(stages, case)

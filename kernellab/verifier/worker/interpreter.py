@@ -87,11 +87,16 @@ class Bounds:
         stored, loaded = held["stored"][element], held["loaded"][element]
         others = (stored != 0) & (stored != mine)
         if what == "reads":
-            threads = (stored == mine) & (held["place"][element] != place) & (held["barriers"][element] == self.barriers)
+            threads = (
+                (stored == mine) & (held["place"][element] != place) & (held["barriers"][element] == self.barriers)
+            )
             held["loaded"][element] = np.where((loaded == 0) | (loaded == mine), mine, -1)
             words = "where another program of the launch stores"
             if not others.any():
-                others, words = threads, "what another thread of its program has stored, with no tl.debug_barrier() between"
+                others, words = (
+                    threads,
+                    "what another thread of its program has stored, with no tl.debug_barrier() between",
+                )
         else:
             others |= (loaded != 0) & (loaded != mine)
             words = "where another program of the launch reads or stores"
