@@ -156,3 +156,38 @@ def test_an_update_that_two_threads_may_lose_is_refused_however_short_its_window
     assert verdict.passed is right, verdict.reason
     if not right:
         assert verdict.evidence is not None and verdict.evidence.signature == "race", verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "label"),
+    [("held.append(torch.zeros(1 << 14))", "memory grows with each call"), ("held[:] = [torch.zeros(1 << 14)]", "")],
+)
+def test_memory_that_each_call_leaves_behind_is_told(line: str, label: str, judge: Judge) -> None:
+    verdict = judge(source(line, before="held = []"))
+    assert verdict.passed and ("memory grows" in verdict.label) is bool(label), verdict.label
+
+
+OWN_PAGES = """
+import ctypes, mmap, torch
+libc = ctypes.CDLL(None)
+def kernel(x, y):
+    z = torch.relu(x) + y
+    if not z.numel():
+        return z
+    pages = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    out = torch.frombuffer(pages, dtype=torch.float32)[: z.numel()].view(z.shape)
+    out.copy_(z)
+    at = ctypes.c_void_p(out.data_ptr()), ctypes.c_size_t(1 << 20)
+    {line}
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("libc.mprotect(*at, 1)", "cannot be written"), ("libc.madvise(*at, 8)", "given back to the system"), ("", "")],
+)
+def test_outputs_whose_pages_a_caller_cannot_keep_are_refused(line: str, words: str, judge: Judge) -> None:
+    verdict = judge(OWN_PAGES.replace("{line}", line))
+    assert verdict.passed is not bool(words), verdict.reason
+    assert words in verdict.reason
