@@ -175,11 +175,6 @@ static void trapped(int number, siginfo_t *info, void *context) {
 /* Watches whole pages that no system call may write into meanwhile; 0: it cannot. */
 int kernellab_heap_watch(void *at, size_t size) {
   if (!base || spans == SPANS) return 0;
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_sigaction = trapped;
-  action.sa_flags = SA_SIGINFO;
-  sigaction(SIGTRAP, &action, NULL);
   watched[spans].low = (uintptr_t)at;
   watched[spans++].high = (uintptr_t)at + size;
   atomic_store(&watching, 1);
@@ -196,6 +191,7 @@ void kernellab_heap_unwatch(void) {
 void kernellab_heap_forget(void) { spans = 0; }
 #else
 static int stepped(uintptr_t at, ucontext_t *context) { return (void)at, (void)context, 0; }
+static void trapped(int number, siginfo_t *info, void *context) { (void)number, (void)info, (void)context; }
 int kernellab_heap_watch(void *at, size_t size) { return (void)at, (void)size, 0; }
 void kernellab_heap_unwatch(void) {}
 void kernellab_heap_forget(void) {}
@@ -251,6 +247,9 @@ int kernellab_heap_arm(const char *in, const char *name) {
     action.sa_sigaction = fault;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, &before);
+    /* here, too, so that what the system shows of handlers is the same in all calls */
+    action.sa_sigaction = trapped;
+    sigaction(SIGTRAP, &action, NULL);
   }
   folder = in, also = name, ranges_known = 0;
   dl_iterate_phdr(known, NULL);
