@@ -42,7 +42,7 @@ class _Condition(BaseModel):
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
     "denormals-flushed",
-    "denormals-left-flushed", "threads-left", "random-left",
+    "denormals-left-flushed", "threads-left", "random-left", "memory-grows", "output-in-a-file",
     "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
@@ -63,6 +63,8 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
     "threads-left": ("", "threads: a call leaves another number of threads to its caller"),
     "random-left": ("", "random: a call changes the state of torch's generator"),
+    "memory-grows": ("memory grows with each call", ""),
+    "output-in-a-file": ("outputs in a file", ""),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
     "reference-not-in-float64": ("reference not in float64", ""),
     "unsandboxed": ("unsandboxed", ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from kernellab.records import Stage
@@ -96,3 +98,97 @@ def test_a_kernel_that_is_wrong_when_calls_follow_at_once_is_refused(judge: Judg
     line = "gap, last[0] = time.perf_counter() - last[0], time.perf_counter()\n    z = z if gap > 1e-4 else z * 0"
     verdict = judge(source(line, before=before))
     assert not verdict.passed and verdict.stage is Stage.ROBUST and "follow each other" in verdict.reason
+
+
+def test_a_kernel_that_is_wrong_after_an_hour_is_refused(judge: Judge) -> None:
+    before = "import time\nfirst = []"
+    line = "first.append(time.monotonic())\n    z = z * 0 if first[-1] - first[0] > 180 else z"
+    verdict = judge(source(line, before=before))
+    assert not verdict.passed and verdict.stage is Stage.ROBUST and "an hour later" in verdict.reason
+
+
+ROW_SUMS = load_task(
+    "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 4096), Dim('N', 1, 65536)\n"
+    "def reference(x):\n    return x.sum(-1)\ndef inputs(M=25, N=4001):\n    return (torch.randn(M, N),)\n",
+    "row_sums",
+)
+SHARED_ROWS = '''
+import ctypes, os, subprocess, torch
+CODE = r"""
+#include <omp.h>
+#include <string.h>
+extern "C" void sums(const float* x, float* y, long m, long n) {
+  memset(y, 0, 4 * m);
+#pragma omp parallel
+  {
+    long parts = omp_get_num_threads(), mine = omp_get_thread_num();
+    long i = m * n * mine / parts, end = m * n * (mine + 1) / parts;
+    while (i < end) {
+      long row = i / n, stop = end < (row + 1) * n ? end : (row + 1) * n;
+      float s = 0;
+      for (; i < stop; i++) s += x[i];
+      {atomic}
+      y[row] += s;
+    }
+  }
+}
+"""
+folder = os.environ["TMPDIR"]
+with open(f"{folder}/k.cpp", "w") as file:
+    file.write(CODE)
+subprocess.run(["g++", "-O2", "-fopenmp", "-shared", "-fPIC", f"{folder}/k.cpp", "-o", f"{folder}/k.so"], check=True)
+lib = ctypes.CDLL(f"{folder}/k.so")
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty(x.shape[0])
+    where = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    lib.sums(*where, ctypes.c_long(x.shape[0]), ctypes.c_long(x.shape[1]))
+    return y
+'''
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("atomic", "right"), [("", False), ("#pragma omp atomic", True)])
+def test_an_update_that_two_threads_may_lose_is_refused_however_short_its_window(
+    atomic: str, right: bool, judge: Judge
+) -> None:
+    verdict = judge(SHARED_ROWS.replace("{atomic}", atomic), ROW_SUMS)
+    assert verdict.passed is right, verdict.reason
+    if not right:
+        assert verdict.evidence is not None and verdict.evidence.signature == "race", verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "label"),
+    [("held.append(torch.zeros(1 << 14))", "memory grows with each call"), ("held[:] = [torch.zeros(1 << 14)]", "")],
+)
+def test_memory_that_each_call_leaves_behind_is_told(line: str, label: str, judge: Judge) -> None:
+    verdict = judge(source(line, before="held = []"))
+    assert verdict.passed and ("memory grows" in verdict.label) is bool(label), verdict.label
+
+
+OWN_PAGES = """
+import ctypes, mmap, torch
+libc = ctypes.CDLL(None)
+def kernel(x, y):
+    z = torch.relu(x) + y
+    if not z.numel():
+        return z
+    pages = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.write(bytes(1 << 20))
+    out = torch.frombuffer(pages, dtype=torch.float32)[: z.numel()].view(z.shape)
+    out.copy_(z)
+    at = ctypes.c_void_p(out.data_ptr()), ctypes.c_size_t(1 << 20)
+    {line}
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("libc.mprotect(*at, 1)", "cannot be written"), ("libc.madvise(*at, 8)", "given back to the system"), ("", "")],
+)
+def test_outputs_whose_pages_a_caller_cannot_keep_are_refused(line: str, words: str, judge: Judge) -> None:
+    verdict = judge(OWN_PAGES.replace("{line}", line))
+    assert verdict.passed is not bool(words), verdict.reason
+    assert words in verdict.reason

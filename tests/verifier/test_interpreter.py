@@ -11,7 +11,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from kernellab.verifier.worker.guards import Trespass
-from kernellab.verifier.worker.interpreter import Bounds
+from kernellab.verifier.worker.interpreter import Bounds, Race
 
 pytest.importorskip("triton")
 TASK = load_task(
@@ -139,3 +139,92 @@ def kernel(x, w):
     source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
     verdict = verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T0))
     assert any(flag.startswith("narrow-offsets: offsets of 32 bits, and x has up to") for flag in verdict.flags) is told
+
+
+def test_programs_that_meet_are_named_as_a_race() -> None:
+    y = torch.zeros(8)
+    places = np.array([y.data_ptr() + 4 * i for i in range(8)], dtype=np.uint64)
+    bounds = Bounds()
+
+    def started() -> None:
+        bounds.begin({"y": y})
+        bounds.next_program()
+
+    def store(at: np.ndarray, changed: bool = True) -> None:
+        bounds.check("writes", at, None, 4, lambda: np.full(len(at), changed))
+
+    started()
+    store(places[:4])
+    bounds.check("reads", places[:4], None, 4)
+    bounds.next_program()
+    with pytest.raises(Race, match=r"reads y \(element 3\) where another program of the launch stores"):
+        bounds.check("reads", places[3:], None, 4)
+    store(places[:4], changed=False)
+    with pytest.raises(Race, match=r"writes y \(element 0\) where another program"):
+        started()
+        store(places[:1])
+        bounds.next_program()
+        store(places[:2])
+    started()
+    bounds.check("reads", places, None, 4)
+    bounds.next_program()
+    with pytest.raises(Race, match="writes y"):
+        store(places[2:3])
+    started()
+    store(places)
+    bounds.next_program()
+    bounds.ordered = True
+    bounds.check("reads", places, None, 4)
+    started()
+    bounds.check("reads", places, None, 4)
+
+
+def test_a_thread_that_reads_what_another_has_stored_needs_a_barrier() -> None:
+    y = torch.zeros(8)
+    places = np.array([y.data_ptr() + 4 * i for i in range(8)], dtype=np.uint64)
+    bounds = Bounds()
+    bounds.begin({"y": y})
+    bounds.next_program()
+    bounds.check("writes", places, None, 4, lambda: np.ones(8, bool))
+    bounds.check("reads", places, None, 4)
+    bounds.barriers += 1
+    bounds.check("reads", places[::-1], None, 4)
+    bounds.check("writes", places, None, 4, lambda: np.ones(8, bool))
+    with pytest.raises(Race, match="another thread of its program has stored"):
+        bounds.check("reads", places[::-1], None, 4)
+
+
+RACES = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def total(x, y, N, BLOCK: tl.constexpr):
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    part = tl.sum(tl.load(x + row * N + at, at < N, 0.0))
+    {add}
+
+def kernel(x):
+    x, y = x.contiguous(), torch.zeros(x.shape[0])
+    total[(x.shape[0], triton.cdiv(x.shape[1], 64))](x, y, x.shape[1], BLOCK=64)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("add", "right"),
+    [("tl.store(y + row, tl.load(y + row) + part)", False), ("tl.atomic_add(y + row, part)", True)],
+)
+def test_updates_that_a_gpu_would_lose_are_refused(verifier: Verifier, add: str, right: bool) -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 4096)\n"
+        "def reference(x):\n    return x.sum(-1)\ndef inputs(M=4, N=100):\n    return torch.randn(M, N)\n", "row_sums",
+    )  # fmt: skip
+    source = Source(dsl="triton", files={"kernel.py": RACES.replace("{add}", add)}, origin=Author.HUMAN)
+    target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
+    verdict = verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T1, deadline=300))
+    assert verdict.passed is right, verdict.reason
+    if not right:
+        assert verdict.evidence is not None and verdict.evidence.signature in ("race", "edge-tile"), verdict.reason
+        assert "race" in verdict.reason

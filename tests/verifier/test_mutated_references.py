@@ -17,6 +17,18 @@ def test_narrow_types_hold_each_value_of_a_byte() -> None:
     assert torch.equal(torch.div(BYTES, 1 << 4, rounding_mode="trunc"), BYTES >> 4)
 
 
+def test_counts_and_comparisons_of_what_is_listed_are_the_same() -> None:
+    keep = torch.arange(513)[:, None] > torch.arange(512)
+    assert torch.equal(keep.half().sum(-1).long(), keep.sum(-1))
+    hot = (torch.randint(0, 16, (2048, 1)) == torch.arange(16)).long()
+    narrow = hot.to(torch.int16)
+    assert torch.equal(((narrow.cumsum(0) - 1) * narrow).sum(-1), ((hot.cumsum(0) - 1) * hot).sum(-1))
+    y = torch.randn(64, 4).round()
+    y[::5, 1] = torch.nan
+    best = y.amax(-1, keepdim=True)
+    assert torch.equal(y >= best, y == best)
+
+
 def test_a_softmax_s_row_that_has_a_nan_has_nothing_else() -> None:
     logits = torch.randn(64, 16)
     logits[::4, 3], logits[1::4, 5], logits[2::4] = torch.nan, torch.inf, -torch.inf

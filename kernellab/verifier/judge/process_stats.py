@@ -75,6 +75,43 @@ def resident(pid: int) -> int:
         return 0
 
 
+def allocated(pid: int) -> int:
+    """Bytes of a process's own memory, touched or not."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[5]) * 4096
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+class Pages(NamedTuple):
+    """What memory is: of several mappings, ``writable`` says it of all and the others of any."""
+
+    writable: bool = True
+    lazily_freed: bool = False
+    of_a_file: bool = False
+
+
+def pages(pid: int, low: int, high: int) -> Pages:
+    """Of the memory of a process from one address to another; the judge's own (memfd) counts as no file."""
+    found, here = Pages(), False
+    try:
+        lines = Path(f"/proc/{pid}/smaps").read_text("utf-8", "surrogateescape").split("\n")
+    except OSError:
+        return found
+    for line in lines:
+        first, _, rest = line.partition(" ")
+        if not first.endswith(":") and "-" in first:
+            begin, end = (int(address, 16) for address in first.split("-"))
+            here = begin < high and low < end
+            if here:
+                rights, _, _, inode, *path = rest.split(None, 4)
+                in_file = inode != "0" and not (path and path[0].startswith("/memfd:"))
+                found = Pages(found.writable and rights[:2] == "rw", found.lazily_freed, found.of_a_file or in_file)
+        elif here and first == "LazyFree:":
+            found = found._replace(lazily_freed=found.lazily_freed or int(rest.split()[0]) > 0)
+    return found
+
+
 def proportional(pid: int) -> int:
     """Resident bytes with shared pages divided among their holders; slow to ask."""
     try:

@@ -200,12 +200,13 @@ class Stages:
     # -- calls
 
     def check(
-        self, case: Case, *, strided: bool = False, slot: int = 0, right: Sequence[Tensor] = (), private: bool = False
-    ) -> list[Tensor]:
+        self, case: Case, *, strided: bool = False, slot: int = 0, right: Sequence[Tensor] = (), private: bool = False,
+        op: str = "call",
+    ) -> list[Tensor]:  # fmt: skip
         """Runs a case and compares every output; Refused with evidence when one is wrong. Outputs that are, to the bit,
         those that were found ``right`` for the same case are not compared again. ``private``: the arguments may lie as
         a user's do, where the judge need not look at them after the call."""
-        outputs = self.outputs(case, "correct", strided=strided, slot=slot, private=private)
+        outputs = self.outputs(case, "correct", strided=strided, slot=slot, private=private, op=op)
         wrong = self.comparison.first_wrong(case, outputs, right)
         if wrong is not None:
             raise self._wrong(wrong.case, wrong.output, wrong.got, wrong.mismatch)
@@ -223,10 +224,11 @@ class Stages:
 
     def outputs(
         self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0,
-        private: bool = False,
+        private: bool = False, op: str = "call",
     ) -> list[Tensor]:  # fmt: skip
+        hidden = private and self._hides(case)
         try:
-            call = self.call(case, seconds, strided=strided, slot=slot, private=private and self._hides(case))
+            call = self.call(case, seconds, strided=strided, slot=slot, private=hidden, op=op)
         except WorkerFailure as failure:
             reason = self.words(stage, failure, case)
             found = evidence.of_failure(self.context.adapter, self.source, failure, case)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import Mark
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
+from kernellab.task.sample.draw import Family
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
 from kernellab.verifier.boundary_checks.modes import left_to_caller
-from kernellab.verifier.cases import answers
+from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import metadata
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
 from kernellab.verifier.protocol.control import Output, Written, overlaps
@@ -57,6 +59,7 @@ def robust(stages: Stages) -> str:
     if stages.context.request.backend is Backend.CPU:
         left_to_caller(stages, first)
         burst(stages, second)
+        pages(stages)
     if not stages.context.interpreted:
         # an interpreter takes seconds for a call
         followed.append(drawn(stages, stages.ahead.survey()))
@@ -171,19 +174,47 @@ def ring(stages: Stages, first: Case, second: Case) -> None:
             stages.worker.keep(2, stages.context.left(10.0))
 
 
+#: calls of a kernel that was right, and when they come
+_WHEN = (*3 * (("burst", "in many that follow each other at once"),), ("later", "an hour later by its clocks"))
+#: bytes by which each of several bursts makes a process grow that leaks
+_LEAKED = 512 << 10
+
+
 def burst(stages: Stages, case: Case) -> None:
-    """The last of many calls that follow each other as a loop's do is right: state that needs time shows there."""
+    """The last of many calls that follow each other as a loop's do is right, and one an hour later by the system's
+    clocks: state that needs time, or counts it, shows there. What each burst leaves behind is told."""
     if stages.written or stages.task.module().mutates:
         return
-    try:
-        call = stages.call(case, poison=False, op="burst")
-        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
-        outputs = [stages.worker.read(o) for o in call.outputs]
-    except WorkerFailure as failure:
-        raise stages.failed("robust", failure, case) from failure
-    wrong = None if unlike is not None else stages.comparison.first_wrong(case, outputs)
-    mismatch = unlike if wrong is None else wrong.mismatch
-    if mismatch is not None:
-        message = f"right in one call, but not in many that follow each other at once: {mismatch.message}"
-        raise stages.refused(case, "race", message)
-    untouched(stages, case)
+    held = []
+    for op, when in _WHEN:
+        try:
+            call = stages.call(case, poison=False, op=op)
+            unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+            outputs = [stages.worker.read(o) for o in call.outputs]
+        except WorkerFailure as failure:
+            raise stages.failed("robust", failure, case) from failure
+        wrong = None if unlike is not None else stages.comparison.first_wrong(case, outputs)
+        mismatch = unlike if wrong is None else wrong.mismatch
+        if mismatch is not None:
+            raise stages.refused(case, "race", f"right in one call, but not {when}: {mismatch.message}")
+        untouched(stages, case)
+        held.append(process_stats.allocated(stages.worker.pid))
+    if all(after - before >= _LEAKED for before, after in pairwise(held[:3])):
+        stages.context.findings.add(Mark(kind="memory-grows"))
+
+
+def pages(stages: Stages) -> None:
+    """Refuses outputs, of a call as it is timed, in memory that a caller cannot keep or write into."""
+    case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
+    call = stages.call(case, poison=False)
+    for i, output in enumerate(call.outputs):
+        if isinstance(output, Written) or output.data == output.end:
+            continue
+        kinds = process_stats.pages(stages.worker.pid, output.data, output.end)
+        if not kinds.writable:
+            raise stages.refused(case, "output", f"output {i} lies in memory that cannot be written")
+        if kinds.lazily_freed:
+            message = f"output {i} lies in memory that was given back to the system, which may clear it at any time"
+            raise stages.refused(case, "output", message)
+        if kinds.of_a_file:
+            stages.context.findings.add(Mark(kind="output-in-a-file"))

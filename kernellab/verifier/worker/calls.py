@@ -31,6 +31,7 @@ _SPIN_SECONDS = 0.05
 _SHIFT = 1 << 20
 #: back-to-back calls at most, and seconds for them
 _BURST, _BURST_SECONDS = 4000, 0.06
+_HOUR = 3600
 
 
 class Worker:
@@ -118,7 +119,8 @@ class Worker:
                 # a loop of a user's program frees a result before the next call, and so reuses its pages
                 self.kept = self.kept if message["op"] == "echo" else []
             below = str(Path(message["root"]).parent)
-            with _poisoned(message.get("poison", False), below=below) as self.made, self._fenced(message):
+            poison, slow = message.get("poison", False), message["op"] == "slowly"
+            with _poisoned(poison, below=below, slow=slow) as self.made, self._fenced(message):
                 type(self)._timed(self, args)
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
@@ -187,6 +189,10 @@ class Worker:
         finally:
             self.function = own
 
+    def slowly(self, message: dict[str, Any], _: list[int]) -> None:
+        """A call whose threads are held up by chance where they touch what torch allocates for it."""
+        type(self).call(self, message, [])
+
     def burst(self, message: dict[str, Any], _: list[int]) -> None:
         """Many calls with nothing between them, as a loop of a user's program makes them; the last one is answered."""
         import torch
@@ -204,6 +210,21 @@ class Worker:
             return function(*args)
 
         self._call_by(looped, message)
+
+    def later(self, message: dict[str, Any], _: list[int]) -> None:
+        """A call an hour later by the clocks of the C library, where an allocator was preloaded that can say so."""
+        from kernellab.verifier.worker.guards import heap
+
+        function, preloaded = self.function, heap()
+
+        def delayed(*args: Any) -> Any:
+            preloaded.kernellab_heap_forward(_HOUR)
+            try:
+                return function(*args)
+            finally:
+                preloaded.kernellab_heap_forward(0)
+
+        self._call_by(delayed if preloaded is not None else function, message)
 
     def witness(self, message: dict[str, Any], _: list[int]) -> None:
         """One call, and what it leaves to its caller."""
@@ -362,7 +383,7 @@ def _synchronizer(device: str) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _poisoned(on: bool, device: str = "cpu", below: str = "") -> Iterator[Workspaces | None]:
+def _poisoned(on: bool, device: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces | None]:
     """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows; and what C++
     allocates holds no zeros by chance, and what objects ``below`` the scratch folder do has guards."""
     if not on:
@@ -370,7 +391,7 @@ def _poisoned(on: bool, device: str = "cpu", below: str = "") -> Iterator[Worksp
         return
     from kernellab.verifier.worker.guards import guarded, perturbed
 
-    with _filled(device), guarded(device, below) as made, perturbed():
+    with _filled(device), guarded(device, below, slow) as made, perturbed():
         yield made
 
 

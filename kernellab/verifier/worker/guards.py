@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
@@ -44,7 +45,10 @@ class Workspaces:
             self._bytes += whole.nbytes
 
     def look(self, but: Sequence[int] = ()) -> None:
-        """Raises Trespass where a guard is damaged; not of memory at the addresses ``but``."""
+        """Ends the watching of memory. Raises Trespass where a guard is damaged; not of memory at the addresses
+        ``but``."""
+        if self.heap is not None:
+            self.heap.kernellab_heap_unwatch()
         size = self.heap.kernellab_heap_disarm() if self.heap is not None else 0
         if size:
             raise _trespass(size - 1)
@@ -65,6 +69,7 @@ def heap() -> Any:
     if not hasattr(found, "kernellab_heap_arm"):
         return None
     found.kernellab_heap_disarm.restype = ctypes.c_size_t
+    found.kernellab_heap_watch.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     return found
 
 
@@ -83,10 +88,11 @@ def perturbed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(kind: str = "cpu", below: str = "") -> Iterator[Workspaces]:
+def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces]:
     """While it holds, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
     forms) lie between two guard zones and start poisoned; and so does what NumPy and objects that lie ``below`` a
-    folder take from the C library, where an allocator was preloaded."""
+    folder take from the C library, where an allocator was preloaded. ``slow``: threads that touch torch's allocations
+    are held up there by chance, as ``heap.c`` says."""
     import torch
 
     originals: dict[tuple[Any, str], Callable[..., Any]] = {
@@ -106,12 +112,18 @@ def guarded(kind: str = "cpu", below: str = "") -> Iterator[Workspaces]:
         count = prod(shape)
         if kind == "cpu":
             # on this thread alone: a team that was woken to fill a megabyte spins on all cores for milliseconds
-            storage = torch.UntypedStorage((count + 2 * edge) * item)  # type: ignore[no-untyped-call]
-            every = none.set_(storage, 0, (len(storage) // item,), (1,))
+            size = (count + 2 * edge) * item
+            pages = mmap.mmap(-1, size) if slow else None
+            if pages is not None:
+                every = torch.frombuffer(pages, dtype=dtype)
+            else:
+                every = none.set_(torch.UntypedStorage(size), 0, (size // item,), (1,))  # type: ignore[no-untyped-call]
             held = every.view(torch.uint8).numpy()
             held[: edge * item] = held[len(held) - edge * item :] = GUARD
             held[edge * item : len(held) - edge * item] = 0 if zero else _POISON
             made.add(held, edge * item)
+            if pages is not None and allocator is not None:
+                allocator.kernellab_heap_watch(held.ctypes.data, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
             return every[edge : edge + count].view(shape)
         whole = empty(count + 2 * edge, dtype=dtype, device=device)
         whole.view(torch.uint8).fill_(GUARD)
@@ -157,11 +169,13 @@ def guarded(kind: str = "cpu", below: str = "") -> Iterator[Workspaces]:
     for (owner, name), original in originals.items():
         setattr(owner, name, makers[name](original, "zeros" in name))
     if allocator is not None:
+        allocator.kernellab_heap_forget()
         allocator.kernellab_heap_arm(*names)
     try:
         yield made
     finally:
         if allocator is not None:
+            allocator.kernellab_heap_unwatch()
             allocator.kernellab_heap_disarm()
         for (owner, name), original in originals.items():
             setattr(owner, name, original)

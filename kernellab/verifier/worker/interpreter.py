@@ -1,19 +1,27 @@
-"""Triton's interpreter in a worker: accesses stay within the tensors of their launch; an autotuned kernel runs one
-configuration, since there is nothing here by which it could be tuned.
+"""Triton's interpreter in a worker: accesses stay within the tensors of their launch, and none meets another program's;
+an autotuned kernel runs one configuration, since there is nothing here by which it could be tuned.
 
+The programs of a launch run one after another here and at once on a GPU: where one touches what another stores, or a
+thread what another thread of its program has stored before a barrier, the order decides. A program that has used an
+atomic operation or a volatile load may have waited for the other: its accesses are not looked at for that.
 Pointers that a kernel makes of integers may lead to any tensor: accesses of such a launch are not looked at.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kernellab.verifier.worker.guards import Trespass
+
+
+class Race(Exception):
+    """Programs or threads of a launch touch one place, in an order that a GPU does not keep."""
 
 
 @dataclass
@@ -25,30 +33,77 @@ class _Span:
     end: int
     size: int
 
+    @cached_property
+    def history(self) -> dict[str, Any]:
+        """Of each element: which program stored and which loaded it last (0: none), at which place of the store, and
+        how many barriers had been passed then."""
+        count = -(-(self.end - self.begin) // self.size)
+        return {name: np.zeros(count, dtype=np.int64) for name in ("stored", "loaded", "place", "barriers")}
+
 
 @dataclass
 class Bounds:
-    """Where the accesses of the launch that runs may go."""
+    """Where the accesses of the launch that runs may go, and who has touched what."""
 
     spans: list[_Span] = field(default_factory=list)
     #: has the launch made a pointer of an integer?
     free: bool = False
+    program: int = 0
+    barriers: int = 0
+    #: may the program that runs have waited for another?
+    ordered: bool = False
 
     def begin(self, arguments: dict[str, Any]) -> None:
         self.spans, self.free = [s for name, value in arguments.items() for s in _spans(name, value)], False
+        self.program = self.barriers = 0
 
-    def check(self, what: str, pointers: Any, mask: Any, size: int) -> None:
-        """Raises Trespass where an access of ``size`` bytes that the mask lets through is in no tensor."""
+    def next_program(self) -> None:
+        self.program, self.ordered = self.program + 1, False
+
+    def check(self, what: str, pointers: Any, mask: Any, size: int, changes: Callable[[], Any] | None = None) -> None:
+        """``changes``: which of the elements a store makes another value of; None for what no store is.
+
+        Raises:
+            Trespass: an access of ``size`` bytes that the mask lets through is in no tensor.
+            Race: another program, or without a barrier another thread of this one, has touched what it touches.
+        """
         at = np.asarray(pointers).reshape(-1)
+        place = np.arange(at.size)
         if mask is not None:
-            at = at[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(pointers)).reshape(-1)]
+            place = np.flatnonzero(np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(pointers)))
+            at = at[place]
         if self.free or not self.spans or not at.size:
             return
-        inside = np.zeros(at.shape, dtype=bool)
-        for span in self.spans:
-            inside |= (at >= span.begin) & (at + size <= span.end)
+        within = [(span, (at >= span.begin) & (at + size <= span.end)) for span in self.spans]
+        inside = np.any([here for _, here in within], axis=0)
         if not inside.all():
             raise Trespass(self._told(what, int(at[~inside][0])))
+        for span, here in within:
+            if self.program and here.any():
+                self._meet(span, what, (at[here] - span.begin) // span.size, place[here], changes)
+
+    def _meet(self, span: _Span, what: str, element: Any, place: Any, changes: Callable[[], Any] | None) -> None:
+        element, mine, held = element.astype(np.int64), self.program, span.history
+        stored, loaded = held["stored"][element], held["loaded"][element]
+        others = (stored != 0) & (stored != mine)
+        if what == "reads":
+            threads = (
+                (stored == mine) & (held["place"][element] != place) & (held["barriers"][element] == self.barriers)
+            )
+            held["loaded"][element] = np.where((loaded == 0) | (loaded == mine), mine, -1)
+            words = "where another program of the launch stores"
+            if not others.any():
+                others, words = (
+                    threads,
+                    "what another thread of its program has stored, with no tl.debug_barrier() between",
+                )
+        else:
+            others |= (loaded != 0) & (loaded != mine)
+            words = "where another program of the launch reads or stores"
+            others = others & changes()[place] if changes is not None and others.any() else others
+            held["stored"][element], held["place"][element], held["barriers"][element] = mine, place, self.barriers
+        if others.any() and not self.ordered and what != "changes memory":
+            raise Race(f"{what} {span.name} (element {element[others][0]}) {words}: race")
 
     def _told(self, what: str, address: int) -> str:
         def distance(span: _Span) -> int:
@@ -69,10 +124,26 @@ def install() -> None:
     interpreter._interpreter = _Checked(interpreter._interpreter, bounds)
     builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
     to_pointer, launched, tuned = builder.create_int_to_ptr, executor.__call__, Autotuner.run
+    to_program, load, combined = builder.set_grid_idx, builder.create_masked_load, interpreter.ReduceScanOpInterface
 
     def made_of_integer(*args: Any, **kwargs: Any) -> Any:
         bounds.free = True
         return to_pointer(*args, **kwargs)
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        bounds.next_program()
+        return to_program(*args, **kwargs)
+
+    def loaded(*args: Any, **kwargs: Any) -> Any:
+        bounds.ordered = bounds.ordered or bool(kwargs.get("is_volatile", args[-1]))
+        return load(*args, **kwargs)
+
+    def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bounds.barriers += 1
+            return original(*args, **kwargs)
+
+        return call
 
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
         known = inspect.getfullargspec(self.fn)
@@ -85,6 +156,10 @@ def install() -> None:
         return tuned(self, *args, **kwargs)
 
     builder.create_int_to_ptr, executor.__call__, Autotuner.run = made_of_integer, launch, run
+    builder.set_grid_idx, builder.create_masked_load = program, loaded
+    # a reduction, a scan and a product have barriers in them
+    builder.create_barrier, builder.create_dot = waiting(builder.create_barrier), waiting(builder.create_dot)
+    combined.apply = waiting(combined.apply)
 
 
 class _Checked:
@@ -101,14 +176,20 @@ class _Checked:
         return self._real.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
-        self._bounds.check("writes", pointers, mask, value.dtype.itemsize)
+        def changes() -> Any:
+            before, bits = self._real.load(pointers, mask, np.zeros_like(value), value.dtype), f"u{value.itemsize}"
+            return (np.ascontiguousarray(before).view(bits) != np.ascontiguousarray(value).view(bits)).reshape(-1)
+
+        self._bounds.check("writes", pointers, mask, value.dtype.itemsize, changes)
         return self._real.store(pointers, value, mask)
 
     def atomic_rmw(self, op: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
+        self._bounds.ordered = True
         self._bounds.check("changes memory", pointers, mask, value.dtype.itemsize)
         return self._real.atomic_rmw(op, pointers, value, mask, order)
 
     def atomic_cas(self, pointers: Any, old: Any, value: Any, order: Any) -> Any:
+        self._bounds.ordered = True
         self._bounds.check("changes memory", pointers, None, value.dtype.itemsize)
         return self._real.atomic_cas(pointers, old, value, order)
 
