@@ -355,7 +355,7 @@ class Verdict(Record):
     own_share: float | None = None
     #: where the timed calls' program counters were; None where the system shows none
     hot: HotSpots | None = None
-    #: what the GPU counted of one call, launch by launch; empty where nobody allowed that, or it could not be read
+    #: what the GPU counted of one call, launch by launch; empty where no one allowed that, or it could not be read
     counters: tuple[KernelCounters, ...] = ()
     build_seconds: float | None = None
     precision: str = ""

@@ -57,7 +57,7 @@ def take(session: Session, answer: str) -> None:
         )
     session.answer(answer)
     wait(session)
-    while _open(session, "route"):  # a shell has nobody else to ask; the next brief says why the work comes back
+    while _open(session, "route"):  # a shell has no one else to ask; the next brief says why the work comes back
         session.approve()
         wait(session)
 

@@ -146,7 +146,7 @@ def _answer(question: Question) -> str:
 
     if question.kind is QuestionKind.BRIEF:
         return _ANSWERS.get(question.role, "")
-    # each of them also goes on by a turn from outside
+    # each of them also continues by a turn from outside
     return "A person decides in the workbench; submit_sketch, submit_source or propose_route goes another way."
 
 

@@ -182,7 +182,7 @@ _LEAKED = 512 << 10
 
 def burst(stages: Stages, case: Case) -> None:
     """The last of many calls that follow each other as a loop's do is right, and one an hour later by the system's
-    clocks: state that needs time, or counts it, shows there. What each burst leaves behind is told."""
+    clocks: state that needs time, or counts it, shows there. A verdict names what each burst leaves behind."""
     if stages.written or stages.task.module().mutates:
         return
     held = []

@@ -26,9 +26,13 @@ static inline v16 load(const float* p) { return *reinterpret_cast<const v16*>(p)
 
 // past the caches: a large output is not read before it is written
 static inline void stream(float* to, v16 v) {
+#ifdef __AVX512F__
   __m512 a;
   std::memcpy(&a, &v, 64);
   _mm512_stream_ps(to, a);
+#else
+  std::memcpy(to, &v, 64);
+#endif
 }
 static inline void stream(float* to, const float* from, int64_t n) {
   for (int64_t i = 0; i < n; i += 16) stream(to + i, load(from + i));
