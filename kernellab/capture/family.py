@@ -132,15 +132,13 @@ def _recurrence(look: _Look, linear: bool = True) -> bool:
         return False
     #: by node: the steps of the longest way to it, and the operations on that way
     ways: dict[str, tuple[int, frozenset[str]]] = {}
+    start = (0, frozenset[str]())
     for node in look.nodes:
-        before = max(
-            (ways.get(ref.name, (0, frozenset[str]())) for ref in node.refs()), key=lambda w: w[0], default=None
-        )
-        depth, words = before or (0, frozenset[str]())
+        depth, words = max((ways.get(ref.name, start) for ref in node.refs()), key=lambda way: way[0], default=start)
         works = role_of(node.aten) in POINTWISE
         own = {node.aten} if works or role_of(node.aten) in _SUMS else set[str]()
         ways[node.name] = depth + bool(works), words | own
-    longest, words = max(ways.values(), key=lambda way: way[0], default=(0, frozenset[str]()))
+    longest, words = max(ways.values(), key=lambda way: way[0], default=start)
     return longest >= max(map(len, taken.values())) and (words <= _LINEAR) is linear
 
 

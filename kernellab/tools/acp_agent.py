@@ -143,7 +143,7 @@ class AgentModel:
         reply = self._reply(run, done, finish, began)
         if finish is Finish.TRUNCATED:
             raise ModelError(
-                ModelFault.TRUNCATED, f"The {self.name} stopped at a limit of its own ({done.stop_reason}).",
+                ModelFault.TRUNCATED, f"The {self.name} stopped at its own limit ({done.stop_reason}).",
                 "Raise that limit in the agent's settings, then resume.", resumable=True, reply=reply,
             )  # fmt: skip
         for what, told in (("tokens", reply.usage.input_tokens), ("usd", reply.usage.usd)):

@@ -69,16 +69,18 @@ def used(pid: int) -> float:
 
 def resident(pid: int) -> int:
     """Bytes."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-    except (OSError, IndexError, ValueError):
-        return 0
+    return _statm(pid, 1)
 
 
 def allocated(pid: int) -> int:
     """Bytes of a process's own memory, touched or not."""
+    return _statm(pid, 5)
+
+
+def _statm(pid: int, field: int) -> int:
+    """Bytes by a field of proc_pid_statm(5), which counts pages; 0 when the process is gone."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[5]) * 4096
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[field]) * 4096
     except (OSError, IndexError, ValueError):
         return 0
 
