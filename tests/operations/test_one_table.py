@@ -58,6 +58,7 @@ EXCEPTIONS = {
     "verifier/worker/guards.py": _ALLOWED,
     "model_integration/task_text.py": "how Python writes four operations",
     "teach/host_code.py": "functions of torch that allocate, and attributes that are no tensors",
+    "capture/family.py": "what a step of a linear recurrence is made of: a rule about steps, for advice alone",
     "capture/selection.py": "of which equal values each order promises the place",
 }
 
