@@ -124,7 +124,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
         gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
-        total = session.ledger()["total"]
+        total = session.trace.ledger()["total"]
         spent = total["input_tokens"] + total["output_tokens"]
         cost = {"requests": total["requests"], "tokens": spent, "usd": total["usd"]}
         best = session.state.best()

@@ -150,8 +150,8 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
     print(f"{session.status.value}: {session.reason}{remedy}")
     if role is not None:
         person.say_how(Path(found["brief"]), role)
-    if session.ledger()["text"]:
-        print(session.ledger()["text"])
+    if session.trace.ledger()["text"]:
+        print(session.trace.ledger()["text"])
     print(f"session {session.id}")
     if session.state.best() is not None:
         _offer(session)
@@ -173,7 +173,7 @@ def _offer(session: Session) -> None:
     from kernellab.options.memory import memory_defaults
 
     if session.state.created.memory != "off" and memory_defaults(session.workspace).offer == "ask":
-        ask_to_remember(session.id, session.remember)
+        ask_to_remember(session.id, session.memory.remember)
 
 
 _WAITS = (
@@ -260,7 +260,7 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
         "sketch": designed.sketch if designed else None,
         "constexpr": dict(candidate.constexpr) if candidate else {},
         "usage": usage(session),
-        "memory_fault": session.memory_fault,
+        "memory_fault": session.memory.fault,
         "session": session.id,
         "dsl": state.target.dsl if state.target else state.created.dsl,
         "chip": state.target.chip if state.target else None,
@@ -278,7 +278,7 @@ def library_faster(verdict: Verdict | None) -> str:
 
 def usage(session: Session) -> dict[str, Any]:
     """The ledger; ``cost`` is in US dollars, None where a model's price is not known."""
-    ledger = session.ledger()
+    ledger = session.trace.ledger()
     total = ledger["total"]
     return {
         "model_calls": total["requests"],

@@ -166,7 +166,7 @@ def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
     for other in others:
         same(first, reference_text(first.task), other)
     sizes = sizes_of([first.task, *(other.task for other in others)], dim)
-    sweeps = [one.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
+    sweeps = [one.timings.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
     return sweeps, chosen(sweeps)
 
 
@@ -246,7 +246,7 @@ def export_replay(
     from kernellab.session import open_session
 
     found = open_session(session, resume=False)
-    exchanges = found.exchanges()
+    exchanges = found.trace.exchanges()
     if not exchanges:
         raise SessionError(f"{found.name} asked no model.", "Design it with --roles model first.")
     try:

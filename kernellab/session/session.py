@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
-from kernellab.exchanges import Exchange, Step
 from kernellab.export import VerifiedKernel, module_text, package
-from kernellab.memory.memory import Memory
-from kernellab.records import Author, Ranking, Role, Source, StageResult, Verdict
-from kernellab.session.compare import compare_candidates
+from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.config import check_model
-from kernellab.session.edits import edited
 from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, policy_of
-from kernellab.session.engine.comparing import Told
-from kernellab.session.engine.driver import Decision, Driver
+from kernellab.session.engine.driver import Driver
 from kernellab.session.engine.engine import Engine, engine
+from kernellab.session.engine.requests import Requests
 from kernellab.session.kernel import BestKernel
-from kernellab.session.manual import Account, answer, brief_of_role
+from kernellab.session.manual import answer, brief_of_role
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.records import ClaimCheck, SessionStatus, Turn
+from kernellab.session.record.records import SessionStatus, Turn
 from kernellab.session.record.render import Candidates, SketchText, Turns, candidates_of
 from kernellab.session.record.state import State
 from kernellab.session.record.view import Dumps, as_dict, target_words, turn_line
-from kernellab.session.turn.claims import checked
+from kernellab.session.remembering import SessionMemory
+from kernellab.session.timings import Timings
+from kernellab.session.trace import Trace
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.execute import rank
-from kernellab.session.turn.explaining import Explanation, explain
-from kernellab.session.turn.sweeping import Sweep, SweepPoint, sweep
 from kernellab.session.waiting import Teller, rest, wait
 from kernellab.target import Backend, Target
 
@@ -46,9 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("kernellab.session")
-
-#: seconds that a call waits for its decision to be in the journal; the engine may be slow while torch is imported
-_ACKNOWLEDGE = 5.0
 
 
 class Session:
@@ -67,17 +58,19 @@ class Session:
         self._engine: Engine = engine()
         self._changed = threading.Condition()
         self._version = 0
-        self._pending = 0
         self._subscribers: list[Callable[[Session], None]] = []
         self._dumps = Dumps()
         self.id = session_id
         state = Driver.read(journal, session_id)
         self._bench = bench or Bench(state.created, {}, None, None, journal.workspace)
-        self._account = Account(self._bench)
         self._tell = Teller(self)
         self._driver = Driver(self._engine, journal, session_id, self._bench, stops, self._on_change)
         if not resume:
             self._driver.look_only()
+        self._requests = Requests(self._engine, self._driver)
+        self._timings = Timings(self._driver, self._bench, self._requests)
+        self._trace = Trace(self._driver, self._bench)
+        self._memory = SessionMemory(self._driver, self._bench, journal)
         self._journal = journal
         self._engine.submit(self._driver.main())
 
@@ -118,25 +111,20 @@ class Session:
         """Every kernel of the tree with its verdict, by the number of the turn that wrote it."""
         return candidates_of(self.state)
 
-    def memory(self) -> Memory | None:
-        """The memory that the session asks; None where it is off, where there is none, or where it failed."""
-        recall = self._bench.recall()
-        return recall.memory if recall else None
+    @property
+    def timings(self) -> Timings:
+        """Its kernels timed against baselines, against each other, and over a range of sizes."""
+        return self._timings
 
     @property
-    def memory_fault(self) -> str:
-        """Why the memory is left out, in a sentence with its remedy; "" where it is not."""
-        return self._bench.memory_fault
+    def trace(self) -> Trace:
+        """What its roles asked, were answered and did, with tokens, dollars and seconds."""
+        return self._trace
 
-    def remember(self) -> int:
-        """Put what the session has verified into the workspace's memory; how many kernels were new to it.
-
-        Raises:
-            MemoryStoreError, TaskError, CaptureError.
-        """
-        from kernellab.session.memory_export import offer
-
-        return offer(self.memory() or Memory.open(self.workspace), self.state, asked=True)
+    @property
+    def memory(self) -> SessionMemory:
+        """The memory that it asks and adds to."""
+        return self._memory
 
     @property
     def head(self) -> Turn | None:
@@ -170,20 +158,16 @@ class Session:
         backend = Backend(state.target.backend) if state.target else None
         return BestKernel(best, self.name, backend, self._bench.task)
 
-    @property
-    def stages(self) -> Mapping[str, list[StageResult]]:
-        """The stages that a running verification has behind it, by turn."""
-        return {turn: list(stages) for turn, stages in self._driver.running.stages.items()}
-
-    def snapshot(self) -> State:
-        """The state now: immutable, so that a view may take its time with it."""
-        return self.state
-
     def to_dict(self) -> dict[str, Any]:
         """The state as plain data, with the stages of a verification that runs (``record.view``)."""
         driver = self._driver
         found = as_dict(self.state, driver.running.stages, driver.message, self._version, self._dumps)
-        return {**found, "comparing": self.comparing, "partial": self.partial, "ledger": self.ledger()}
+        return {
+            **found,
+            "comparing": self.timings.running,
+            "partial": self.trace.partial,
+            "ledger": self.trace.ledger(),
+        }
 
     def subscribe(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """``callback(session)`` after every change, on the engine thread: it must be quick and only note the change.
@@ -217,59 +201,58 @@ class Session:
 
     def step(self) -> None:
         """One more turn, then pause; an open proposal counts as approved."""
-        self._request(lambda: self._driver.go_on(one=True))
+        self._requests.put(lambda: self._driver.go_on(one=True))
 
     def run(self) -> None:
         """Go on until the session ends or asks; an open proposal counts as approved."""
-        self._request(lambda: self._driver.go_on(one=False))
+        self._requests.put(lambda: self._driver.go_on(one=False))
 
     def pause(self) -> None:
         """Stop after the turn that is running."""
-        self._request(self._driver.pause)
+        self._requests.put(self._driver.pause)
 
     def cancel(self) -> None:
         """Break the running turn off and pause; run() takes it again. A model or a judge ends at once.
         Raises SessionError: no turn is running."""
-        self._decide(decisions.cancel)
+        self._requests.decide(decisions.cancel)
 
     def stop(self) -> None:
         """End it now, with the model or the judge that works: nothing of the running turn is recorded afterwards."""
-        self._request(self._driver.stop)
+        self._requests.put(self._driver.stop)
 
     def approve(self, suggestion: str | None = None, to: str | None = None, card: str | None = None) -> None:
         """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
 
         ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
         Raises SessionError: nothing waits for approval, or the answer is none that the question takes."""
-        self._decide(
+        self._requests.decide(
             lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
         )
 
     def redirect(self, to: str, suggestion: str = "", author: Author = Author.HUMAN) -> None:
         """Send the work to coder, designer, finish or stop: a Conductor's turn of yours, or of ``author``.
         Raises SessionError: ``to`` is none of these."""
-        self._decide(lambda state: decisions.redirect(state, to, suggestion, author))
+        self._requests.decide(lambda state: decisions.redirect(state, to, suggestion, author))
 
     def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
         """A Designer's turn; code and verification follow. An agent's ``author`` may not change what is pinned."""
-        self._decide(lambda state: decisions.place_sketch(state, text, author))
+        self._requests.decide(lambda state: decisions.place_sketch(state, text, author))
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
         """A Coder's turn of yours, or of ``author``; verification follows. Files that are not named stay."""
         given = files if isinstance(files, str | Source) else dict(files)
-        self._request(lambda: self._driver.edit_source(given, author))
+        self._requests.put(lambda: self._driver.edit_source(given, author))
 
     def fork(self, turn: int | str | Turn) -> Session:
         """Put the head on an earlier turn (its number, id or record) and pause; what came after it stays in the tree.
         Raises SessionError: there is no such turn, or it is not done yet."""
-        which = turn.id if isinstance(turn, Turn) else turn
-        self._decide(lambda state: decisions.fork(state, which))
+        self._requests.decide(lambda state: decisions.fork(state, state.id_of(turn)))
         return self
 
     def undo(self) -> None:
         """Take your last approval, edit, redirection or fork back; what came of it stays in the tree.
         Raises SessionError: there is no such decision."""
-        self._decide(decisions.undo)
+        self._requests.decide(decisions.undo)
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
         """Who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
@@ -280,108 +263,31 @@ class Session:
         else:
             word = f"object:{type(spec).__name__}"
             self._bench.put(which, spec)
-        self._decide(lambda state: decisions.set_role(state, which, word))
+        self._requests.decide(lambda state: decisions.set_role(state, which, word))
 
     def set_approval(self, approval: str | Stops, stops: Stops | None = None) -> None:
         """Where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``), or a
         predicate on the turn that has just ended. ``stops`` says after which turns instead of the policy's words; its
         limits hold."""
         word, given = policy_of(approval)
-        self._request(lambda: self._driver.set_approval(word, stops or given))
+        self._requests.put(lambda: self._driver.set_approval(word, stops or given))
 
     def set_budget(self, budget: str) -> None:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
 
         A session that stopped at its budget continues with run() after it was raised.
         Raises ModelError: the text is no budget."""
-        self._decide(lambda _: decisions.set_budget(budget))
-
-    def compare_when_done(self) -> None:
-        """Time the best against torch.compile too when the session has finished, in the background."""
-        self._engine.call(self._driver.compare_when_done)
-
-    @property
-    def comparing(self) -> bool:
-        """Is the best being timed against more baselines in the background?"""
-        return self._driver.comparing.runs
-
-    def compare(self, *baselines: str, timeout: float | None = None) -> Verdict:
-        """Time the best candidate against ``baselines`` (eager, compile) in one run; its turn's verdict becomes this.
-
-        Raises:
-            SessionError: nothing has passed yet, no such baseline, or the time is up.
-            VerifierError: it could not be judged.
-        """
-        return self._timed(lambda tell: self._driver.compare(baselines or ("eager", "compile"), tell), timeout)
-
-    def time_again(self, *turns: int | str | Turn, wait: bool = True, timeout: float | None = None) -> Verdict | None:
-        """Time the kernels of two to eight turns in one paired run; :meth:`compare_candidates` then tells by it which
-        is faster. The verdict is of the first, against the others by name ("turn 5"); None without ``wait``.
-
-        Raises:
-            SessionError: one of them has not passed, another measurement runs, or the time is up.
-            VerifierError: it could not be judged.
-        """
-        ids = list(dict.fromkeys(self._id_of(turn) for turn in turns))
-        if not wait:
-            self._request(lambda: self._driver.time_again(ids, self._say_failure))
-            return None
-        return self._timed(lambda tell: self._driver.time_again(ids, tell), timeout)
-
-    def _say_failure(self, result: Verdict | BaseException) -> None:
-        """Shows why a measurement that no one waits for gave nothing. On the engine thread."""
-        if isinstance(result, BaseException):
-            self._driver.message = str(result)
-        elif not result.passed:
-            self._driver.message = f"The kernel does not pass now: {result.reason}"
-
-    def _timed(self, begin: Callable[[Told], None], timeout: float | None) -> Verdict:
-        results: list[Verdict | BaseException] = []
-        done = threading.Event()
-
-        def tell(result: Verdict | BaseException) -> None:
-            results.append(result)
-            done.set()
-
-        self._request(lambda: begin(tell))
-        if not done.wait(timeout):
-            raise SessionError(f"{self.name} is still being timed after {lasting(timeout or 0)}.", "Wait longer.")
-        if isinstance(results[0], BaseException):
-            raise results[0]
-        return results[0]
-
-    def rank(self, source: str | Mapping[str, str] | Source) -> Ranking:
-        """A quick look at a source for this session's task, for choosing among many: no verdict, no turn, and never the
-        best. Blocking; it waits for a verification that runs.
-
-        Raises:
-            TargetError: in Triton's interpreter, which says nothing of speed.
-            VerifierError: it could not be judged.
-        """
-        given = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
-        return rank(self._bench, given)
-
-    def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None, sizes: Sequence[int] = ()) -> Sweep:
-        """The best kernel's speed next to eager's over the declared range of ``dim``, or at ``sizes``. Blocking.
-
-        Raises:
-            SessionError: nothing has passed yet, or the task has no such Dim.
-            TargetError, VerifierError: it cannot be ranked.
-        """
-        best = self.state.best()
-        if best is None:
-            raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
-        return sweep(self._bench, best.candidate.source, dim, told, sizes)
+        self._requests.decide(lambda _: decisions.set_budget(budget))
 
     def note(self, role: str | Role, text: str) -> None:
         """Tell a role something that it is to keep in mind in each of its turns."""
         which = parse_role(role)
-        self._decide(lambda _: decisions.note(which, text))
+        self._requests.decide(lambda _: decisions.note(which, text))
 
     def remove_note(self, role: str | Role, text: str) -> None:
         """Remove a note of a role. Raises SessionError when the role has none of that text."""
         which = parse_role(role)
-        self._decide(lambda state: decisions.remove_note(state, which, text))
+        self._requests.decide(lambda state: decisions.remove_note(state, which, text))
 
     # -- playing a role ------------------------------------------------------------------------------------------------
 
@@ -406,7 +312,7 @@ class Session:
         question = self.state.question
         if card is not None and (question is None or question.id != card):
             raise SessionError("That question is no longer open.", question.text if question else "Nothing is asked.")
-        self._decide(answer(self._bench, self.state, text, role))
+        self._requests.decide(answer(self._bench, self.state, text, role))
 
     def analyse(self, question: str = "", wait: float | None = None) -> Turn | None:
         """Have the Analyst explain the session, or answer ``question``: a turn next to the line, which moves nothing.
@@ -415,7 +321,7 @@ class Session:
         Raises SessionError: it took longer than ``wait``."""
         done = threading.Event()
         made: list[str] = []
-        self._request(lambda: made.append(self._driver.analyse(question, done.set)))
+        self._requests.put(lambda: made.append(self._driver.analyse(question, done.set)))
         if wait is None:
             return None
         if not done.wait(wait):
@@ -425,57 +331,18 @@ class Session:
     def pin(self, line: int, reason: str = "") -> None:
         """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed.
         Raises SessionError: there is no sketch."""
-        self._decide(lambda state: decisions.pin(state, line, True, reason))
+        self._requests.decide(lambda state: decisions.pin(state, line, True, reason))
 
     def unpin(self, line: int) -> None:
         """Free a pinned line of the sketch (from 1) for agents' revisions. Raises SessionError: there is no sketch."""
-        self._decide(lambda state: decisions.pin(state, line, False, ""))
-
-    # -- the record ----------------------------------------------------------------------------------------------------
-
-    def exchanges(self, turn: int | str | Turn | None = None) -> list[Exchange]:
-        """What a turn's role asked its model and was answered; of the whole session without ``turn``."""
-        if turn is None:
-            return list(self.state.exchanges())
-        return list(self.state.exchanges(self._id_of(turn)))
-
-    def ledger(self) -> dict[str, Any]:
-        """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
-
-        ``text`` is one line for people. The numbers are those of :class:`kernellab.models.Ledger`.
-        """
-        return self._account.of(self.state)
-
-    @property
-    def partial(self) -> str:
-        """What the model of the running turn has written so far; empty when none runs."""
-        return self._driver.running.partial(self.state.head)
-
-    def claims(self, turn: int | str | Turn) -> tuple[ClaimCheck, ...]:
-        """A turn's claims against what the record holds by now."""
-        return checked(self._bench, self.state, self.state.turns[self._id_of(turn)])
-
-    def explain(self, what: str = "verdict", turn: int | str | Turn | None = None) -> Explanation:
-        """What the newest verdict up to ``turn`` (the head) means, or (``"speed"``) why its kernel is slow; by rules.
-        Raises SessionError: there is no verdict yet, or none that was timed."""
-        return explain(self._bench, self.state, None if turn is None else self._id_of(turn), what)
-
-    def compare_candidates(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
-        """Two turns' candidates side by side: diffs of sketch and source, numbers with intervals, and which is faster.
-        Raises SessionError: there is no such turn, or none has a candidate."""
-        return compare_candidates(self.state, self._id_of(a), self._id_of(b))
+        self._requests.decide(lambda state: decisions.pin(state, line, False, ""))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     @property
     def resting(self) -> bool:
         """Has it ended, or does it wait for a person?"""
-        return self._pending == 0 and (self._driver.at_rest or self._driver.asks)
-
-    def steps_of(self, turn: str) -> tuple[Step, ...]:
-        """What an agent, or a model with tools, did in a turn here, not in a recording."""
-        ended = (e.steps for e in self.state.exchanges(turn) if not e.recorded_at)
-        return (*chain.from_iterable(ended), *self.state.steps.get(turn, ()))
+        return self._requests.pending == 0 and (self._driver.at_rest or self._driver.asks)
 
     @property
     def failure(self) -> KernellabError | None:
@@ -528,35 +395,6 @@ class Session:
         return self._bench.target()
 
     # -- what they share -----------------------------------------------------------------------------------------------
-
-    def _id_of(self, turn: int | str | Turn) -> str:
-        return turn.id if isinstance(turn, Turn) else self.state.turn(turn).id
-
-    def _decide(self, decision: Decision) -> None:
-        self._request(lambda: self._driver.decide(decision))
-
-    def _request(self, request: Callable[[], None]) -> None:
-        """Put a request on the queue and wait until it is in the journal; on the engine thread only queue it."""
-        done = threading.Event()
-        problem: list[KernellabError] = []
-
-        def carry_out() -> None:
-            try:
-                request()
-            except KernellabError as error:
-                problem.append(error)
-                raise
-            finally:
-                self._pending -= 1
-                done.set()
-
-        self._pending += 1
-        self._engine.call(self._driver.post, carry_out)
-        if self._engine.is_here:
-            return
-        done.wait(_ACKNOWLEDGE)
-        if problem:
-            raise problem[0]
 
     def _on_change(self) -> None:
         with self._changed:

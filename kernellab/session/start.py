@@ -71,7 +71,7 @@ def begin(request: DesignRequest) -> Session:
         if session.state.budget != created.budget:
             session.set_budget(created.budget)
     if request.compare:
-        session.compare_when_done()
+        session.timings.compare_when_done()
     return session.wait() if request.wait else session
 
 

@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.errors import KernellabError, SessionError, lasting
-from kernellab.exchanges import Step
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.view import turn_line
+
+if TYPE_CHECKING:
+    from kernellab.session.remembering import SessionMemory
+    from kernellab.session.trace import Trace
 
 
 class _Left:
@@ -41,8 +44,8 @@ class Awaited(Protocol):
     @property
     def turns(self) -> tuple[Turn, ...]: ...
 
-    def steps_of(self, turn: str) -> tuple[Step, ...]:
-        """What an agent, or a model with tools, did in a turn here, not in a recording."""
+    @property
+    def trace(self) -> Trace: ...
 
     @property
     def resting(self) -> bool:
@@ -52,7 +55,7 @@ class Awaited(Protocol):
     def failure(self) -> KernellabError | None: ...
 
     @property
-    def memory_fault(self) -> str: ...
+    def memory(self) -> SessionMemory: ...
 
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], None]: ...
 
@@ -146,7 +149,7 @@ class Teller:
 
     def __call__(self) -> None:
         for turn in self._session.turns:
-            for step in self._session.steps_of(turn.id):
+            for step in self._session.trace.steps(turn.id):
                 if step.kind in ("permission", "note"):
                     words = f"{step.title}: {step.result}" if step.result else step.title
                     self._once(
@@ -154,7 +157,7 @@ class Teller:
                     )
             if turn.state is not TurnState.RUNNING:
                 self._once(turn.id, turn_line(turn))
-        fault = self._session.memory_fault
+        fault = self._session.memory.fault
         if fault:
             self._once("memory", f"goes on without the memory. {fault}")
 

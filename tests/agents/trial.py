@@ -101,7 +101,7 @@ def session(arm: str, path: Path, player: Player, given: argparse.Namespace) -> 
                 workspace=folder, ablation=ARMS[arm], max_turns=given.turns, improve=given.improve, options=OPTIONS,
                 memory="on" if remembering else "off", hold_out=remembering,
             ).wait(7200)  # fmt: skip
-        best, total = done.state.best(), done.ledger()["total"]
+        best, total = done.state.best(), done.trace.ledger()["total"]
         turns = list(done.state.turns.values())
         return Row(
             arm, path.stem, best is not None, len(turns), total["requests"],

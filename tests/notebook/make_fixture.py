@@ -150,7 +150,7 @@ def record(out: Path, workspace: Path) -> None:
 
     session = design(TASK, dsl="cpp", name="rms_norm", approve="routing", workspace=workspace)
     bench = Workbench(session)
-    until(lambda: bool(session.stages) and any(len(s) >= 2 for s in session.stages.values()))
+    until(lambda: bool(session.trace.stages) and any(len(s) >= 2 for s in session.trace.stages.values()))
     dump(bench, out, "verifying")
     session.wait(180)
     until(lambda: bool(bench.head["operator"]))

@@ -36,16 +36,16 @@ def test_what_the_judge_found_is_explained(shell: InteractiveShell, capsys: pyte
     shell.run_cell_magic("kernel_design", "summed --dsl cpp --baseline eager", TASK)
     session: Session = shell.user_ns["summed"]
     with pytest.raises(SessionError, match="There is no explanation of 'weather'"):
-        session.explain("weather")
+        session.trace.explain("weather")
     session.wait(120)
     verdict = session.verdict
-    passed = session.explain()
+    passed = session.trace.explain()
     assert passed.title == "Turn 3 passed, at trust level T2."
     stages = [point.text.split(" ")[2] for point in passed.points if point.text.startswith("The stage ")]
     assert stages == ["static", "build", "smoke", "correct", "robust", "honest", "fast"]
     eager = verdict.against("eager")
     assert f"95 % interval {eager.low:.2f} to {eager.high:.2f}" in str(passed)
-    slow = session.explain("speed")
+    slow = session.trace.explain("speed")
     assert f"{verdict.time.median_ms:.3g} ms" in slow.title
     assert "bound by" in str(slow) and slow.advice
 
@@ -53,11 +53,11 @@ def test_what_the_judge_found_is_explained(shell: InteractiveShell, capsys: pyte
     session.set_approval("routing")
     session.edit_source({"kernel.cpp": _without_the_last_vector(kernel)})
     assert until(lambda: session.status is SessionStatus.WAITING)
-    failed = session.explain()
+    failed = session.trace.explain()
     said = str(failed)
     assert re.match(r"Turn \d+ failed at (correct|smoke)\.", said) and "first wrong" in said
     assert "kernel.cpp" in failed.advice  # the line that was changed since it last passed
-    assert str(session.explain(turn=3)) == str(passed)
+    assert str(session.trace.explain(turn=3)) == str(passed)
 
     page: Any = Page(workbench_of(session))
     found = page.ask("explain", what="verdict")

@@ -105,7 +105,7 @@ def test_a_session_says_that_it_goes_on_without_its_memory(
 ) -> None:
     (tmp_path / ".kernellab" / "memory").mkdir()
     (tmp_path / ".kernellab" / "memory" / "meta.lance").write_text("nothing")
-    assert rows.memory() is None
+    assert rows.memory.store is None
     rows.wait(progress=True)
     rows.wait(progress=True)
     told = capsys.readouterr()

@@ -62,7 +62,7 @@ def test_what_a_model_was_told_and_what_it_answered_is_one_question_away(configu
     assert "patterns/pointwise.md" in quoted and not any("prompts/" in source for source in quoted)
     bench.close()
     session.stop()
-    file = write_replay(tmp_path / "said.jsonl", session.exchanges())
+    file = write_replay(tmp_path / "said.jsonl", session.trace.exchanges())
     again = design(TASK, dsl="cpp", name="again", roles=f"designer=replay:{file},coder=human", workspace=tmp_path)
     again.wait(60)
     (told,) = detail(again.state, "t1")["exchanges"]

@@ -64,7 +64,7 @@ def rules_and_a_person(place: Path) -> None:
         options={"budget": 0.2}, budget="minutes=30",
     )  # fmt: skip
     assert rest(session).status is SessionStatus.FINISHED
-    session.compare("eager", timeout=120)
+    session.timings.compare("eager", timeout=120)
     session.note("designer", "Rows are short.")
     session.set_budget("minutes=60")
     session.set_approval("routing")
@@ -196,9 +196,9 @@ def main() -> None:
         with fake_model(place):
             session = twice(place, "model")
             assert rest(session).status is SessionStatus.FINISHED
-        kept = {"played": session.exchanges()}
+        kept = {"played": session.trace.exchanges()}
         if not played_only:
-            kept["replay"] = [short(exchange) for exchange in session.exchanges()]
+            kept["replay"] = [short(exchange) for exchange in session.trace.exchanges()]
         for name, exchanges in kept.items():
             path = write_replay(FOLDER / f"{name}.jsonl", exchanges, "a recording for tests")
             path.write_text(neutral(path.read_text(encoding="utf-8"), place), encoding="utf-8")

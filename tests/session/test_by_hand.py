@@ -209,19 +209,19 @@ def test_two_candidates_side_by_side(begin: Begin) -> None:
     session.wait(120)
     session.edit_sketch(SKETCH.replace("= 16 in", "= 32 in"))
     session.wait(120)
-    found = session.compare_candidates(3, 7)
+    found = session.timings.side_by_side(3, 7)
     assert "-    constexpr: BLOCK = 16 in {16, 32};" in found["sketch"]
     assert found["files"]
     assert found["a"]["number"], found["b"]["number"] == (3, 7)
     assert found["low"] <= found["ratio"] <= found["high"]
     assert found["baseline"] == "eager"
     assert "times as fast as turn 3" in found["text"]
-    same = session.compare_candidates(3, 4)
+    same = session.timings.side_by_side(3, 4)
     assert (same["sketch"], same["files"]) == ("", {})
     with pytest.raises(SessionError, match="Turn 1 has no candidate"):
-        session.compare_candidates(1, 3)
+        session.timings.side_by_side(1, 3)
     with pytest.raises(SessionError, match="no turn 99"):
-        session.compare_candidates(99, 3)
+        session.timings.side_by_side(99, 3)
 
 
 class Claims(OneSketch):
@@ -235,7 +235,7 @@ def test_a_claim_with_a_number_is_checked_against_the_record(begin: Begin) -> No
     session.wait(120)
     told = session.turns[0].checks
     assert [check.holds for check in told] == [True, None, None]  # nothing was measured when it was said
-    now = session.claims(1)
+    now = session.trace.claims(1)
     assert [check.holds for check in now] == [True, False, None]
     assert "900" in now[1].why
 

@@ -23,7 +23,7 @@ QUICK = {"budget": 0.2}
 
 def wait_for_comparison(session: Session, seconds: float = 150.0) -> None:
     end = time.monotonic() + seconds
-    while session.comparing and time.monotonic() < end:
+    while session.timings.running and time.monotonic() < end:
         time.sleep(0.05)
 
 
@@ -33,7 +33,7 @@ def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path
     session.wait(120)
     assert session.status is SessionStatus.FINISHED
     assert [c.baseline for c in session.verdict.comparisons] == ["eager"]
-    assert session.comparing
+    assert session.timings.running
     assert session.to_dict()["comparing"]
     first = session.verdict
 
@@ -54,7 +54,7 @@ def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path
     assert len(compared) == 1
     assert compared[0].turn == best.turn.id
 
-    explicit = session.compare("eager", timeout=120)
+    explicit = session.timings.compare("eager", timeout=120)
     assert [c.baseline for c in explicit.comparisons] == ["eager"]
     eager = session.verdict.against("eager")
     assert eager is not None and session.verdict.against("compile") is not None
@@ -67,7 +67,7 @@ def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path
 def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_path: Path) -> None:
     roles: Any = {"designer": OneSketch(), "coder": "rules"}
     session = design(TASK, dsl="cpp", roles=roles, name="fold", workspace=tmp_path, options=QUICK).wait(120)
-    assert not session.comparing
+    assert not session.timings.running
     state = session.state
     judged = next(t for t in session.turns if t.role is Role.VERIFIER)
     assert judged.verdict is not None
@@ -89,15 +89,15 @@ def test_chosen_kernels_are_timed_in_one_run(tmp_path: Path) -> None:
     session = design(TASK, dsl="cpp", roles=roles, name="again", workspace=tmp_path, options=QUICK).wait(120)
     first = next(t for t in session.turns if t.role is Role.CODER)
     with pytest.raises(SessionError, match="Choose 2 to 8 different ones"):
-        session.time_again(first, timeout=60)
+        session.timings.again(first, timeout=60)
     assert first.candidate is not None
     session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
     session.wait(120)
     second = [t for t in session.turns if t.role is Role.CODER][-1]
-    verdict = session.time_again(first, second, timeout=180)
+    verdict = session.timings.again(first, second, timeout=180)
     assert verdict is not None and verdict.passed
     assert [c.baseline for c in verdict.comparisons] == ["eager", f"turn {second.number}"]
-    compared = session.compare_candidates(first, second)
+    compared = session.timings.side_by_side(first, second)
     assert compared["baseline"] == "each other"
     assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
     assert Driver.read(session._journal, session.id).paired[0].turns == (first.id, second.id)
@@ -109,10 +109,10 @@ def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_
     sized = sized.replace("inputs()", "inputs(M=37)").replace("randn(37", "randn(M")
     session = design(sized, dsl="cpp", roles=roles, name="range", workspace=tmp_path, options=QUICK)
     with pytest.raises(SessionError, match="No candidate has passed"):
-        session.over("M")
+        session.timings.over("M")
     session.wait(120)
     told: list[int] = []
-    found = session.over("M", lambda point: told.append(point.size))
+    found = session.timings.over("M", lambda point: told.append(point.size))
     sizes = [point.size for point in found.points]
     assert sizes == told == sorted(sizes)
     assert {1, 37, 900} <= set(sizes) and not found.left_out
@@ -121,7 +121,7 @@ def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_
     assert all(found.worst.ranking.paired.speedup <= p.ranking.paired.speedup for p in timed)
     assert f"worst: M = {found.worst.size}" in str(found)
     with pytest.raises(SessionError, match="has no Dim 'Q'"):
-        session.over("Q")
+        session.timings.over("Q")
 
 
 def swept(*speeds: tuple[int, float, float, float]) -> Sweep:

@@ -201,13 +201,13 @@ def test_a_finished_session_is_opened_shown_and_exported(opened: Any, tmp_path: 
     shown = session.to_dict()
     assert (shown["status"], len(shown["turns"])) == ("finished", 11)
     assert "10 verifier  rules   " in repr(session)
-    found = session.compare_candidates(3, 7)
+    found = session.timings.side_by_side(3, 7)
     assert found["a"]["passed"] is True
     assert found["b"]["passed"] is False
     assert "exp(2 * " in found["files"]["kernel.cpp"]
     text = session.export(tmp_path / "best.py").read_text()
     assert "def kernel(" in text
-    assert opened(TWICE).ledger()["total"]["requests"] == 2
+    assert opened(TWICE).trace.ledger()["total"]["requests"] == 2
 
 
 def test_a_session_that_waited_goes_on_to_its_end(opened: Any) -> None:
@@ -242,7 +242,7 @@ def test_a_replay_plays_a_whole_session_again(tmp_path: Path) -> None:
     )
     assert session.status is SessionStatus.FINISHED
     assert session.sketch == SKETCH
-    assert [exchange.purpose for exchange in session.exchanges()] == ["design", "repair-sketch"]
+    assert [exchange.purpose for exchange in session.trace.exchanges()] == ["design", "repair-sketch"]
 
 
 def test_the_frozen_files_are_small_and_name_no_machine() -> None:

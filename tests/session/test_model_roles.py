@@ -88,14 +88,14 @@ def test_a_models_sketch_becomes_a_kernel_and_each_exchange_is_in_the_journal(sp
     assert (designed.role, designed.author) == (Role.DESIGNER, Author.MODEL)
     assert designed.sketch == SKETCH
     assert session.verdict.passed
-    first, second = session.exchanges(1)
+    first, second = session.trace.exchanges(1)
     assert (first.purpose, second.purpose) == ("design", "repair-sketch")
     assert first.sections and first.reply.strip().endswith("```")
     assert len(server.requests) == 2
     kinds = [event.kind for _, event in Journal(tmp_path).read(session.id)]
     # each is there before the turn that it belongs to has ended
     assert kinds[:5] == ["created", "turn_started", "exchanged", "exchanged", "target"]
-    ledger = session.ledger()
+    ledger = session.trace.ledger()
     assert ledger["total"]["requests"] == 2
     assert ledger["turns"]["t1"]["input_tokens"] == 200
     assert ledger["total"]["usd"] == pytest.approx(2 * TOKENS * 10e-6)
@@ -151,7 +151,7 @@ def test_a_model_coder_is_asked_to_improve_the_verified_lowering(speak: Any) -> 
     session.wait(120)
     lowered, coded = (turn for turn in session.turns if turn.role is Role.CODER)
     assert (lowered.author, coded.author) == (Author.RULES, Author.MODEL)
-    assert session.exchanges(coded)[0].role is Role.CODER
+    assert session.trace.exchanges(coded)[0].role is Role.CODER
     assert "passed at T1" in server.requests[0].body["messages"][-1]["content"]
 
 
@@ -212,10 +212,10 @@ def test_a_fault_of_a_document_stops_the_session_in_a_sentence(speak: Any, tmp_p
 
 def test_what_a_model_has_written_so_far_can_be_read(speak: Any) -> None:
     session, _server = speak(silent("Let me think about rows"))
-    assert until(lambda: session.partial) == "Let me think about rows"
+    assert until(lambda: session.trace.partial) == "Let me think about rows"
     assert session.to_dict()["partial"] == "Let me think about rows"
     session.stop()
-    until(lambda: session.partial == "")
+    until(lambda: session.trace.partial == "")
 
 
 # -- breaking off ------------------------------------------------------------------------------------------------------
@@ -223,10 +223,10 @@ def test_what_a_model_has_written_so_far_can_be_read(speak: Any) -> None:
 
 def test_stop_breaks_a_model_off_and_run_takes_the_turn_again(speak: Any) -> None:
     session, _server = speak(silent("Let me"), RIGHT)
-    until(lambda: session.partial)
+    until(lambda: session.trace.partial)
     session.stop()
-    until(lambda: session.exchanges())
-    (left,) = session.exchanges()
+    until(lambda: session.trace.exchanges())
+    (left,) = session.trace.exchanges()
     assert left.finish is Finish.CANCELLED
     assert left.reply == "Let me"
     assert session.status is SessionStatus.STOPPED
@@ -238,7 +238,7 @@ def test_stop_breaks_a_model_off_and_run_takes_the_turn_again(speak: Any) -> Non
 
 def test_cancel_pauses_and_loses_nothing_that_was_answered(speak: Any) -> None:
     session, server = speak(WRONG, silent("Let me"), RIGHT)
-    until(lambda: len(server.requests) == 2 and session.partial == "Let me")
+    until(lambda: len(server.requests) == 2 and session.trace.partial == "Let me")
     session.cancel()
     assert session.status is SessionStatus.PAUSED
     with pytest.raises(SessionError, match="No turn is running"):
@@ -247,7 +247,7 @@ def test_cancel_pauses_and_loses_nothing_that_was_answered(speak: Any) -> None:
     assert session.wait(120).status is SessionStatus.FINISHED
     # the first request's answer was in the journal: only the second was asked again
     assert len(server.requests) == 3
-    assert [e.purpose for e in session.exchanges()] == ["design", "repair-sketch", "repair-sketch"]
+    assert [e.purpose for e in session.trace.exchanges()] == ["design", "repair-sketch", "repair-sketch"]
 
 
 def test_pause_lets_a_running_model_end(speak: Any) -> None:
@@ -269,11 +269,11 @@ def test_pause_lets_a_running_model_end(speak: Any) -> None:
 
 def test_a_persons_edit_takes_over_from_a_running_model(speak: Any) -> None:
     session, _ = speak(silent("Let me"))
-    until(lambda: session.partial)
+    until(lambda: session.trace.partial)
     session.edit_sketch(SKETCH)
     assert session.wait(120).status is SessionStatus.FINISHED
     assert [turn.author for turn in session.state.path()][:1] == [Author.HUMAN]
-    until(lambda: session.exchanges())
+    until(lambda: session.trace.exchanges())
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -304,8 +304,8 @@ def test_each_fault_ends_in_a_question_and_run_asks_again(speak: Any, kind: str)
     assert question.kind is QuestionKind.ERROR
     assert turn.remedy in question.text
     # all that was said is kept, the failure too
-    assert session.exchanges(turn)[-1].finish is not Finish.STOP
-    assert session.exchanges(turn)[-1].error.startswith(kind)
+    assert session.trace.exchanges(turn)[-1].finish is not Finish.STOP
+    assert session.trace.exchanges(turn)[-1].error.startswith(kind)
     server.acts.append(RIGHT)
     server.acts[:] = [RIGHT]
     session.run()
@@ -341,7 +341,7 @@ def test_a_request_that_does_not_fit_is_not_sent_and_the_budget_can_be_raised(sp
     session.set_budget("tokens=12k")
     with pytest.raises(SessionError, match="is reached"):
         session.run()
-    assert session.ledger()["budget"] == "tokens=12k"
+    assert session.trace.ledger()["budget"] == "tokens=12k"
     session.set_budget("tokens=40k")
     session.run()
     assert session.wait(120).status is SessionStatus.FINISHED
@@ -378,15 +378,15 @@ def test_a_budget_counts_what_an_earlier_process_spent(speak: Any, tmp_path: Pat
 def test_a_recorded_session_plays_again_without_a_server(speak: Any, tmp_path: Path) -> None:
     session, _ = speak(WRONG, RIGHT)
     session.wait(120)
-    file = write_replay(tmp_path / "twice.jsonl", session.exchanges())
+    file = write_replay(tmp_path / "twice.jsonl", session.trace.exchanges())
     place = tmp_path / "elsewhere"
     place.mkdir()
     again = design(
         TASK, dsl="cpp", roles={"designer": f"replay:{file}"}, name="twice", workspace=place, options={"level": "T1"}
     ).wait(120)
     assert again.status is SessionStatus.FINISHED
-    assert [e.reply for e in again.exchanges()] == [e.reply for e in session.exchanges()]
-    assert again.exchanges()[0].recorded_at
+    assert [e.reply for e in again.trace.exchanges()] == [e.reply for e in session.trace.exchanges()]
+    assert again.trace.exchanges()[0].recorded_at
     other = design(
         TASK.replace("* 2.0", "* 4.0"), dsl="cpp", roles={"designer": f"replay:{file}"}, name="other", workspace=place,
         options={"level": "T1"},
@@ -402,7 +402,7 @@ from session_parts import TASK
 from kernellab.session import design
 session = design(TASK, dsl="cpp", roles={"designer": "model"}, name="cut", workspace=sys.argv[1],
                  options={"level": "T1"})
-while session.partial != "Let me":
+while session.trace.partial != "Let me":
     time.sleep(0.01)
 print("speaking", flush=True)
 time.sleep(600)
@@ -431,8 +431,8 @@ def test_after_a_kill_no_answered_request_is_asked_again(tmp_path: Path) -> None
         # the wrong sketch's repair is asked again; the first request, answered before the kill, is not
         assert len(server.requests) == 3
         assert server.requests[2].body["messages"] == server.requests[1].body["messages"]
-        assert [e.purpose for e in session.exchanges()] == ["design", "repair-sketch"]
-        assert session.ledger()["total"]["requests"] == 2
+        assert [e.purpose for e in session.trace.exchanges()] == ["design", "repair-sketch"]
+        assert session.trace.ledger()["total"]["requests"] == 2
 
 
 # -- a faster one ------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def in_verification(session: Session) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until:
         head = session.head
-        if head is not None and head.role.value == "verifier" and session.stages.get(head.id):
+        if head is not None and head.role.value == "verifier" and session.trace.stages.get(head.id):
             return
         time.sleep(0.01)
     raise AssertionError("no verification began")

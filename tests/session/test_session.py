@@ -459,7 +459,7 @@ def _env(folder: Path) -> dict[str, str]:
 def test_a_finished_kernel_is_compared_with_torch_compile(begin: Begin) -> None:
     session = begin(options=QUICK).wait(120)
     assert session.verdict.against("compile") is None
-    verdict = session.compare("eager", "compile", timeout=180)
+    verdict = session.timings.compare("eager", "compile", timeout=180)
     assert {c.baseline for c in verdict.comparisons} == {"eager", "compile"}
     for figure in ("label", "reason", "flags"):
         assert getattr(session.verdict, figure) == getattr(verdict, figure)
@@ -469,7 +469,7 @@ def test_a_finished_kernel_is_compared_with_torch_compile(begin: Begin) -> None:
     assert session.status is SessionStatus.FINISHED
     assert len(session.turns) == 4
     with pytest.raises(SessionError, match="cannot all be compared"):
-        session.compare("yesterday", timeout=30)
+        session.timings.compare("yesterday", timeout=30)
 
 
 def test_a_person_may_take_the_proposed_work(begin: Begin) -> None:

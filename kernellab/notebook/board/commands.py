@@ -162,7 +162,7 @@ def _time_again(desk: Desk, body: Body) -> str:
     turns = body.get("turns")
     if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
         raise KernellabError("The view named no turns to time.", "Reload the page.")
-    desk.session.time_again(*turns, wait=False)
+    desk.session.timings.again(*turns, wait=False)
     return "They are timed in one run; the list then says which is faster."
 
 

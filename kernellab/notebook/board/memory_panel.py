@@ -36,7 +36,7 @@ def page(session: Session, body: Body) -> MemoryPage:
 
 def remember(session: Session) -> str:
     """A note for the person: how many kernels were new."""
-    kept = session.remember()
+    kept = session.memory.remember()
     return (
         f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: it was remembered, or nothing has passed."
     )
@@ -56,12 +56,12 @@ def judge(session: Session, body: Body) -> str:
 
 
 def _existing(session: Session) -> Memory | None:
-    recall = session.memory()
+    recall = session.memory.store
     return recall if recall is not None else Memory.open_existing(session.workspace)
 
 
 def _memory(session: Session) -> Memory:
-    return session.memory() or Memory.open(session.workspace)
+    return session.memory.store or Memory.open(session.workspace)
 
 
 def _hit(found: Found) -> MemoryHit:

@@ -110,7 +110,7 @@ def _touches(window: Window, body: Body) -> Touches:
 
 def _explain(window: Window, body: Body) -> Explained:
     what = words(body, "what")
-    return explained(window.session.explain(what, looked_at(window.session.state, window.shown)), what)
+    return explained(window.session.trace.explain(what, looked_at(window.session.state, window.shown)), what)
 
 
 def _export(window: Window, body: Body) -> Download:

@@ -120,36 +120,36 @@ class Workbench(Widget):
         return {
             "head": self._head(state),
             "turns": rows,
-            "detail": detail(state, "", self._session.stages),
+            "detail": detail(state, "", self._session.trace.stages),
             "roofline": roofline(state, self._facts),
             "texts": long.texts(state, ""),
         }
 
     def _head(self, state: State) -> Head:
         shown = head(
-            state, self.shown, self._facts, message=self._message, ledger=self._session.ledger(),
-            predictions=self._predictions, comparing=self._session.comparing, stages=self._session.stages,
-            partial=self._session.partial,
+            state, self.shown, self._facts, message=self._message, ledger=self._session.trace.ledger(),
+            predictions=self._predictions, comparing=self._session.timings.running, stages=self._session.trace.stages,
+            partial=self._session.trace.partial,
         )  # fmt: skip
         # a predicate stands behind it in teaching mode; the person's word is what they chose
         return {**shown, "approval": self._approval} if self._approval else shown
 
     def _publish(self) -> None:
         state = self._session.state
-        stages = self._session.stages
+        stages = self._session.trace.stages
         with self.hold_sync():
             self.head = {**self._head(state)}
             drawn = (id(state), self.shown, id(self._facts))
             if drawn != self._drawn or stages:
                 # a claim is checked against the sketch's cost too: not before the task is known here
-                claims = self._session.claims if self._facts.task else None
+                claims = self._session.trace.claims if self._facts.task else None
                 self.detail = {**detail(state, self.shown, stages, claims)}
             if drawn != self._drawn:
                 self._publish_rows(state)
                 self.roofline = {**roofline(state, self._facts)}
                 self.texts = {**long.texts(state, self.shown)}
             self._drawn = (*drawn,)
-            self.partial = {**long.partial(state, self._session.partial)}
+            self.partial = {**long.partial(state, self._session.trace.partial)}
             self._tick()
         self._state = state  # keeps the id from being used again
 

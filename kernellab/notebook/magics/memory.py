@@ -94,7 +94,7 @@ def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
         run = held if isinstance(held, Run) else open_run(str(name))
         print(f"{counted(run.remember(), 'kernel')} remembered.")
     else:
-        print(f"{counted(magic.session(name).remember(), 'kernel')} remembered.")
+        print(f"{counted(magic.session(name).memory.remember(), 'kernel')} remembered.")
 
 
 def _forget(magic: MemoryMagics, args: argparse.Namespace) -> None:

@@ -58,7 +58,7 @@ class ShowMagics(KernelMagic):
         if args.view == "brief":
             return plain(session.brief())
         if args.view == "ledger":
-            return plain(session.ledger()["text"] or f"{session.name} has asked no model.")
+            return plain(session.trace.ledger()["text"] or f"{session.name} has asked no model.")
         state = session.state
         return VIEWS[args.view](replace(state, head=state.turn(args.turn).id) if args.turn else state)
 
@@ -79,7 +79,7 @@ class ShowMagics(KernelMagic):
             args.name, args.what = None, args.name
         session, what = self.session(args.name), args.what or "verdict"
         if not args.model:
-            return plain(str(session.explain(what, args.turn)))
+            return plain(str(session.trace.explain(what, args.turn)))
         turn = session.analyse(QUESTIONS[what], wait=600)
         return plain(turn.rationale if turn is not None else "")
 
@@ -98,7 +98,7 @@ class ShowMagics(KernelMagic):
         if args.over is not None:
             if args.a is not None or args.csv:
                 raise UsageError("--over times the best kernel: leave out the turns and --csv")
-            print(self.session(args.name).over(args.over))
+            print(self.session(args.name).timings.over(args.over))
             return None
         if args.b is None:
             raise UsageError("name two turns, or a Dim with --over")
@@ -166,7 +166,7 @@ class ShowMagics(KernelMagic):
         from kernellab.models import write_replay
 
         session = self.session(args.name)
-        said = session.exchanges()
+        said = session.trace.exchanges()
         if not said:
             raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
         print(f"wrote {counted(len(said), 'exchange')} to {write_replay(Path(args.out), said, note=session.id)}")

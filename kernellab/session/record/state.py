@@ -143,6 +143,10 @@ class State:
             raise SessionError(f"There is no turn {which}.", f"The turns are 1 to {len(self.turns)}.")
         return found
 
+    def id_of(self, turn: int | str | Turn) -> str:
+        """The id of a turn that is named by its number, id or record. Raises SessionError when there is none."""
+        return turn.id if isinstance(turn, Turn) else self.turn(turn).id
+
     def exchanges(self, turn: str | None = None) -> tuple[Exchange, ...]:
         """What a turn's role asked models and was answered, oldest first; of the whole session without ``turn``."""
         if turn is not None:

@@ -1,0 +1,35 @@
+"""The memory that a session asks and adds to."""
+
+from __future__ import annotations
+
+from kernellab.memory.memory import Memory
+from kernellab.session.engine.driver import Driver
+from kernellab.session.memory_export import offer
+from kernellab.session.record.journal import Journal
+from kernellab.session.turn.context import Bench
+
+
+class SessionMemory:
+    """One session's access to the memory."""
+
+    def __init__(self, driver: Driver, bench: Bench, journal: Journal) -> None:
+        self._driver, self._bench, self._journal = driver, bench, journal
+
+    @property
+    def store(self) -> Memory | None:
+        """The memory that the session asks; None where it is off, where there is none, or where it failed."""
+        recall = self._bench.recall()
+        return recall.memory if recall else None
+
+    @property
+    def fault(self) -> str:
+        """Why the memory is left out, in a sentence with its remedy; "" where it is not."""
+        return self._bench.memory_fault
+
+    def remember(self) -> int:
+        """Put what the session has verified into the workspace's memory; how many kernels were new to it.
+
+        Raises:
+            MemoryStoreError, TaskError, CaptureError.
+        """
+        return offer(self.store or Memory.open(self._journal.workspace), self._driver.state, asked=True)
