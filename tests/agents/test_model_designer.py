@@ -52,6 +52,14 @@ def test_a_faulty_reply_goes_back_with_what_is_wrong_and_the_fixed_one_is_taken(
     assert "Fixed in 1 round" in reply.rationale
 
 
+def test_a_sketch_of_other_tensors_is_said_not_to_have_run() -> None:
+    other = SKETCH.replace("x[M, N]", "x[M, N, M]").replace("load(x[m, n", "load(x[m, 0, n")
+    with line(Role.DESIGNER, fenced(other), fenced(SKETCH)) as to:
+        ModelDesigner(to.talk).design(BRIEF)
+    said = to.asked[1][-1]["content"]
+    assert "not run on this task" in said and "does not compute" not in said, said
+
+
 def test_the_repairs_end_and_the_best_sketch_is_handed_on_with_what_is_open() -> None:
     with line(Role.DESIGNER, fenced(WRONG), fenced(BROKEN)) as to:
         reply = ModelDesigner(to.talk, options=Options(repairs=2)).design(BRIEF)

@@ -97,6 +97,27 @@ def test_a_sketch_of_other_shapes_than_the_task_is_wrong() -> None:
     assert result.state is GateState.WRONG and "declared" in result.reason
 
 
+def test_of_several_outputs_the_reason_says_which_are_wrong_and_which_are_right() -> None:
+    task = task_of("(x.sum(-1), x.amax(-1), x.amin(-1))", "torch.randn(M, N)")
+    sketch = """
+    sketch extremes {
+        symbols: M, N;
+        tensors: X[M, N]: f32; S[M]: f32 out; A[M]: f32 out; I[M]: f32 out;
+        for m in range(M):
+            load(X[m, 0:N] -> x)
+            store(SUM -> S[m])
+            store(reduce_max(x, axis=0) -> A[m])
+            store(LEAST -> I[m])
+    }
+    """
+    right = sketch.replace("SUM", "reduce_sum(x, axis=0)")
+    assert gate(right.replace("LEAST", "reduce_min(x, axis=0)"), task).state is GateState.RIGHT
+    wrong = gate(right.replace("LEAST", "reduce_max(x, axis=0)"), task).reason
+    assert wrong.startswith("I is wrong at") and " S, A are right." in wrong
+    both = gate(sketch.replace("SUM", "reduce_max(x, axis=0)").replace("LEAST", "reduce_max(x, axis=0)"), task).reason
+    assert both.startswith("S is wrong at") and " I is wrong, too. A is right." in both
+
+
 def test_a_dtype_fixed_inside_the_reference_does_not_blur_the_comparison() -> None:
     task = task_of("torch.softmax(x.float(), -1).sum(-1) + x.float().sum(-1)", "torch.randn(M, N)")
     text = """

@@ -160,7 +160,9 @@ def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str |
     if found:
         return Judged(answer, result, "The sketch has faults.", found)
     warnings = tuple(f"{_at(d.line, lines)}: {d.message} {d.remedy}".strip() for d in result.diagnostics)
-    problem = "The sketch can be read, but it does not compute the reference."
+    # a sketch whose sizes or outputs are not the task's has run on nothing
+    problem = "but it does not compute the reference" if result.cases else "but not run on this task"
+    problem = f"The sketch can be read, {problem}."
     return Judged(answer, result, problem, (result.reason, *warnings))
 
 

@@ -134,11 +134,13 @@ def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]
 
 @dataclass(frozen=True)
 class _Seen:
-    """One case that ran: right, or the output that was wrong and how."""
+    """One case that ran: right, or the first output that was wrong, how, and which of the others were."""
 
     case: Case
     output: str = ""
     mismatch: Mismatch | None = None
+    #: of each other output whether it was wrong, too
+    others: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass
@@ -307,6 +309,7 @@ class _Gate:
                 if exact is None:
                     continue
                 exact = self._held(exact)
+            seen: dict[str, Mismatch | None] = {}
             for i, bound in enumerate(binding.outputs):
                 want = exact[i] if f64 and exact is not None else wanted[i]
                 got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
@@ -317,9 +320,13 @@ class _Gate:
                     best = exact[i] if exact else None
                     rounds = in_tf32(program) and (not self.task.strict or bool(self.task.rounded))
                     mismatch = compare_declared(got, want, best, written, where, tf32=rounds)
-                if mismatch is not None and not self._selects_alike(case, i, got, wanted[i], where):
-                    self.worst = max(self.worst, mismatch.error)
-                    return _Seen(case, bound.tensor, mismatch)
+                if mismatch is not None and self._selects_alike(case, i, got, wanted[i], where):
+                    mismatch = None
+                seen[bound.tensor] = mismatch
+            if wrong := {name: m for name, m in seen.items() if m is not None}:
+                first = next(iter(wrong))
+                self.worst = max(self.worst, *(m.error for m in wrong.values()))
+                return _Seen(case, first, wrong[first], {name: name in wrong for name in seen if name != first})
         self.cases += 1
         return _Seen(case)
 
@@ -354,6 +361,9 @@ class _Gate:
         extents = ", ".join(f"{k} = {v}" for k, v in values.items())
         with_values = f" with {extents}" if extents else ""
         reason = f"{worst.output} is wrong at {worst.case.at}{with_values}: {worst.mismatch.sentence}."
+        for is_wrong in (True, False):
+            if names := [name for name, w in worst.others.items() if w is is_wrong]:
+                reason += f" {', '.join(names)} {'is' if len(names) == 1 else 'are'} {'wrong, too' if is_wrong else 'right'}."
         if right:
             reason += (
                 f" It is right on {len(right)} of {len(right) + len(failures)} sizes, such as {right[-1].case.at}."
