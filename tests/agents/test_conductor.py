@@ -217,6 +217,17 @@ def test_a_line_changed_since_it_last_passed_is_named() -> None:
     assert "changed since it last passed: kernel.cpp:2: load" in found.evidence
 
 
+def test_of_many_changed_lines_each_stretch_is_named_by_what_it_does_or_their_number() -> None:
+    passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
+    rest = "\n".join(f"line {n};" for n in range(20))
+    past = Attempt(candidate=candidate(f"{rest}\nsum = 0;"), sketch=SKETCH, gate=RIGHT, verdict=passed)
+    few = route(EDGE, candidate=candidate(f"#include <vector>\n\n{rest}\n{{\nsum = x;\n}}"), history=(past,))
+    assert few.suggestion.endswith("Changed since it last passed: kernel.cpp:24: sum = x; and 1 more place.")
+    new = "\n".join(f"other {n};\nline {n};" for n in range(20))
+    many = route(EDGE, candidate=candidate(f"{new}\nmore;\nlines;"), history=(past,))
+    assert many.suggestion.endswith("Changed since it last passed: 22 of kernel.cpp's 42 lines.")
+
+
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 

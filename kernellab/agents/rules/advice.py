@@ -38,7 +38,9 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
         text += f" Changed since it last passed: {changed[0]}{more}."
     if to is RouteKind.DESIGNER:
-        return f"Revise the sketch: the code made from it keeps failing. {text}"
+        failed = sum(round.verdict is not None and not round.verdict.passed for round in brief.rounds)
+        times = "failed" if failed < 2 else f"failed {failed} times"
+        return f"Revise the sketch: the code made from it {times}. {text}"
     return text
 
 
@@ -90,9 +92,9 @@ def _about_sketch(brief: RouteBrief) -> str:
     for finding in gate.diagnostics:
         if finding.severity == "error":
             return f"Fix line {finding.line}: {finding.message} {finding.remedy}".strip()
-    sizes = f" at {_sizes(gate.sizes)}" if gate.sizes else ""
-    error = f" (error {gate.max_error:.3g})" if gate.max_error is not None else ""
-    return f"The sketch does not compute the reference{sizes}{error}: {gate.reason}"
+    return (
+        f"The sketch does not compute the reference: {gate.reason}" if gate.cases else f"Fix the sketch: {gate.reason}"
+    )
 
 
 def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
@@ -312,7 +314,8 @@ def _code_lines(brief: RouteBrief, places: list[_Place]) -> list[str]:
 
 
 def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
-    """Where the code differs from the last one that passed for the same sketch, as ``file:line: text``."""
+    """Where the code differs from the last one that passed for the same sketch: ``file:line: text`` for each stretch of
+    lines, or how many lines of a file differ where most do."""
     now = brief.candidate
     if now is None or brief.verdict is None or brief.verdict.passed:
         return []
@@ -327,11 +330,27 @@ def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
 
 def _differs(name: str, before: str, text: str) -> Iterator[str]:
     old, new = before.splitlines(), text.splitlines()
-    for tag, _, _, start, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "delete":
+    stretches = [
+        (start, stop)
+        for tag, _, _, start, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if tag != "equal"
+    ]
+    count = sum(stop - start for start, stop in stretches)
+    if len(stretches) > 1 and count > len(new) / 2:
+        yield f"{count} of {name}'s {len(new)} lines"
+        return
+    for start, stop in sorted(stretches, key=lambda lines: not any(map(_acts, new[lines[0] : lines[1]]))):
+        if start == stop:
             yield f"{name}:{start + 1} (lines removed before it)"
-        elif tag != "equal":
-            yield from (f"{name}:{n + 1}: {new[n].strip()[:120]}" for n in range(start, stop))
+            continue
+        shown = next((n for n in range(start, stop) if _acts(new[n])), start)
+        yield f"{name}:{shown + 1}: {new[shown].strip()[:120]}"
+
+
+def _acts(line: str) -> bool:
+    """Is it a line that does something: neither an include, an import, a comment nor a brace?"""
+    text = line.strip()
+    return any(c.isalnum() for c in text) and not text.startswith(("#", "//", "/*", "*", "import ", "from "))
 
 
 def _sketch_line(brief: RouteBrief, file: str, line: int | None) -> int | None:

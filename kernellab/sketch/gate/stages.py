@@ -361,9 +361,9 @@ class _Gate:
         extents = ", ".join(f"{k} = {v}" for k, v in values.items())
         with_values = f" with {extents}" if extents else ""
         reason = f"{worst.output} is wrong at {worst.case.at}{with_values}: {worst.mismatch.sentence}."
-        for is_wrong in (True, False):
+        for is_wrong, words in ((True, "wrong, too"), (False, "right")):
             if names := [name for name, w in worst.others.items() if w is is_wrong]:
-                reason += f" {', '.join(names)} {'is' if len(names) == 1 else 'are'} {'wrong, too' if is_wrong else 'right'}."
+                reason += f" {', '.join(names)} {'is' if len(names) == 1 else 'are'} {words}."
         if right:
             reason += (
                 f" It is right on {len(right)} of {len(right) + len(failures)} sizes, such as {right[-1].case.at}."

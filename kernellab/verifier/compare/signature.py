@@ -128,8 +128,10 @@ def _pattern(wrong: Tensor) -> str:
         if first == 0 and len(places) == last + 1:
             return f"only in the first {last + 1} of {name}"
         steps = places.diff()
+        if len(places) == last - first + 1:
+            return f"only from {first} to {last} of {name}"
         if len(places) > 2 and bool((steps == steps[0]).all()):
-            return f"at every {int(steps[0])}th of {name}, from {first}"
+            return f"only at each {int(steps[0])} of {name}, from {first}"
     return ""
 
 
