@@ -15,29 +15,23 @@ def without_pages(outputs: Sequence[Output]) -> list[Output]:
     """``outputs`` with each softmax over pages, which values choose, and places in them as one over one axis."""
     free, seen = Free(), dict[int, object]()
     nodes = [e for o in outputs for e in walk(o.expr, seen)]
-    chosen = [free(ix.at) for e in nodes if isinstance(e, Leaf) for ix in e.index if ix.at is not None]
+    chosen = {a for e in nodes if isinstance(e, Leaf) for ix in e.index if ix.at is not None for a in free(ix.at)}
+    largest = dict.fromkeys(e.axes for e in nodes if isinstance(e, Red) and e.kind == "max")
     rows: dict[tuple[Axis, ...], Axis] = {}
     places: dict[tuple[Axis, ...], Expr] = {}
-    for e in nodes:
-        if isinstance(e, Red) and e.kind == "max" and len(e.axes) == 2 and e.axes not in rows:
-            page, place = e.axes
-            if any(page in axes for axes in chosen):
-                row = rows[e.axes] = Axis(times([page.extent, place.extent]))
-                pair = Iota(Ix((row,))), number(place.extent)  # type: ignore[arg-type]
-                places |= {(page,): Op("floordiv", pair, "int64"), (place,): Op("mod", pair, "int64")}
+    for page, place in (axes for axes in largest if len(axes) == 2 and axes[0] in chosen):
+        row = rows[page, place] = Axis(times([page.extent, place.extent]))
+        parts = Iota(Ix((row,))), number(place.extent)  # type: ignore[arg-type]
+        places |= {(page,): Op("floordiv", parts, "int64"), (place,): Op("mod", parts, "int64")}
 
     def moved(ix: Ix) -> Ix:
-        if ix.leaves() in rows:
-            return ix.over((rows[ix.leaves()],))
-        return replace(ix, axes=(), at=places[ix.leaves()]) if ix.leaves() in places else ix
+        own = ix.leaves()
+        return ix.over((rows[own],)) if own in rows else replace(ix, axes=(), at=places[own]) if own in places else ix
 
     def change(e: Expr) -> Expr | None:
         if isinstance(e, Iota):
-            return (
-                places[e.index.leaves()]
-                if e.index.plain and e.index.leaves() in places
-                else Iota(moved(e.index), e.dtype, e.line)
-            )
+            ix = moved(e.index)
+            return ix.at if ix.at is not None and ix.offset == 0 and ix.sign == 1 else replace(e, index=ix)
         e = mapped(e, visit)
         if isinstance(e, Leaf):
             return replace(e, index=tuple(map(moved, e.index)))
