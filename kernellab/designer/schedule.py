@@ -29,6 +29,7 @@ from kernellab.designer.passes.chains import chained, chains, softmax_again, sto
 from kernellab.designer.passes.channels_last import channels_last
 from kernellab.designer.passes.join_rows import join_rows
 from kernellab.designer.passes.one_of_row import one_of_row
+from kernellab.designer.passes.pages import without_pages
 from kernellab.designer.passes.plan import Planner, runs_along
 from kernellab.designer.passes.round_tf32 import round_factors
 from kernellab.designer.passes.split.k import split_products
@@ -220,6 +221,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         shapes[name] = shape
     outputs = written_in_place(builder, outputs)
     if style.fused:
+        outputs = without_pages(outputs)
         outputs = attend(softmax_again(outputs) if ctx.gpu else outputs, ctx.gpu)
         if ctx.gpu and not ctx.scalar_products:
             outputs = chained(outputs)

@@ -116,6 +116,7 @@ ATTENTION: dict[str, str] = {
 }
 
 _ONE = "torch.randn(2, 6, 1, 8), torch.randn(2, 2, 2100, 8), torch.randn(2, 2, 2100, 8)"
+_PAGES = "torch.randn(190, 12, 2, 8)"
 _ROW = "torch.randn(3, 8), torch.randn(3, 2100, 8), torch.randn(3, 2100, 5)"
 
 #: one query, or a few, for each head's keys: name -> task text
@@ -161,6 +162,23 @@ DECODE: dict[str, str] = {
         "q, k, v",
         "s = q @ k.mT * 0.3; i = torch.arange(4)[:, None] + 2096; s = s.masked_fill(torch.arange(2100) > i, float('-inf')); s.softmax(-1) @ v",
         _qkv("4", "2100"),
+    ),
+    "pages": attention_task(
+        "q, k, v, pages",
+        f"k, v = (t[pages].reshape(2, 2100, 2, 8).transpose(1, 2) for t in (k, v)); {_SDPA}, enable_gqa=True)",
+        f"torch.randn(2, 6, 1, 8), {_PAGES}, {_PAGES}, torch.randint(-190, 190, (2, 175))",
+    ),
+    "pages_with_lengths": attention_task(
+        "q, k, v, pages, n",
+        "k, v = (t.index_select(0, pages.flatten()).reshape(2, 2100, 2, 8).transpose(1, 2) for t in (k, v)); "
+        f"m = (torch.arange(2100) < n[:, None])[:, None, None]; {_SDPA}, attn_mask=m, enable_gqa=True)",
+        f"torch.randn(2, 6, 1, 8), {_PAGES}, {_PAGES}, torch.randint(0, 190, (2, 175)), torch.tensor([37, 0])",
+    ),
+    "pages_of_heads": attention_task(
+        "q, k, v, pages",
+        "k, v = (t[pages].transpose(1, 2).reshape(2, 2, 2100, 8) for t in (k, v)); "
+        "s = torch.einsum('bkgd,bksd->bkgs', q, k) * 0.3; torch.einsum('bkgs,bksd->bkgd', s.softmax(-1), v)",
+        "torch.randn(2, 2, 3, 8), torch.randn(190, 2, 12, 8), torch.randn(190, 2, 12, 8), torch.randint(0, 190, (2, 175))",
     ),
     "any_length": attention_task(
         "q, k, v",

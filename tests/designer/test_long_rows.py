@@ -89,3 +89,35 @@ def test_rows_that_are_read_again_stay_in_the_cache(length: int, block: int) -> 
     """One program a core, as long as their rows fit."""
     text, _ = first(("x", "torch.softmax(x, -1)", f"torch.randn(1024, {length}, dtype=torch.bfloat16)"))
     assert f"BLOCK = {block} " in text, text
+
+
+def test_a_factor_of_the_row_leaves_one_element_to_count() -> None:
+    body = "(torch.where(torch.arange(20000) == t[:, None], -1.0, 0.0) * c[:, None]).sum(-1) + x.amax(-1)"
+    text, task = first(("x, t, c", body, "torch.randn(4, 20000), torch.tensor([3, -1, 19999, 20000]), torch.randn(4)"))
+    assert "arange(" not in text, text
+    result = gate(load_program(text), task, seconds=0.5)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+    given = {
+        "x": torch.zeros(4, 20000),
+        "t": torch.tensor([3, -1, 4, 5]),
+        "c": torch.tensor([torch.inf, torch.inf, 2.0, 3.0]),
+    }
+    (sums,) = run(load_program(text), given).values()
+    assert sums.isnan().tolist() == [True, True, False, False] and sums[2:].tolist() == [-2.0, -3.0]
+
+
+def test_narrow_rows_that_stay_in_the_cache_have_a_pass_for_each_reduction() -> None:
+    drawn = "torch.randn(512, 20000, dtype=torch.{})"
+    text, task = first(("x", "torch.softmax(x.float(), -1).to(x.dtype)", drawn.format("bfloat16")))
+    assert text.count("exp(") == 2 and "grown" not in text, text
+    assert gate(load_program(text), task, seconds=0.5).state is GateState.RIGHT
+    wide, _ = first(("x", "torch.softmax(x, -1)", drawn.format("float32")))
+    assert "grown" in wide, wide
+
+
+def test_parts_of_a_row_and_what_is_found_for_each_leave_in_one_launch() -> None:
+    scales = "x.reshape(16, 4, 64).abs().amax(-1, True)"
+    body = f"(x.reshape(16, 4, 64) / {scales}).reshape(16, 256), ({scales})[..., 0]"
+    text, task = first(("x", body, "torch.randn(16, 256)"))
+    assert text.count("\nsketch ") + text.startswith("sketch ") == 1, text
+    assert gate(load_program(text), task, seconds=0.5).state is GateState.RIGHT

@@ -427,7 +427,7 @@ def start(options: argparse.Namespace) -> int:
 
     gpus = options.gpus.split(",")
     designers = [process("design", gpus[k % len(gpus)], 1) for k in range(options.designers)]
-    if options.before:
+    if options.before and options.designers:
         designers += [process("design", gpus[0], 1, "--folder", "before", tree=options.before) for _ in range(2)]
     timers = {gpu: process("time", gpu, options.threads) for gpu in gpus}
     while timers and time.time() < options.until:

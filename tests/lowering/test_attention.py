@@ -141,7 +141,7 @@ def test_cpp_at_random_shapes(seed: int, tmp_path: Path) -> None:
     close(load(source, tmp_path).kernel(*args), task, args)
 
 
-@pytest.mark.parametrize("name", ["grouped_heads", "own_keys", "lengths", "any_length", "narrow"])
+@pytest.mark.parametrize("name", ["grouped_heads", "own_keys", "lengths", "any_length", "narrow", "pages"])
 def test_triton_joins_the_pieces_of_the_keys(name: str, tmp_path: Path) -> None:
     """Three pieces, the last of which is short: no power of two."""
     task, source = lowered(DECODE[name], TRITON, "log_sum")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from triton.runtime.interpreter import InterpreterBuilder  # type: ignore[import-untyped]
 
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import LoweringError
@@ -130,6 +131,41 @@ def test_a_mask_is_written_only_where_it_is_needed() -> None:
     text = source_of(RMS_NORM).files["kernel.py"]
     assert "EVEN_N = N % BLOCK == 0" in text
     assert "m < M" not in text
+
+
+SUMS = """sketch sums {
+    tensors: x[40, 16]: f32; y[40, 16]: f32 out;
+    constexpr: B = 4 in {4, 8};
+    @llm_hint("parallel", "grididx")
+    for i in range(40):
+        @llm_hint("parallel", "grididx")
+        for j in range(0, 16, B):
+            acc = full([B], 0.0, f32)
+            for a in range(FIRST, LAST, B):
+                load(x[i, a:a+B] -> x_tile)
+                acc = acc + x_tile
+            store(acc -> y[i, j:j+B])
+}
+"""
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter's programs run in turn")
+@pytest.mark.parametrize(("first", "last", "order"), [("0", "j + B", [3, 2, 1, 0]), ("j", "16", [0, 1, 2, 3])])
+def test_programs_with_the_most_steps_run_first(
+    first: str, last: str, order: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[int] = []
+    store = InterpreterBuilder.create_masked_store
+
+    def noted(self: Any, pointers: Any, *rest: Any) -> Any:
+        stored.append(int(pointers.data.flat[0]))
+        return store(self, pointers, *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_store", noted)
+    check(load_program(SUMS.replace("FIRST", first).replace("LAST", last)), {"x": torch.randn(40, 16)}, tmp_path, 1e-5)
+    places = [(address - min(stored)) // 4 for address in stored]
+    expected = [(i, 4 * j) for rows in (range(20), range(20, 40)) for j in order for i in rows]
+    assert [divmod(place, 16) for place in places] == expected
 
 
 def test_hint_for_grouped_order_swizzles_the_grid() -> None:

@@ -265,7 +265,7 @@ class Pair:
 def pairs(w: Writer) -> dict[int, Pair]:
     """Pairs that one pass over the row makes, by the second one's id. On a GPU, where a row that comes again is read
     from memory again; a CPU has it in its cache."""
-    mine = {id(r) for r in w.k.reds}
+    mine = {id(r) for r in w.k.reds} if not w.t.cached else set()
     found: dict[int, Pair] = {}
     for r in w.k.reds:
         first = first_of(r)

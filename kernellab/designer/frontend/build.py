@@ -482,6 +482,9 @@ class Builder:
             if inner is None:
                 raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
             outer_axis, inner_axis = axis.split(remaining.extent, inner.extent)
+            # an output of the parts' shape is then made in the same launch
+            for part in (outer_axis, inner_axis):
+                self._pool.setdefault(extents.product(part.extent), []).append(part)
             taken.append(outer_axis)
             queue.insert(0, inner_axis)
             remaining = extents.ONE

@@ -14,14 +14,15 @@ from kernellab.designer.passes.plan import Rewrite
 
 
 def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> list[Output]:
-    """``outputs`` with sums of ``where(position == place, x, 0)`` as x at that place, along axes that stream."""
+    """``outputs`` with sums of ``where(position == place, x, 0)``, or of a row's factor times that, as x at that place,
+    along axes that stream."""
     free = Free()
 
     def change(e: Expr) -> Expr | None:
         if not (isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and streams(e.axes[0])):
             return None
         (axis,) = e.axes
-        choice = e.arg
+        choice, factor = _factored(e.arg, axis, free)
         if not (isinstance(choice, Op) and choice.op == "where" and _is_zero(choice.args[2])):
             return None
         test, value, zero = choice.args
@@ -31,10 +32,25 @@ def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> li
         chosen = _at(visit(value), axis, visit(place), free)
         first, last = Op("ge", (place, Num(0, "int64")), "bool"), Op("lt", (place, number(_length(axis))), "bool")
         picked: Expr = Op("where", (Op("logical_and", (first, last), "bool"), chosen, zero), value.dtype, e.line)
+        if factor is not None:
+            # with what the other places add: 0 times a factor that may be infinite
+            times = visit(factor)
+            picked = Op(
+                "add", (Op("mul", (picked, times), e.dtype), Op("mul", (zero, times), e.dtype)), e.dtype, e.line
+            )
         return picked if picked.dtype == e.dtype else Op("cast", (picked,), e.dtype, e.line)
 
     visit = Rewrite(change)
     return share([replace(o, expr=visit(o.expr)) for o in outputs])
+
+
+def _factored(e: Expr, axis: Axis, free: Free) -> tuple[Expr, Expr | None]:
+    """A choice along ``axis``, and what it is multiplied by, where that is the same along the axis."""
+    if isinstance(e, Op) and e.op == "mul" and _length(axis) > 1:
+        for choice, factor in (e.args, e.args[::-1]):
+            if isinstance(choice, Op) and choice.op == "where" and axis not in free(factor):
+                return choice, factor
+    return e, None
 
 
 def _is_zero(e: Expr) -> bool:

@@ -218,9 +218,14 @@ def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
     return rows, shape[-1]
 
 
+def turned(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
+    """A tile's shape as a matrix with its first dimension as columns."""
+    return flat((*shape[1:], shape[0]))
+
+
 def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
     """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such, and of
-    ``tiles``, which are flat already; else the value itself."""
+    ``tiles``, which are flat already, or their first dimension where such are turned; else the value itself."""
     if len(value.type.shape) < 3:
         return value
     shape = flat(value.type.shape)
@@ -228,10 +233,21 @@ def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
         return Read(replace(value.type, shape=shape), tiles[value.tile.uid])
     if not isinstance(value, Apply):
         return value
+    if value.op == "newaxis" and value.args[0].type.shape == value.type.shape[:1]:
+        return value.args[0]  # the same in each row of a turned matrix
     if value.op == "reshape":
         inner = value.args[0]
+        if (
+            isinstance(inner, Apply)
+            and inner.op == "transpose"
+            and inner.args[0].type.shape == turned(value.type.shape)
+        ):
+            return inner.args[0]
         return inner if inner.type.shape == shape else value
     args = [flattened(a, tiles) for a in value.args]
+    across = turned(value.type.shape)
+    shape = across if any(a.type.shape == across for a in args) else shape
+    shape = args[0].type.shape if len(args) == 1 else shape
     fit = all(a.type.shape in ((), shape, shape[1:]) for a in args)
     elementwise = value.op == "cast" or OPS[value.op].kind is OpKind.POINTWISE
     return replace(value, args=tuple(args), type=replace(value.type, shape=shape)) if fit and elementwise else value
@@ -434,7 +450,8 @@ def _flat_ends(p: Plan) -> None:
             stmt = replace(stmt, tile=p.flat.get(stmt.tile.uid, stmt.tile), value=flattened(stmt.value, p.flat))
         elif isinstance(stmt, Store):
             stmt = replace(stmt, value=flattened(stmt.value, p.flat))
-            tall = tall or (stmt if shape and stmt.value.type.shape not in ((), shape, shape[1:]) else None)
+            fitting = ((), shape, shape[1:], turned(stmt.region.shape))
+            tall = tall or (stmt if shape and stmt.value.type.shape not in fitting else None)
         if any(len(v.type.shape) > 2 for s in statements((stmt,)) for root in s.values for v in subvalues(root)):
             tall = stmt
         after.append(stmt)

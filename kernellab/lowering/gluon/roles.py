@@ -71,12 +71,7 @@ class Roles:
         """``pid`` -> the loop variables of a tile, and how many steps its loop takes."""
         writer, p = self.fresh(), self.plan
         trips = [writer.ints.iterations(loop) for loop in p.loops]
-        write_variables(writer, p.loops, trips, "pid")
-        for loop, count in zip(p.loops, trips, strict=True):
-            if loop.var in p.loop.stop.loop_vars() and loop.start == num(0):
-                name = writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
-                last = int_op("*", int_op("-", count, num(1)), loop.step)
-                writer.out.put(f"{name} = {tidy(writer.int_text(last))} - {name}  # the longest first")
+        write_variables(writer, p.loops, trips, "pid", [p.loop])
         writer.out.at = p.loop.span.line
         count = int_op("cdiv", int_op("-", p.loop.stop, p.loop.start), p.loop.step)
         code = tidy(writer.int_text(count))

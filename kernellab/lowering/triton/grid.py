@@ -5,14 +5,15 @@ A flat grid has no 65535 limit and takes any number of loops; the divisions are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.python_text import python_int, tidy
-from kernellab.sketch.program.ints import IntExpr, IntKind, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Loop, Statement
-from kernellab.sketch.program.walk import parallel_loops
+from kernellab.sketch.program.walk import parallel_loops, statements
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: two masked or shifted parts of one number into a register and lets one run over into the other (a transposed
 #: convolution read rows of other depths on an H200), but leaves differences alone.
 _DEEP = 5
+#: outer iterations, at least, whose programs run at once where the longest run first: so few share the cache
+_TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,19 @@ def write_grid(writer: KernelWriter) -> Grid:
         total = " * ".join(f"({writer.int_text(t)})" for t in trips)
         writer.out.put(f"for pid in range(tl.program_id(0), {tidy(total)}, tl.num_programs(0)):")
         writer.out.depth += 1
-    write_variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)")
+    write_variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)", statements(tuple(inner)))
     for i, stmt in enumerate(before):
         writer.statement(stmt, [*before[i + 1 :], *inner])
     host = " * ".join(f"({tidy(python_int(t))})" for t in trips) or "1"
     return Grid(f"min({tidy(host)}, _cores)" if persistent else tidy(host), inner, persistent)
 
 
-def write_variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str) -> None:
-    """Write each loop's variable, from the number ``pid`` of the program or tile."""
+def write_variables(
+    writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str, inner: Iterable[Statement] = ()
+) -> None:
+    """Write each loop's variable, from the number ``pid`` of the program or tile; ``inner``: what it runs."""
     counts = [writer.int_text(t) for t in trips]
-    numbers = _numbers(writer, loops, counts, pid)
+    numbers = _longest_first(writer, loops, trips, pid, inner) or _numbers(writer, loops, counts, pid)
     for loop, number in zip(loops, numbers, strict=True):
         writer.out.at = loop.span.line
         code = number
@@ -75,6 +80,28 @@ def write_variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr
         if loop.start.loop_vars() | loop.stop.loop_vars():
             name = writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
             writer.guard(f"{name} < {writer.int_text(loop.stop)}")
+
+
+def _longest_first(
+    writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str, inner: Iterable[Statement]
+) -> list[str]:
+    """The iteration number of each loop where the last loop decides how many steps a program takes; else nothing.
+
+    Programs with the most steps run first: short ones then fill what these leave free at the end of a launch.
+    """
+    last = loops[-1].var if loops else None
+    ranges = [s for s in inner if isinstance(s, Loop)]
+    grows = any(last in s.stop.loop_vars() for s in ranges)
+    if grows == any(last in s.start.loop_vars() for s in ranges) or any(loop.hints.swizzle for loop in loops):
+        return []
+    counts, outer = [writer.int_text(t) for t in trips], reduce(partial(int_op, "*"), trips[:-1], num(1))
+    if outer.kind is IntKind.NUM:
+        outer = num(next((n for n in range(_TOGETHER, outer.value) if outer.value % n == 0), outer.value))
+    turn, together = writer.names.fresh("turn"), f"({writer.int_text(outer)})"
+    writer.out.at = loops[-1].span.line
+    writer.out.put(f"{turn} = {tidy(f'{pid} // {together} % ({counts[-1]})')}")
+    writer.out.put(f"pid = {tidy(f'{pid} // ({together} * ({counts[-1]})) * {together} + {pid} % {together}')}")
+    return [*_numbers(writer, loops[:-1], counts[:-1], "pid"), f"({counts[-1]} - 1 - {turn})" if grows else turn]
 
 
 def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: str) -> list[str]:

@@ -64,7 +64,10 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # rows off 16 bytes are read element by element: 8192 rows of 50257 bf16 on an H200 0.795 ms, 1.20 in passes
         odd = ctx.style.measured and k.varies and ctx.size(inner) * widest_along(k, [inner]) % 16 != 0
         once = odd and any(first.kind == "max" and first.arg.dtype in ("bfloat16", "float16") for first in mine)
-        online = once or any(first.arg.dtype == "float32" for first in mine)
+        # float32 of what is stored narrow: passes over the cache take less than a second exponential of each element
+        narrow = bool(mine) and all(first.kind == "max" for first in mine) and widest_along(k, [inner]) <= 2
+        cached = narrow and not odd and k.varies and _stays_in_cache(ctx, k, inner)
+        online = once or (not cached and any(first.arg.dtype == "float32" for first in mine))
         # a lane that keeps three results for an element has no registers for several elements
         length = ctx.style.row_block // (2 if once else 1) if online else _row_block(ctx, inner)
         if k.varies and not online and _stays_in_cache(ctx, k, inner):
@@ -72,7 +75,9 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
             times = 2 if ctx.size(inner) >= 8 * ctx.style.whole_row else 1
             length = max(length, times * ctx.style.whole_row)
         blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
-        return replace(t, blocks=blocks, exact=ctx.exact(blocks), once=once, why=why.ONLINE if online else t.why)
+        return replace(
+            t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, why=why.ONLINE if online else t.why
+        )
     t = replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
     par = [a for a in tiled if a in k.par]
     searches = any(r.kind.startswith("arg") for r in k.reds)
