@@ -24,6 +24,9 @@ from kernellab.capture.resize import RESIZED
 from kernellab.capture.special_functions import SPECIAL
 from kernellab.task.recurrent import RECURRENT
 
+#: slices whose middle is found by comparing them in pairs
+_FEW = 9
+
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The k-th smallest element along ``dim`` and its place: that element of the sorted row."""
@@ -43,7 +46,25 @@ def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor,
         bad = torch.isnan(x).any(dim=dim, keepdim=True)
         first = torch.isnan(x).to(torch.int32).argmax(dim=dim, keepdim=True)
         values, places = torch.where(bad, math.nan, values), torch.where(bad, first, places)
+    if 1 < x.shape[dim] <= _FEW:
+        values = _middle_of_few(x, dim).unsqueeze(dim)
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _middle_of_few(x: Tensor, dim: int) -> Tensor:
+    """The lower of the middle elements by Batcher's odd-even merge sort of the slices: whatever a NaN meets is NaN."""
+    rows, width = list(x.unbind(dim)), 1
+    while width < len(rows):
+        step = width
+        while step:
+            for low in range(step % width, len(rows) - step):
+                high = low + step
+                if (low - step % width) % (2 * step) < step and low // (2 * width) == high // (2 * width):
+                    a, b = rows[low], rows[high]
+                    rows[low], rows[high] = torch.minimum(a, b), torch.maximum(a, b)
+            step //= 2
+        width *= 2
+    return rows[(len(rows) - 1) // 2]
 
 
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:

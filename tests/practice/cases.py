@@ -372,3 +372,41 @@ def reference(x, y):
         "torch.randn(N) * 50, torch.randn(N).round(decimals=1)",
     ),
 }
+
+#: values put side by side in a new first dimension, and read one by one or all together
+STACKS = {
+    "densities_streamed_on_a_grid": task(
+        "H 2 40 9, W 2 40 12",
+        """
+def reference(f):
+    shifts = ((0, 0), (0, 1), (1, 0), (-1, 1))
+    moved = torch.stack([torch.roll(f[k], shift, (0, 1)) for k, shift in enumerate(shifts)])
+    total = moved.sum(0)
+    apart = (moved[1] - moved[3]) / total
+    return torch.stack([moved[k] + 0.1 * (total * (1 + k * apart) - moved[k]) for k in range(4)])
+""",
+        "torch.rand(4, H, W) + 0.5",
+    ),
+    "middle_of_the_neighbours": task(
+        "H 4 40 9, W 4 40 12",
+        """
+def reference(x):
+    p = F.pad(x[None, None], (1, 1, 1, 1), mode="reflect")[0, 0]
+    return torch.stack([p[i:i + x.shape[0], j:j + x.shape[1]] for i in range(3) for j in range(3)]).median(0).values
+""",
+        "torch.rand(H, W)",
+    ),
+    "paths_summed_over_their_steps": task(
+        "B 1 30 8",
+        """
+def reference(emit, skip):
+    a = emit[:, 0]
+    for t in range(1, 9):
+        one = F.pad(a[:, :-1], (1, 0), value=-1e30)
+        two = torch.where(skip, F.pad(a[:, :-2], (2, 0), value=-1e30), -1e30)
+        a = torch.logsumexp(torch.stack((a, one, two)), 0) + emit[:, t]
+    return torch.logaddexp(a[:, -1], a[:, -2])
+""",
+        "torch.randn(B, 9, 11), torch.rand(B, 11) < 0.5",
+    ),
+}

@@ -13,9 +13,9 @@ from kernellab.errors import CaptureError, DesignError
 from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
-from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, task
+from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, STACKS, task
 
-KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT}
+KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT, **STACKS}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -98,3 +98,18 @@ def test_what_does_not_vary_along_channels_is_computed_once_for_all_of_them() ->
     coordinates, _, channels = _designed("channels_at_moved_places").partition("for j in range(6):")
     assert "floor(" in coordinates and "gather(" not in coordinates
     assert "floor(" not in channels and channels.count("gather(") == 4
+
+
+def test_a_part_of_a_stack_is_read_without_asking_where_it_lies() -> None:
+    sketch = _designed("densities_streamed_on_a_grid")
+    assert sketch.count("sketch ") == 1 and sketch.count("gather(") == 4 and "< H" not in sketch
+
+
+def test_the_middle_of_few_values_needs_no_sort() -> None:
+    sketch = _designed("middle_of_the_neighbours")
+    assert "sort(" not in sketch and "min(" in sketch
+
+
+def test_steps_that_read_their_predecessor_at_several_places_are_stored() -> None:
+    sketch = _designed("paths_summed_over_their_steps")
+    assert sketch.count("sketch ") >= 4 and len(sketch.splitlines()) < 800

@@ -168,14 +168,18 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if node.name in b.stacked and index[dim].plain and (within := _stack(b, node, index, dim)) is not None:
         return within
     parts = list(node.args[0])
-    starts: list[Extent] = []
-    at: Extent = 0
-    for part in parts:
-        starts.append(at)
-        at = extents.add(at, b.shape(part)[dim])
+    sizes = [b.shape(part)[dim] for part in parts]
+    alike = all(extents.same(size, sizes[0]) for size in sizes)
+    starts: list[Extent] = [0]
+    for k, size in enumerate(sizes[:-1], 1):
+        starts.append(extents.times([k, size]) if alike else extents.add(starts[-1], size))
     ix = index[dim]
+    whole = [k for k, begin in enumerate(starts) if _is_part(ix, begin, sizes[k])]
+    if whole:
+        own = (*index[:dim], replace(ix, offset=0), *index[dim + 1 :])
+        return compute(b.value(parts[whole[0]], own), wide(node.dtype))
     if len(ix.leaves()) > 1 or ix.sign != 1:
-        return _cat_at(b, node, index, dim)
+        return (_cat_alike(b, node, index, dim) if alike else None) or _cat_at(b, node, index, dim)
     values = []
     for part, begin in reversed(list(zip(parts, starts, strict=True))):
         own = (*index[:dim], replace(ix, offset=extents.subtract(ix.offset, begin)), *index[dim + 1 :])
@@ -183,18 +187,44 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
             own = (*index[:dim], Ix(), *index[dim + 1 :])
         values.append(compute(b.value(part, own), wide(node.dtype)))
     values.reverse()
+    return _among(b, node, ix, values, starts)
+
+
+def _among(b: Builder, node: Node, ix: Ix, values: list[Expr], starts: list[Extent]) -> Expr:
+    """The value whose range, from its start to the next one's, the index lies in."""
 
     def among(first: int, stop: int) -> Expr:
         if stop - first == 1:
             return values[first]
         # a chain says it best; a long one is too deep for what walks it
         middle = first + 1 if stop - first <= _CHAIN else (first + stop) // 2
-        end = starts[middle]
         rest = among(middle, stop)
-        before = Op("lt", (b.position(ix), number(end)), "bool")
+        before = Op("lt", (b.position(ix), number(starts[middle])), "bool")
         return Op("where", (before, among(first, middle), rest), wide(node.dtype), node.line)
 
-    return among(0, len(parts))
+    return among(0, len(values))
+
+
+def _is_part(ix: Ix, begin: Extent, size: Extent) -> bool:
+    """Does the index run over the part of a concatenation that begins there, and over nothing else?"""
+    plain = ix.sign == 1 and ix.win is None and ix.at is None
+    return plain and extents.same(ix.offset, begin) and extents.same(ix.extent, size)
+
+
+def _cat_alike(b: Builder, node: Node, index: Index, dim: int) -> Expr | None:
+    """A concatenation of parts of one size, read along axes of which the outer ones tell the parts apart; None where
+    the axes do not divide so."""
+    parts, queue = list(node.args[0]), list(index[dim].leaves())
+    if not index[dim].plain:
+        return None
+    try:
+        outer = Ix(tuple(b.take_axes(node, queue, len(parts))))
+        inner = Ix(tuple(b.take_axes(node, queue, b.shape(parts[0])[dim])))
+    except NodeError:
+        return None
+    own = (*index[:dim], inner, *index[dim + 1 :])
+    values = [compute(b.value(part, own), wide(node.dtype)) for part in parts]
+    return _among(b, node, outer, values, list(range(len(parts))))
 
 
 def _stack(b: Builder, node: Node, index: Index, dim: int) -> Expr | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
@@ -34,6 +35,8 @@ _TERMS = 3
 #: it is stored, since memory moves an element in less time; what an element at a computed place counts
 _PLACES, _AGAIN, _PICKED = 16, 32, 4
 _GATHERS = named(Role.GATHER)
+#: reductions, and how many elements are few for one
+_REDUCTIONS, _SHORT = named(Role.REDUCE), 16
 #: they read a value at other places than they are asked at; of the writing ones that holds for what is written
 _WRITES = frozenset(("slice_scatter", "select_scatter"))
 _MOVES = named(Role.PART, Role.MOVE, Role.GATHER) - _WRITES
@@ -141,14 +144,22 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
 def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
     """Operations that each value takes from what is stored, at most _AGAIN; what other launches make takes none."""
     costs: dict[str, int] = {}
+    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
     for node in graph.nodes:
         made = node.aten in OPERATIONS
         under = sum(0 if ref.name in cut else costs.get(ref.name, 0) for ref in node.refs())
-        through = made or node.aten in VIEWS or node.aten in _MOVES or node.aten in _WRITES
+        short = node.aten in _REDUCTIONS and _is_short(shapes[next(node.refs()).name], node.shape)
+        through = made or short or node.aten in VIEWS or node.aten in _MOVES or node.aten in _WRITES
         # elements that are picked come one by one
         own = _PICKED if node.aten in _GATHERS else made
         costs[node.name] = min(under + own, _AGAIN) if through else 0
     return costs
+
+
+def _is_short(whole: tuple[Extent, ...], left: tuple[Extent, ...]) -> bool:
+    """Is a reduction from one shape to another over so few elements that who reads it makes it again?"""
+    over = extents.product(extents.times(whole)).over(extents.product(extents.times(left)))
+    return over is not None and isinstance(over.extent, int) and over.extent <= _SHORT
 
 
 def _heavy_behind(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], cut: Set[str]) -> int:
