@@ -13,6 +13,7 @@ from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.conditions import WeakTask, of
 from kernellab.errors import KernellabError, SessionError
+from kernellab.options.design import DesignCall
 from kernellab.options.fidelity import STRICT
 from kernellab.records import Record
 from kernellab.task import Task, forget_modules, load_task
@@ -104,23 +105,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         with _room(job, task, waits) as waited:
             began += waited
             begins()
-            session = design(
-                task,
-                dsl=job.dsl,
-                roles=job.roles,
-                approve="none",
-                max_turns=job.max_turns,
-                workspace=Path(job.workspace),
-                fresh=True,
-                tune=job.tune,
-                memory=job.memory or "off",
-                hold_out=True,
-                options={
-                    "baselines": list(BASELINES),
-                    "allow_library": job.allow_library,
-                    "precision": job.precision,
-                },
-            )
+            session = design(task, workspace=Path(job.workspace), fresh=True, **options_of(job))
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
         gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
@@ -156,6 +141,25 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
     row = dry_row(job.name, job.category, job.dynamic, task, target)
     notes = [said for said in (job.note, *task.notes, row.note) if said]
     return named(row.model_copy(update={"cut": small.words, "note": "; ".join(notes)}), job)
+
+
+def options_of(job: Job) -> dict[str, Any]:
+    """Every option of the session, so that a figure does not depend on ``[session]`` of who measures it."""
+    usual = DesignCall()
+    return {name: getattr(usual, name) for name in DesignCall.model_fields} | {
+        "dsl": job.dsl,
+        "roles": job.roles,
+        "approve": "none",
+        "max_turns": job.max_turns,
+        "tune": job.tune,
+        "memory": job.memory or "off",
+        "hold_out": True,
+        "options": {
+            "baselines": list(BASELINES),
+            "allow_library": job.allow_library,
+            "precision": job.precision,
+        },
+    }
 
 
 def _ended(session: Session, until: float) -> bool:

@@ -26,6 +26,8 @@ from kernellab.task.recurrent import RECURRENT
 
 #: slices whose middle is found by comparing them in pairs
 _FEW = 9
+#: places that each element of a scatter is compared with
+_COMPARED = 16
 
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -173,7 +175,8 @@ def embedding_bag(
 
 
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True) -> Tensor:
-    """Elements written at places, joined by ``reduce``: a mean by two sums, an extreme by comparing every place."""
+    """Elements written at places, joined by ``reduce``: a mean by two sums, an extreme or a product of few places by
+    comparing each element with each place; the library makes those of many places, as that work grows with both."""
     if x.dim() == 0 or index.shape != src.shape:
         return NotImplemented
     zeros, ones = torch.zeros_like(x), torch.ones_like(src)
@@ -189,7 +192,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     if reduce not in ("amax", "amin", "prod") or not x.is_floating_point():
         return NotImplemented
     same = all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim % x.dim())
-    if not same:
+    if not same or not (isinstance(x.shape[dim], int) and x.shape[dim] <= _COMPARED):
         return NotImplemented
     places = torch.arange(x.shape[dim], device=x.device)
     at, values = index.movedim(dim, -1).unsqueeze(-2), src.movedim(dim, -1).unsqueeze(-2)

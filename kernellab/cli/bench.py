@@ -82,11 +82,16 @@ def bench(
     from kernellab.bench.run import SuiteRequest, rows_of, run_suite
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
+    from kernellab.content import find_workspace
     from kernellab.options.design import tuning_limit
+    from kernellab.session.config import defaults
     from kernellab.session.start import check_coder
     from kernellab.verifier.protocol.option_words import fidelity
 
-    check_coder(dsl, roles)
+    if usual := sorted(defaults(find_workspace()).model_fields_set):
+        say(f"[session] of kernellab.toml ({', '.join(usual)}) does not apply here: give options of bench instead.")
+    # a DSL that is detected is one that the rules write
+    check_coder(dsl or "cpp", roles or "rules")
     tuning_limit(tune)
     precision = fidelity(precision) or STRICT
     tasks = load_suite(suite, only, limit, level or ())

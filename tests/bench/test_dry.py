@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from kernellab.bench.dry import table
-from kernellab.bench.run_problem import Job, run_job
+from kernellab.bench.run_problem import Job, options_of, run_job
+from kernellab.options.design import DesignCall
+from kernellab.session.request import DesignRequest
 
 RELU = "import torch\n\ndef reference(x):\n    return torch.relu(x)\n\ndef inputs():\n    return torch.randn(64, 48)\n"
 TEXTS = {
@@ -38,3 +40,12 @@ def test_a_table_counts_what_comes_as_far_as_each_stage(tmp_path: Path) -> None:
     assert "| **all** | 4 | 3 | 2 | 2 | 2 | 2 |" in told
     assert "- x/relu at read: The reference gives two results" in told
     assert "- x/relu_of_units: A kernel that returns its input x passes" in told
+
+
+def test_a_row_does_not_depend_on_the_sessions_options_of_a_workspace(tmp_path: Path) -> None:
+    usual = DesignCall(
+        **{name: getattr(DesignCall(), name) for name in DesignCall.model_fields}
+        | {"max_turns": 7, "constexpr": {"B": 8}}
+    )
+    request = DesignRequest(task=RELU, **options_of(_job("", tmp_path)))
+    assert request.filled(usual) == request and request.max_turns != 7 and not request.constexpr

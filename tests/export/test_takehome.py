@@ -361,6 +361,31 @@ def test_integers_and_shared_memory_that_were_wrong_are_guarded(cpp: VerifiedKer
     assert ShapeClass.of(cpp.facts("k")).shared
 
 
+def test_a_dim_within_an_expression_is_guarded() -> None:
+    shapes = {"ends": ["R + 1"], "pairs": ["2 * R - N", "N * N"]}
+    parameters = [{"name": n, "kind": "tensor", "dtype": "float32", "shape": s} for n, s in shapes.items()]
+    guards = ShapeClass.of(
+        {"folder": "k", "entry_file": "kernel.py", "entry": "kernel", "dsl": "cpp", "device": "cpu",
+         "parameters": parameters, "dims": {"R": (1, 8), "N": (1, 5)}}
+    )  # fmt: skip
+
+    def reason(ends: int, *pairs: int) -> str:
+        refusal = guards.refuses((torch.zeros(ends), torch.zeros(pairs)))
+        return refusal.reason if refusal else ""
+
+    assert guards.sizes((torch.zeros(8), torch.zeros(11, 9))) == {"R": 7, "N": 3}
+    assert reason(8, 11, 9) == "" and reason(8, 11, 8) == "pairs has 8 where N * N is meant"
+    assert reason(10, 15, 9) == "R is 9, outside 1 to 8" and reason(8, 8, 36) == "N is 6, outside 1 to 5"
+
+
+def test_an_extent_that_no_size_gives_is_refused() -> None:
+    parameter = {"name": "x", "kind": "tensor", "dtype": "float32", "shape": ["2 * N"]}
+    common = {"folder": "k", "entry_file": "kernel.py", "entry": "kernel", "dsl": "cpp", "device": "cpu"}
+    guards = ShapeClass.of({**common, "parameters": [parameter], "dims": {"N": (1, 8)}})
+    refusal = guards.refuses((torch.zeros(7),))
+    assert refusal is not None and refusal.reason == "x has 7 where 2 * N is meant"
+
+
 def test_a_reference_goes_along_without_its_inputs_and_without_kernellab(cpp: VerifiedKernel) -> None:
     text = reference_text(cpp.task)
     assert "LIMIT = 3.0" in text and "def call(x, w, scale)" in text

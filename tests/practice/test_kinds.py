@@ -16,13 +16,15 @@ from tests.designer.practice import state_of
 from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, STACKS, task
 
 KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT, **STACKS}
+#: what a call of the framework makes
+COMPOSED = {"softmax_over_the_edges_into_a_node": "scatter_reduce"}
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_construct_is_right_and_compiles(name: str) -> None:
     state, reason = state_of(KINDS[name], run=True)
-    assert state == "right", reason
+    assert (state, reason) == (("library", COMPOSED[name]) if name in COMPOSED else ("right", ""))
 
 
 @pytest.mark.parametrize(
@@ -113,3 +115,10 @@ def test_the_middle_of_few_values_needs_no_sort() -> None:
 def test_steps_that_read_their_predecessor_at_several_places_are_stored() -> None:
     sketch = _designed("paths_summed_over_their_steps")
     assert sketch.count("sketch ") >= 4 and len(sketch.splitlines()) < 800
+
+
+def test_an_extreme_of_many_places_is_one_call_of_the_library() -> None:
+    text = KINDS["softmax_over_the_edges_into_a_node"]
+    assert "scatter_reduce.two" in RulesDesigner().design(DesignBrief(load_task(text, "edges"), CPU)).sketch
+    few = text.replace("nodes.shape[0]", "9").replace("randint(0, N", "randint(0, 9")
+    assert "library" not in RulesDesigner().design(DesignBrief(load_task(few, "few"), CPU)).sketch

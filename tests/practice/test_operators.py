@@ -17,7 +17,7 @@ from tests.practice.fields import FIELDS
 from tests.practice.operators import OPERATORS
 
 #: what a call of the framework stands in for until a rule designs it
-COMPOSED = {"peaks_of_a_heat_map": "topk"}
+COMPOSED = {"peaks_of_a_heat_map": "topk", "attention_over_edges": "scatter_reduce"}
 
 
 def _designed(name: str) -> Program:

@@ -92,6 +92,11 @@ class ShapeClass:
             reason = self._tensor(parameter, given, sizes)
             if reason:
                 return Refusal(f"{parameter.name}: {reason[0]}", reason[1])
+        for name, size in self.sizes(args).items():
+            low, high = self.dims.get(name, (size, size))
+            if not low <= size <= high:
+                return Refusal(f"{name}: {name} dim", f"{name} is {size}, outside {low} to {high}")
+            sizes[name] = size
         for parameter, given in zip(self.parameters, args, strict=True):
             for size, extent in zip(given.shape, parameter.shape, strict=True) if parameter.is_tensor else ():
                 if isinstance(extent, str) and value_of(extent, sizes) not in (None, size):
@@ -113,12 +118,8 @@ class ShapeClass:
         for size, extent in zip(given.shape, parameter.shape, strict=True):
             if isinstance(extent, int) and size != extent:
                 return "shape", f"{name} has shape {list(given.shape)}, not {shown}"
-            if isinstance(extent, str) and extent.isidentifier():
-                low, high = self.dims.get(extent, (size, size))
-                if not low <= size <= high:
-                    return f"{extent} dim", f"{extent} is {size}, outside {low} to {high}"
-                if sizes.setdefault(extent, size) != size:
-                    return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
+            if isinstance(extent, str) and extent.isidentifier() and sizes.setdefault(extent, size) != size:
+                return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
         if not given.numel():
             return None
         if given.is_contiguous():
@@ -171,13 +172,19 @@ class ShapeClass:
         return bool(self.domain or self.intervals or self.magnitudes or self.not_nan)
 
     def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
-        """The Dims' sizes, each from the first shape that names it."""
+        """The Dims' sizes, each from the first shape that names it, or that has it as the one unknown of a sum."""
         sizes: dict[str, Any] = {}
+        sums: list[tuple[str, Any]] = []
         for parameter, given in zip(self.parameters, args, strict=True):
-            if parameter.is_tensor:
-                for size, extent in zip(given.shape, parameter.shape, strict=False):
-                    if isinstance(extent, str) and extent.isidentifier():
-                        sizes.setdefault(extent, size)
+            for size, extent in zip(given.shape, parameter.shape, strict=False) if parameter.is_tensor else ():
+                if isinstance(extent, str) and extent.isidentifier():
+                    sizes.setdefault(extent, size)
+                elif isinstance(extent, str):
+                    sums.append((extent, size))
+        # a size that one sum gives may leave another with one unknown
+        for _ in sums:
+            for extent, size in sums:
+                sizes |= _solved(extent, size, sizes)
         return sizes
 
     @property
@@ -235,6 +242,18 @@ def value_of(expression: Extent, sizes: Mapping[str, Any]) -> Any:
         return _value(_parsed(expression), sizes)
     except KeyError:
         return None
+
+
+def _solved(expression: str, size: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The one unknown of sums and products that come to ``size``, rounded down; empty unless there is just one."""
+    nodes = list(ast.walk(_parsed(expression)))
+    unknown = {n.id for n in nodes if isinstance(n, ast.Name)} - sizes.keys()
+    if len(unknown) != 1 or any(isinstance(n, (ast.FloorDiv, ast.Mod)) for n in nodes):
+        return {}
+    (name,) = unknown
+    base, next_one, third = (value_of(expression, {**sizes, name: n}) for n in range(3))
+    step = next_one - base
+    return {name: (size - base) // step} if step and third - next_one == step else {}
 
 
 def _value(node: ast.expr, sizes: Mapping[str, Any]) -> Any:
