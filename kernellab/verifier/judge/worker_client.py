@@ -252,6 +252,11 @@ class Worker(WorkerProcess):
         except BlockingIOError:
             return False
 
+    @property
+    def at_work(self) -> bool:
+        """Is it between the go of a timed call and its answer, which the thread that waits may see only later?"""
+        return self.computing and not wait([self.done], 0)
+
     def answer(self, calls: int = 1) -> Answer:
         try:
             answer = self.control.read(calls)

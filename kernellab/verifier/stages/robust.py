@@ -16,6 +16,7 @@ from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
 from kernellab.verifier.boundary_checks.modes import left_to_caller
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
@@ -60,11 +61,10 @@ def robust(stages: Stages) -> str:
         left_to_caller(stages, first)
         burst(stages, second)
         pages(stages)
-    if not stages.context.interpreted:
-        # an interpreter takes seconds for a call
-        followed.append(drawn(stages, stages.ahead.survey()))
-    else:
+    followed.append(drawn(stages, stages.ahead.survey()))
+    if stages.context.interpreted:
         followed.append("each load and store within the tensors of its launch")
+        launches(stages)
     properties(stages, first)
     fixed_sizes(stages)
     if stages.ordinary is not None:
@@ -201,6 +201,20 @@ def burst(stages: Stages, case: Case) -> None:
         held.append(process_stats.allocated(stages.worker.pid))
     if all(after - before >= _LEAKED for before, after in pairwise(held[:3])):
         stages.context.findings.add(Mark(kind="memory-grows"))
+
+
+def launches(stages: Stages) -> None:
+    """Refuses grids, of an interpreted kernel with its Dims as long as they may be, that no GPU can launch; what else
+    fails there, where no program runs, says nothing."""
+    for sizes in at_ends(stages.task, stages.task.module().default_sizes()):
+        case = cases.case(stages.task, sizes, Family.OWN)
+        try:
+            stages.call(case, poison=False, op="dry")
+        except WorkerFailure as failure:
+            if failure.kind == "launch-limit":
+                raise stages.failed("robust", failure, case) from failure
+            if stages.worker.gone() or stages.worker.closed:
+                stages.restart()
 
 
 def pages(stages: Stages) -> None:

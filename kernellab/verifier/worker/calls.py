@@ -226,6 +226,16 @@ class Worker:
 
         self._call_by(delayed if preloaded is not None else function, message)
 
+    def dry(self, message: dict[str, Any], _: list[int]) -> None:
+        """A call in Triton's interpreter in which no program runs: is each grid one that a GPU has?"""
+        from kernellab.verifier.worker.interpreter import BOUNDS
+
+        BOUNDS.dry = True
+        try:
+            type(self).call(self, message, [])
+        finally:
+            BOUNDS.dry = False
+
     def witness(self, message: dict[str, Any], _: list[int]) -> None:
         """One call, and what it leaves to its caller."""
         try:
