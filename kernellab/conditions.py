@@ -42,12 +42,13 @@ class _Condition(BaseModel):
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
     "denormals-flushed",
-    "denormals-left-flushed", "threads-left", "random-left", "memory-grows", "output-in-a-file",
+    "denormals-left-flushed", "memory-grows", "output-in-a-file",
     "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
-    "one-configuration", "agent-shared-machine",
+    "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
+    "no-inference-tensors", "default-dtype", "outputs-oversized",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -61,9 +62,14 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "non-deterministic": ("non-deterministic", ""),
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
-    "threads-left": ("", "threads: a call leaves another number of threads to its caller"),
-    "random-left": ("", "random: a call changes the state of torch's generator"),
     "memory-grows": ("memory grows with each call", ""),
+    "prints": ("", "output: each call writes to standard output or error"),
+    "one-thread": ("", "threads: fails in another thread than the one that imported it"),
+    "one-call-at-a-time": ("one call at a time only", ""),
+    "no-gradients": ("", "gradients: fails for inputs that require one"),
+    "no-inference-tensors": ("", "inference: fails for inputs that torch's inference mode made"),
+    "default-dtype": ("", "default dtype: right only while torch's is float32"),
+    "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
     "reference-not-in-float64": ("reference not in float64", ""),

@@ -49,8 +49,13 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
         others = {k: n for k, n in short.items() if k != name}
         wanted.append(partial(_longest, task, others, (name,), most))
     if len(full) > 1:
-        wanted.append(lambda: _longest(task, {}, tuple(full), most))
+        wanted.append(lambda: alike(task, most))
     return _taken(task, wanted, most, [dict(full)], tries=2)
+
+
+def alike(task: Task, most: int) -> Sizes:
+    """All Dims as long, and as equal, as their ranges and ``most`` bytes of inputs allow."""
+    return _longest(task, {}, tuple(d.name for d in task.dims), most)
 
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:

@@ -157,8 +157,6 @@ class CorrectRule:
     team: int = 29
     #: tasks over this many bytes have no metamorphic checks
     single_family_bytes: int = 256 * MIB
-    #: outputs of a random number of calls up to this are kept alive together
-    alive: int = 32
 
 
 @dataclass(frozen=True)
@@ -439,6 +437,9 @@ class EdgeRule:
 
     #: normal float32 numbers times this are denormal
     denormal: float = 2.0**-132
+    #: outputs in memory that is so many times what the reference's lie in, and so many bytes more
+    oversized: float = 8.0
+    oversized_bytes: int = 256 * 1024
     #: share of denormal answers that come as zeros from which they are said to be flushed
     flushed: float = 0.5
 
