@@ -70,7 +70,8 @@ def test_random_numbers_and_teams_that_are_left_changed_are_refused(line: str, w
 RING = "ring, n = [torch.empty(48, 70) for _ in range(60)], [0]"
 COUNTED = "n[0] += 1; at = n[0] % 60; z = ring[at].copy_(z)[:] if z.shape == ring[at].shape else z"
 COLLECTS = "if len(last) == 1 and sys.getrefcount(last[0]) > 2 or not last: last[:] = [torch.empty_like(z)]"
-SCRATCH = "rows = torch.empty_like(z)\n    for i in range(len(z)):\n        scratch.copy_(z[i]); select.select([], [], [], 2e-5); "
+CALM = "from select import select as wait\nscratch, nothing = torch.empty(70), ([], [], [])"
+SCRATCH = "rows = torch.empty_like(z)\n    for i in range(len(z)):\n        scratch.copy_(z[i]); wait(*nothing, 2e-5); "
 NEIGHBOUR = "z = torch.empty_like(z).copy_(z); w = ctypes.c_long.from_address(z.data_ptr() - 8); w.value = w.value"
 
 
@@ -97,7 +98,11 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
 @pytest.mark.parametrize(
     ("line", "before", "kind"),
     [
-        (f"{SCRATCH}rows[i] = scratch\n    z = rows", "import select\nscratch = torch.empty(70)", "one-call-at-a-time"),
+        (
+            f"{SCRATCH}rows[i] = scratch\n    z = rows",
+            "import select\nscratch, nothing = torch.empty(70), ([], [], [])",
+            "one-call-at-a-time",
+        ),
         ("print('done')", "", "prints"),
         ("z = torch.empty(z.shape).copy_(z)", "", "default-dtype"),
         ("z = torch.empty(1 << 20)[: z.numel()].view(z.shape).copy_(z)", "", "outputs-oversized"),

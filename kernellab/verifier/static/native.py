@@ -40,6 +40,8 @@ _FLAGGED = (
     ("library", r"\b(?:thrust|cub)::\w+", "calls a library of device algorithms"),
     ("processor", r"\b(?:__builtin_cpu_(?:supports|is)|__get_cpuid\w*|__cpuid\w*)\s*\(",
      "takes other branches on other processors, which did not run"),
+    ("narrow-offsets", r"\((?:int|int32_t|unsigned(?: int)?|uint32_t)\)\s*\([^()]*\*[^()]*\)\s*[+\]]",
+     "cuts an offset to 32 bits, so that it is wrong from 2^31 elements on, which a view's strides may reach"),
     ("environment", r"\b(?:setenv|putenv|unsetenv|clearenv)\s*\(", "changes the environment of its process"),
     *(("surroundings", pattern, message) for pattern, message in IN_CPP),
     ("hidden-code", r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)\n]*\)[^\n]*##", "pastes tokens together"),

@@ -200,10 +200,11 @@ class Worker:
         function, held = self.function, list[Any]()
 
         def looped(*args: Any) -> Any:
-            end = time.perf_counter() + _BURST_SECONDS
-            for _ in range(_HELD if message["op"] == "held" else _BURST):
+            is_held = message["op"] == "held"
+            end = time.perf_counter() + (2 * _BURST_SECONDS if is_held else _BURST_SECONDS)
+            for _ in range(_HELD if is_held else _BURST):
                 result = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
-                if message["op"] == "held":
+                if is_held:
                     held.append([tensor.detach() for tensor in flatten(result, True)])
                 del result
                 # as before each call
