@@ -42,12 +42,13 @@ class _Condition(BaseModel):
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
     "denormals-flushed",
-    "denormals-left-flushed", "threads-left", "random-left", "memory-grows", "output-in-a-file",
+    "denormals-left-flushed", "memory-grows", "output-in-a-file",
     "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
-    "one-configuration", "agent-shared-machine",
+    "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
+    "no-inference-tensors", "default-dtype", "outputs-oversized",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -61,9 +62,14 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "non-deterministic": ("non-deterministic", ""),
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
-    "threads-left": ("", "threads: a call leaves another number of threads to its caller"),
-    "random-left": ("", "random: a call changes the state of torch's generator"),
     "memory-grows": ("memory grows with each call", ""),
+    "prints": ("", "output: each call writes to standard output or error"),
+    "one-thread": ("", "threads: fails in another thread than the one that imported it"),
+    "one-call-at-a-time": ("one call at a time only", ""),
+    "no-gradients": ("", "gradients: fails for inputs that require one"),
+    "no-inference-tensors": ("", "inference: fails for inputs that torch's inference mode made"),
+    "default-dtype": ("", "default dtype: right only while torch's is float32"),
+    "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
     "reference-not-in-float64": ("reference not in float64", ""),
@@ -91,19 +97,12 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "agent-shared-machine": ("agent shared the machine", ""),
 }
 
-#: those that do not speak of the kernel
-_CONCERNS: dict[MarkKind, Concern] = {
-    "reference-not-in-float64": "task",
-    "task-not-discriminating": "task",
-    "busy-machine": "measurement",
-    "shared-clock": "measurement",
-    "two-clocks": "measurement",
-    "contents-repeated": "measurement",
-    "interpreted": "measurement",
-    "one-configuration": "measurement",
-    "unsandboxed": "measurement",
-    "agent-shared-machine": "measurement",
-}
+#: those that speak of the task, and of the measurement
+_OF_TASK: tuple[MarkKind, ...] = ("reference-not-in-float64", "task-not-discriminating")
+_OF_MEASUREMENT: tuple[MarkKind, ...] = (
+    "busy-machine", "shared-clock", "two-clocks", "contents-repeated", "interpreted", "one-configuration",
+    "unsandboxed", "agent-shared-machine",
+)  # fmt: skip
 
 
 class Mark(_Condition):
@@ -113,7 +112,7 @@ class Mark(_Condition):
 
     @property
     def concern(self) -> Concern:
-        return _CONCERNS.get(self.kind, "kernel")
+        return "task" if self.kind in _OF_TASK else "measurement" if self.kind in _OF_MEASUREMENT else "kernel"
 
     @property
     def label(self) -> str:
@@ -209,11 +208,8 @@ class Domain(_Condition):
         """``x in [0, 1]``, ``x >= 0`` or ``x <= 0``."""
         if self.low is None:
             return f"{self.argument} <= {self.high:g}"
-        return (
-            f"{self.argument} >= {self.low:g}"
-            if self.high is None
-            else f"{self.argument} in [{self.low:g}, {self.high:g}]"
-        )
+        ends = f">= {self.low:g}" if self.high is None else f"in [{self.low:g}, {self.high:g}]"
+        return f"{self.argument} {ends}"
 
     @property
     def label(self) -> str:
@@ -259,14 +255,18 @@ class DrawnLimit(_Condition):
 
 
 class FixedSizes(_Condition):
-    """A task without Dims was verified at its inputs' shapes; nothing is known of the kernel at others."""
+    """A task without Dims was verified at its inputs' ``shapes``; or ``dims`` were tried up to a size below the end of
+    their range (name, largest size tried, end). Nothing is known of the kernel at others."""
 
     kind: Literal["fixed-sizes"] = "fixed-sizes"
     _concern: ClassVar[Concern] = "task"
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dims: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def flag(self) -> str:
+        if self.dims:
+            return f"sizes: {' and '.join(f'{name} up to {tried} of {end}' for name, tried, end in self.dims)} tried"
         return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
 
 
@@ -544,9 +544,9 @@ class Stated(_Condition):
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes, FixedArguments,
-        DrawnInPart, OutputStrides, LibraryShare, IdleKernel,
-        CachedResult, LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock,
-        LaunchBound, MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated,
+        DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
+        OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
+        NotSealed, NotReproduced, Stated,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

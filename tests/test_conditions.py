@@ -87,7 +87,7 @@ NOTICED: list[Condition] = [
     *(Mark(kind=kind) for kind in get_args(MarkKind)
       if kind not in ("expanded-inputs-unsupported", "constructor-parameters")),
     SpecialValues(value="NaN"), DrawnLimit(argument="a", values="large a, k = 3 only"), OutputStrides(output=1),
-    FixedSizes(shapes=((32, 48),)), FixedArguments(values=(("mode", "'a, b'"),)),
+    FixedSizes(shapes=((32, 48),)), FixedSizes(dims=(("N", 99, 1024),)), FixedArguments(values=(("mode", "'a, b'"),)),
     DrawnInPart(tried=3, untried=9), LibraryShare(share=0.25), LibraryShare(),
     IdleKernel(kernel="a, k = 3 only"), CachedResult(kernel="pack"), LaunchesWhenTraced(kernels=("p", "q")),
     OwnShareUnseen(reason="no perf, here"),

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from kernellab.conditions import MarkKind
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.protocol.control import Output
@@ -51,11 +52,73 @@ def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, w
     assert verdict.evidence.signature == "caller-state" and words in verdict.reason
 
 
-def test_random_numbers_and_teams_that_are_left_changed_are_flagged(judge: Judge) -> None:
-    verdict = judge(source("torch.manual_seed(3)"))
-    assert verdict.passed and any(flag.startswith("random:") for flag in verdict.flags)
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("torch.manual_seed(3)", "random numbers"),
+        ("random.seed(3)", "random numbers"),
+        ("omp.omp_set_num_threads(1)", "number of threads"),
+    ],
+)
+def test_random_numbers_and_teams_that_are_left_changed_are_refused(line: str, words: str, judge: Judge) -> None:
+    omp = "import ctypes, glob\nomp = ctypes.CDLL(glob.glob(torch.__path__[0] + '/lib/libgomp*')[0])"
+    verdict = judge(source(line, before=omp if "omp" in line else "import random"))
+    assert not verdict.passed and verdict.evidence is not None, verdict.flags
+    assert verdict.evidence.signature == "caller-state" and words in verdict.reason
+
+
+RING = "ring, n = [torch.empty(48, 70) for _ in range(60)], [0]"
+COUNTED = "n[0] += 1; at = n[0] % 60; z = ring[at].copy_(z)[:] if z.shape == ring[at].shape else z"
+COLLECTS = "if len(last) == 1 and sys.getrefcount(last[0]) > 2 or not last: last[:] = [torch.empty_like(z)]"
+CALM = "from select import select as wait\nscratch, nothing = torch.empty(70), ([], [], [])"
+SCRATCH = "rows = torch.empty_like(z)\n    for i in range(len(z)):\n        scratch.copy_(z[i]); wait(*nothing, 2e-5); "
+NEIGHBOUR = "z = torch.empty_like(z).copy_(z); w = ctypes.c_long.from_address(z.data_ptr() - 8); w.value = w.value"
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "signature"),
+    [
+        ("z = z + (threading.current_thread() is not threading.main_thread())", "import threading", "environment"),
+        ("z = z + float(x.requires_grad)", "", "environment"),
+        ("z = z + float(x.is_inference())", "", "environment"),
+        (COUNTED, RING, "reused-output"),
+        (f"{COLLECTS}\n    z = last[0].copy_(z)", "import sys\nlast = []", "reused-output"),
+        ("a = x.numpy(); a *= -1; a *= -1", "", "mutates-input"),
+        (NEIGHBOUR, "import ctypes", "race"),
+    ],
+)
+def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
+    line: str, before: str, signature: str, judge: Judge
+) -> None:
+    verdict = judge(source(line, before=before))
+    assert not verdict.passed and verdict.evidence is not None, (verdict.label, verdict.flags)
+    assert verdict.evidence.signature == signature, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "kind"),
+    [
+        (
+            f"{SCRATCH}rows[i] = scratch\n    z = rows",
+            "import select\nscratch, nothing = torch.empty(70), ([], [], [])",
+            "one-call-at-a-time",
+        ),
+        ("print('done')", "", "prints"),
+        ("z = torch.empty(z.shape).copy_(z)", "", "default-dtype"),
+        ("z = torch.empty(1 << 20)[: z.numel()].view(z.shape).copy_(z)", "", "outputs-oversized"),
+        ("held.append(x)", "held = []", "memory-grows"),
+        ("if x.requires_grad:\n        raise ValueError", "", "no-gradients"),
+    ],
+)
+def test_what_a_caller_must_know_is_told(line: str, before: str, kind: MarkKind, judge: Judge) -> None:
+    verdict = judge(source(line, before=before))
+    assert verdict.passed and verdict.marked(kind), (verdict.reason, verdict.label, verdict.flags)
+
+
+def test_a_plain_kernel_is_right_for_every_caller(judge: Judge) -> None:
     quiet = judge(source("os.getcwd()"))
-    assert quiet.passed and not any(flag.startswith(("random:", "threads:")) for flag in quiet.flags)
+    told = ("prints", "default-dtype", "no-gradients", "no-inference-tensors", "one-thread", "one-call-at-a-time")
+    assert quiet.passed and not any(quiet.marked(kind) for kind in told), (quiet.label, quiet.flags)
 
 
 @pytest.mark.parametrize("z", ["(z,)", "{'a': z}", "[None, z]", "z.requires_grad_(True)"])

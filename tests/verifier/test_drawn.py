@@ -761,3 +761,9 @@ def test_controls_of_the_direction_of_writing_are_flagged_by_name() -> None:
     assert any("U+202E" in flag and flag.endswith("(kernel.py:1)") for flag in flags)
     plain = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text.replace("\u202e", "é")}))
     assert not any("U+" in flag for flag in plain.flags)
+
+
+def test_a_maximum_that_begins_from_a_number_that_is_not_low_enough_is_told(judge: Judge) -> None:
+    task = task_of("x.amax(-1)", "x", ONE)
+    assert "large x not handled" in judge(kernel(task, "x.clamp(min=-1e4).amax(-1)"), task).label
+    assert "large" not in judge(kernel(task, "x.amax(-1)"), task).label

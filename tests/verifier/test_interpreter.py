@@ -11,7 +11,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from kernellab.verifier.worker.guards import Trespass
-from kernellab.verifier.worker.interpreter import Bounds, Race
+from kernellab.verifier.worker.interpreter import Bounds, Limit, Race, _tf32
 
 pytest.importorskip("triton")
 TASK = load_task(
@@ -19,6 +19,7 @@ TASK = load_task(
     "def reference(x, w):\n    return x * w + 1\n"
     "def inputs(N=1000):\n    return torch.randn(N), torch.randn(N)\n", "scaled",
 )  # fmt: skip
+TARGET = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
 KERNEL = """
 import torch, triton
 import triton.language as tl
@@ -41,9 +42,8 @@ CONFIGS = "@triton.autotune([triton.Config({'BLOCK': 128}), triton.Config({'BLOC
 
 def verified(verifier: Verifier, load: str, launch: str = PLAIN, decorator: str = "") -> Verdict:
     code = KERNEL.format(load=load, launch=launch, decorator=decorator)
-    target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
     source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
-    return verifier.verify(TASK, source, target, options=VerifyOptions(allow_library=True, deadline=300))
+    return verifier.verify(TASK, source, TARGET, options=VerifyOptions(allow_library=True, deadline=300))
 
 
 def test_a_read_past_an_input_is_named(verifier: Verifier) -> None:
@@ -58,6 +58,26 @@ def test_a_masked_kernel_passes_and_an_autotuned_one_runs_one_configuration_and_
     tuned = verified(verifier, "tl.load(x + at, at < N)", TUNED, CONFIGS)
     assert tuned.passed and tuned.marked("one-configuration"), tuned.reason
     assert any(flag.startswith("autotuned: one configuration") for flag in tuned.flags)
+
+
+def test_a_grid_that_no_gpu_launches_is_refused_at_the_end_of_its_dim(verifier: Verifier) -> None:
+    launch = "scale[(1, triton.cdiv(len(x), 256))](x, w, y, len(x), BLOCK=256)"
+    along_y = PLAIN.replace("BLOCK=256", "BLOCK=1").replace("(triton.cdiv(len(x), 256),)", "(1, len(x))")
+    for text, passes in ((launch, True), (along_y, False)):
+        code = KERNEL.format(load="tl.load(x + at, at < N)", launch=text, decorator="").replace("id(0)", "id(1)")
+        source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
+        verdict = verifier.verify(TASK, source, TARGET, options=VerifyOptions(allow_library=True, deadline=300))
+        assert verdict.passed is passes, verdict.reason
+        assert passes or (verdict.evidence is not None and verdict.evidence.signature == "launch-limit")
+    Bounds().grid((1 << 31) - 1, 65535, 65535)
+    with pytest.raises(Limit, match="65536 programs along axis z"):
+        Bounds().grid(1, 1, 65536)
+
+
+def test_products_in_tf32_lose_the_bits_that_a_tensor_core_does_not_read() -> None:
+    values = np.array([1 + 2.0**-10, 1 + 2.0**-11, -3.0, np.inf, np.nan], np.float32)
+    assert np.array_equal(_tf32(values), np.array([1 + 2.0**-10, 1, -3, np.inf, np.nan], np.float32), equal_nan=True)
+    assert _tf32(values.astype(np.float64)).dtype == np.float64
 
 
 def test_accesses_are_looked_at_where_the_mask_lets_them_through() -> None:

@@ -11,13 +11,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from kernellab.verifier.attribution.counters import Places, Sample, Unseen, executable, rounding_modes
 from kernellab.verifier.attribution.objects import Kind, is_of, kind_of, library_of, makes_code, symbol_at
+from kernellab.verifier.attribution.profile import Seen
 from kernellab.verifier.attribution.proof import Build, is_of_file
-from kernellab.verifier.attribution.share import Counted, _builtins, _launching
+from kernellab.verifier.attribution.share import Counted, _builtins, _handling, _launching
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import HONEST
 
 from .kit import RMS_CPP, Judge
@@ -96,6 +99,27 @@ def test_a_loop_of_the_interpreter_s_own_is_told_from_what_it_interprets(togethe
     looks = [[Sample("/usr/bin/python3", place, place, 1)] for place in places]
     kinds = {sample: Kind.INTERPRETER for look in looks for sample in look}
     assert len(_builtins(looks, kinds, 1e-3)) == together * is_loop
+
+
+@pytest.mark.parametrize(("step", "is_handling"), [(5000, True), (500, False)])
+def test_a_library_s_loop_is_told_from_what_handles_tensors_once(step: int, is_handling: bool) -> None:
+    looks: list[list[Sample]] = [[Sample("/usr/lib/libtorch_cpu.so", 9000 + i * step, 1, 1)] for i in range(12)] + [
+        []
+    ] * 8
+    looked = Seen(cast(Worker, None), looks, [1.0] * 20)
+    named = {sample: "torch_cpu" for look in looks for sample in look}
+    assert bool(_handling(looked, named, 100e-6)) is is_handling
+    assert not _handling(looked, named, 1e-3), "of a millisecond that is all in a library, none is handling"
+
+
+def test_what_a_worker_does_once_it_has_answered_is_no_part_of_its_call() -> None:
+    done = os.eventfd(0)
+    worker = object.__new__(Worker)
+    worker.done, worker.computing = done, True
+    assert worker.at_work
+    os.eventfd_write(done, 1)
+    assert not worker.at_work, "the thread that waits has not seen the answer yet"
+    os.close(done)
 
 
 def test_code_is_judged_as_it_stood_when_it_was_looked_at(tmp_path: Path) -> None:

@@ -180,6 +180,12 @@ def test_near_ties_of_computed_values_are_ties() -> None:
     assert found.wrong(torch.tensor([2]), torch.tensor([1]), ERROR.floor).all()
 
 
+def test_of_computed_zeros_of_both_signs_the_first_counts() -> None:
+    (found,) = found_of("[torch.argmax(torch.relu(x) * torch.tensor([-1.0, 1.0]), -1)]", torch.tensor([[-1.0, -2.0]]))
+    assert found.wrong(torch.tensor([1]), torch.tensor([0]), ERROR.floor).all()
+    assert not found.wrong(torch.tensor([0]), torch.tensor([0]), ERROR.floor).any()
+
+
 QUANT = task_of(
     "def reference(x):\n    s = x.abs().amax(-1, keepdim=True) / 127\n"
     "    return torch.clamp(torch.round(x / s), -128, 127).to(torch.int8), s",

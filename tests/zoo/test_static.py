@@ -40,6 +40,7 @@ SABOTAGE = {
         "import numpy as np\ndef kernel(a):\n    return g(a)\ndef g(a):\n    return np.dot(a, a)",
         "library-call",
     ),
+    "text that turns": ("# \u202e flow", "hidden-code"),
     "another encoding": ("# coding: unicode_escape\nimport os", "hidden-code"),
     "another encoding on line two": ("#!/usr/bin/python\n# vim: set fileencoding=utf-7 :\nimport os", "hidden-code"),
     "a main block that is run": ("import runpy\nif __name__ == '__main__':\n    import os\n    os._exit(0)", "process"),
@@ -87,6 +88,7 @@ HONEST = {
         "import torch\ndef _reference(x):\n    return torch.compile(x)\ndef _test():\n    torch.set_num_threads(1)\n"
         "    _reference(1)\nif __name__ == '__main__':\n    _test()"
     ),
+    "a mark of another language's direction": "# \u200f \u05d0",
     "the usual encodings": "# -*- coding: utf-8 -*-\nNAME = 'a'",
     "weights packed by their digest": (
         "import hashlib\nP = {}\ndef packed(w):\n    key = hashlib.sha256(w.numpy().tobytes()).digest()\n"
@@ -121,12 +123,18 @@ NATIVE_SABOTAGE = {
     "a name that is continued": ("cublas\\\nGemmEx(h);", "library-call"),
     "after what is not compiled": ("#if 0\n#if X\n#endif\n#else\ncublasGemmEx(h);\n#endif", "library-call"),
     "a condition in a raw string": ('auto t = R"(\n#if 0\n)"; cublasGemmEx(h);', "library-call"),
+    "memcpy for all": ('; extern "C" void* memcpy(void* d, const void* s, size_t n) { return d; }', "patch"),
+    "a team for all": (";} int omp_get_max_threads() { return 1; }", "patch"),
     "a detour": ("mprotect(p, 4096, 7); memcpy((void*)clock_gettime, code, 3);", "patch"),
 }  # fmt: skip
 
 NATIVE_HONEST = {
     "comments": "// faster than cublasSgemm, see /proc/self/mem\n/* ptrace( */ int f() { return 0; }",
     "an error check": "#define CHECK(e) if (e) { fprintf(stderr, \"%d\", e); exit(1); }\n",
+    "copies, and one of its own": (
+        "static void* memcpy(void* d, const void* s, size_t n) { return d; }\n"
+        "void f(char* d, char* s) { if (memcmp(d, s, 4)) { memcpy(d, s, 4); } else free(d); }"
+    ),
     "an own product of the usual name": "void sgemm_blocked(float* c) {}\nvoid f(float* c) { sgemm_blocked(c); }",
     "an own product of BLAS's very name": "void cblas_sgemm(float* c) {}\nvoid f(float* c) { cblas_sgemm(c); }",
     "what is not compiled": (
@@ -177,6 +185,19 @@ def test_headers_of_lowered_kernels_have_no_flag_unless_they_were_edited() -> No
 
     assert rules(header) == set()
     assert "hidden-code" in rules(header + "// edited\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("float f(float* x, long i, long s) { return x[(int)(i * s) + 1]; }", "narrow-offsets"),
+        ('int f() { return __builtin_cpu_supports("avx2"); }', "processor"),
+        ('void f() { setenv("OMP_NUM_THREADS", "1", 1); }', "environment"),
+    ],
+)
+def test_what_holds_for_some_sizes_processors_or_programs_is_flagged(text: str, rule: str) -> None:
+    found = static.check(Source(dsl="cpp", files={"kernel.py": ENTRY, "kernel.cpp": text}))
+    assert [f.rule for f in found.findings] == [rule] and not found.fatal
 
 
 @pytest.mark.parametrize("name", [e.name for e in exhibits() if not e.lowered])

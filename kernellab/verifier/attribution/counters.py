@@ -153,7 +153,7 @@ class Sampler:
     def _sampled(self, pid: int, task: int) -> Sample | None:
         """Where a thread is; None where it has ended, or its call has once it stands still."""
         with _held(task) as held:
-            if not held or not self.worker.computing:
+            if not held or not self.worker.at_work:
                 return None
             body = _registers(task, _GENERAL)
             places = _COUNTER[platform.machine()]

@@ -164,8 +164,8 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
     named |= {**_copied([s for s in (*mine, *loose) if s not in made]), **made}
     named |= _builtins(sampler.looks, kinds, seconds)
-    for s in _launching(sampler, named, seconds):
-        del named[s]
+    for s in (*_launching(sampler, named, seconds), *_handling(sampler, named, seconds)):
+        named.pop(s, None)
     libraries: dict[str, float] = {}
     strangers: dict[str, float] = {}
     own = runtime = squares = 0.0
@@ -219,6 +219,16 @@ def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set
     looks = list(zip(sampler.looks, sampler.weights, strict=True))
     share = sum(weight for look, weight in looks if found & set(look)) / (sum(w for _, w in looks) or 1)
     return found if share * seconds <= HONEST.launch_seconds else set()
+
+
+def _handling(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
+    """The samples in libraries, where they are apart from each other: what allocates, views and dispatches runs from
+    end to end once, slowly where its code is in no cache, and what computes stays in its loops."""
+    ran = sorted((s.path, s.place, n) for n, look in enumerate(sampler.looks) for s in look if s in named and s.path)
+    near = [bisect_left(ran, (path, place + HONEST.handling_bytes)) - i for i, (path, place, _) in enumerate(ran)]
+    each = seconds / max(len(sampler.looks), 1)
+    together, longest = len({n for _, _, n in ran}) * each, max(near, default=0) * each
+    return set(named) if together <= HONEST.handling_seconds and longest <= HONEST.library_seconds else set()
 
 
 #: whose code it is that stands in no file, where no library is seen to call it

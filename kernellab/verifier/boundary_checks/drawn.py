@@ -3,6 +3,8 @@ verdict, by whether the task's own inputs or its reference's operations are ther
 
 from __future__ import annotations
 
+import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import DrawnInPart, FixedArguments, FixedSizes
@@ -13,6 +15,7 @@ from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases.survey import Drawn, Grade, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.rules import DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 
@@ -27,25 +30,31 @@ if TYPE_CHECKING:
 
 
 def drawn(stages: Stages, survey: Survey) -> str:
-    """Runs the drawn cases; what was reached goes into the findings, and is given in words.
+    """Runs the drawn cases, of an interpreter those that the time allows; what was reached goes into the findings, and
+    is given in words.
 
     Raises:
         Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
     """
     conditions: set[str] = set()
+    left, untried = len(survey.cases), survey.untried
+    end = time.monotonic() + (DRAWN.interpreted if stages.context.interpreted else inf)
     for one in survey.cases:
+        if time.monotonic() > end:
+            break
+        left -= 1
         if one.grade is Grade.CONDITION and not conditions.isdisjoint({one.condition, *one.covered}):
             continue
         if not _right(stages, one, survey.base):
             conditions.add(one.condition)
             condition(stages.context.findings, one)
     found = Coverage(
-        edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases), dropped=survey.dropped,
-        untried=survey.untried,
+        edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
+        dropped=survey.dropped, untried=untried + left,
     )  # fmt: skip
     stages.context.findings.coverage = found
-    if survey.untried:
-        stages.context.findings.add(DrawnInPart(tried=len(survey.cases), untried=survey.untried))
+    if found.untried:
+        stages.context.findings.add(DrawnInPart(tried=found.cases, untried=found.untried))
     return found.text
 
 

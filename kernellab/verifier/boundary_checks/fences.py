@@ -4,13 +4,14 @@ program."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.memory import Layout, Place
+from kernellab.verifier.protocol.memory import Layout, Place, lay_out
 from kernellab.verifier.protocol.rules import CAPS
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _PAGE = 4096
 #: bytes to which an input's first element is aligned: a vector's load that stays within its line leaves no page
 _LINE = 64
+_WRITES = "writes into its inputs' memory, also where it puts back what was there"
 
 
 def fenced(args: Sequence[Any], before: bool = False) -> Layout:
@@ -46,14 +48,18 @@ def fenced(args: Sequence[Any], before: bool = False) -> Layout:
 
 
 def reads_inside(stages: Stages, case: Case) -> None:
-    """A case whose inputs end at such pages, and once more where they begin behind them.
+    """A case whose inputs can only be read, unless the reference writes into some; one whose inputs end at such pages,
+    and one whose inputs begin behind them.
 
     Raises:
-        Refused: the kernel ends there, and does not where there is memory next to them.
+        Refused: the kernel ends there, and does not where there is memory next to them that can be written.
     """
+    tried = [] if stages.written else [(replace(lay_out(case.args), sealed=True), "mutates-input", _WRITES)]
     for before, beyond, beside in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):
-        layout = fenced(case.args, before)
-        if not layout.fences:
+        message = f"reads {beyond} of an input (the page {beside} it is not mapped)"
+        tried.append((fenced(case.args, before), "out-of-bounds", message))
+    for layout, name, message in tried:
+        if not (layout.fences or layout.sealed):
             return
         try:
             stages.worker.write(0, layout, case.args)
@@ -61,5 +67,4 @@ def reads_inside(stages: Stages, case: Case) -> None:
         except WorkerFailure as failure:
             if failure.kind != "crash":
                 raise stages.failed("robust", failure, case) from failure
-            message = f"reads {beyond} of an input (the page {beside} it is not mapped)"
-            raise stages.refused(case, "out-of-bounds", message) from failure
+            raise stages.refused(case, name, message) from failure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from kernellab.conditions import Mark, MarkKind
+from kernellab.conditions import Mark
 from kernellab.errors import TaskError
 from kernellab.verifier.attribution.counters import Unseen, rounding_modes, x87_modes
 from kernellab.verifier.judge.process import WorkerFailure
@@ -78,8 +78,9 @@ def left_to_caller(stages: Stages, case: Case) -> None:
             message = f"leaves its input {name!r} as another tensor (memory, shape, strides, gradient or version)"
             raise stages.refused(case, "mutates-input", message)
     _form_kept(stages, case, found)
-    kinds: dict[str, MarkKind] = {"threads": "threads-left", "random": "random-left"}
-    stages.context.findings.add(*(Mark(kind=kind) for key, kind in kinds.items() if found.get(key) is True))
+    if found.get("threads") is True:
+        message = "leaves another number of threads for its caller (name it in the kernel's own loops instead)"
+        raise stages.refused(case, "caller-state", message)
 
 
 def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:
@@ -87,8 +88,17 @@ def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:
     module = stages.task.module()
     if module.numpy or stages.written:
         return
+    before = torch.get_rng_state()
     with torch.no_grad():
         raw = module.call([a.clone() if isinstance(a, Tensor) else a for a in case.args])
+    if found.get("random") is True and torch.equal(before, torch.get_rng_state()):
+        message = "leaves torch's, NumPy's or Python's random numbers changed, which the reference does not use"
+        raise stages.refused(case, "caller-state", message)
+    several = raw if isinstance(raw, (tuple, list)) else [raw]
+    needed = sum(t.untyped_storage().nbytes() for t in several if isinstance(t, Tensor))
+    held = found.get("bytes")
+    if isinstance(held, int) and needed and held > EDGES.oversized * needed + EDGES.oversized_bytes:
+        stages.context.findings.add(Mark(kind="outputs-oversized"))
     form = found.get("form")
     if isinstance(raw, Tensor) and form in ("several", "a number"):
         raise stages.refused(case, "output", f"returns {form} where the reference returns a tensor")

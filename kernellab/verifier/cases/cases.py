@@ -420,6 +420,9 @@ def small_case(task: Task, interpreted: bool = False) -> Case:
 def drawn_base(task: Task, interpreted: bool = False) -> Case:
     """A case of the task's own inputs at a size at which many others are tried: of several rows and little data."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
+    few = {d.name: max(d.min, min(d.max, 7)) for d in task.dims}
+    if interpreted and few and runs_at(task, tuple(few.items())):
+        return case(task, few, Family.OWN)
     fitting = [
         s for s in (full, *_hidden(task, interpreted)) if task.dims and 0 not in s.values()
         and input_bytes(task, s) <= DRAWN.case_bytes

@@ -43,14 +43,21 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
     """Each Dim as long as its range and memory allow with the others short, and all of them large together."""
     draw = random.SystemRandom()
     short = {d.name: _inside(task, d.name, draw.choice((1, 2, 3, 5))) for d in task.dims}
-    most = DRAWN.end_bytes
+    most, bounds = DRAWN.end_bytes, {d.name: d for d in task.dims}
     wanted: list[Callable[[], Sizes]] = []
     for name in list(full)[: DRAWN.ends]:
         others = {k: n for k, n in short.items() if k != name}
+        if _longest(task, others, (name,), most)[name] < bounds[name].max:
+            others = {k: max(bounds[k].min, 1) for k in others}
         wanted.append(partial(_longest, task, others, (name,), most))
     if len(full) > 1:
-        wanted.append(lambda: _longest(task, {}, tuple(full), most))
+        wanted.append(lambda: alike(task, most))
     return _taken(task, wanted, most, [dict(full)], tries=2)
+
+
+def alike(task: Task, most: int) -> Sizes:
+    """All Dims as long, and as equal, as their ranges and ``most`` bytes of inputs allow."""
+    return _longest(task, {}, tuple(d.name for d in task.dims), most)
 
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:

@@ -524,7 +524,8 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     large, small = f"large {name} not handled", f"tiny {name} not handled"
     inside, usual = DrawnLimit(values="", low=low, high=high), DrawnLimit(values="", least=rms * DRAWN.usual)
     of_all = inside.model_copy(update={"least": usual.least})
-    yield _Proposal(_pattern(position, "scaled", huge**0.5, 0), Grade.CONDITION, large, True, True, right=inside)
+    for kind, most in (("scaled", huge**0.5), ("uniform", -(huge**0.5)))[: 1 + (legal.low < 0)]:
+        yield _Proposal(_pattern(position, kind, most, 0), Grade.CONDITION, large, True, True, right=inside)
     yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, large, True, True, right=inside)
     yield _Proposal(_pattern(position, "scaled", tiny**0.5, 0), Grade.CONDITION, small, True, True, right=usual)
     narrow = value.dtype == torch.float16

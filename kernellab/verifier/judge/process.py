@@ -406,8 +406,9 @@ class WorkerProcess:
         told = Told.of(answer)
         if told is None:
             return WorkerFailure("protocol", "The worker sent a malformed answer.", log=self.log)
-        kind = {"BadOutput": "output", "Trespass": "out-of-bounds", "Race": "race"}.get(told.type, "exception")
-        message = told.message if kind in ("out-of-bounds", "race") else f"{told.type}: {told.message}"
+        kinds = {"BadOutput": "output", "Trespass": "out-of-bounds", "Race": "race", "Limit": "launch-limit"}
+        kind = kinds.get(told.type, "exception")
+        message = told.message if kind in ("out-of-bounds", "race", "launch-limit") else f"{told.type}: {told.message}"
         message = message[: CAPS.log]
         fault = self.faults(message)
         if fault is None:

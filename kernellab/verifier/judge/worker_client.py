@@ -142,7 +142,8 @@ class Worker(WorkerProcess):
         self.resume()
         message = {
             "op": op, "args": [p.message for p in layout.places], "slots": list(slots), "poison": poison,
-            "fences": list(layout.fences), "root": str(self.scratch / "src"), "private": private,
+            "fences": list(layout.fences), "sealed": layout.sealed, "root": str(self.scratch / "src"),
+            "private": private,
         }  # fmt: skip
         self.post(message)
         end = time.monotonic() + deadline
@@ -252,6 +253,11 @@ class Worker(WorkerProcess):
         except BlockingIOError:
             return False
 
+    @property
+    def at_work(self) -> bool:
+        """Is it between the go of a timed call and its answer, which the thread that waits may see only later?"""
+        return self.computing and not wait([self.done], 0)
+
     def answer(self, calls: int = 1) -> Answer:
         try:
             answer = self.control.read(calls)
@@ -299,10 +305,6 @@ class Worker(WorkerProcess):
         answer = self.ask({"op": "ghost", "off": off if off is None else list(off), "root": root}, deadline)
         seen = answer.get("seen")
         return [str(name)[:80] for name in seen][:64] if isinstance(seen, list) else []
-
-    def keep(self, calls: int, deadline: float) -> None:
-        """Has the outputs of the last so many calls held from now on."""
-        self.ask({"op": "keep", "calls": calls}, deadline)
 
     def team(self, threads: int, deadline: float) -> None:
         """Has OpenMP's and torch's teams be of so many threads from now on."""

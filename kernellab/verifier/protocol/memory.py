@@ -64,6 +64,8 @@ class Layout:
     size: int
     #: offsets of pages that the worker may not touch during a call
     fences: tuple[int, ...] = ()
+    #: may the worker only read the arguments during a call?
+    sealed: bool = False
 
 
 def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:

@@ -157,8 +157,6 @@ class CorrectRule:
     team: int = 29
     #: tasks over this many bytes have no metamorphic checks
     single_family_bytes: int = 256 * MIB
-    #: outputs of a random number of calls up to this are kept alive together
-    alive: int = 32
 
 
 @dataclass(frozen=True)
@@ -327,6 +325,9 @@ class HonestRule:
     #: framework's own handling of tensors (allocation, views, dispatch) may take
     sample_errors: float = 2.6
     library_seconds: float = 40e-6
+    #: and where the processor's caches hold none of its code: no so many bytes of it take longer than that then
+    handling_seconds: float = 250e-6
+    handling_bytes: int = 4096
     #: and seconds of a call in which the runtime that a DSL names may find, hand over and launch kernels (Taichi 1.7.4:
     #: 0.13 ms for two launches); a runtime that takes longer computes
     launch_seconds: float = 300e-6
@@ -436,6 +437,9 @@ class EdgeRule:
 
     #: normal float32 numbers times this are denormal
     denormal: float = 2.0**-132
+    #: outputs in memory that is so many times what the reference's lie in, and so many bytes more
+    oversized: float = 8.0
+    oversized_bytes: int = 256 * 1024
     #: share of denormal answers that come as zeros from which they are said to be flushed
     flushed: float = 0.5
 
@@ -455,6 +459,8 @@ class DrawnRule:
     near_zero: float = 0.02
     seconds: float = 0.8
     rank_seconds: float = 0.3
+    #: seconds of calls in Triton's interpreter, of which each takes ten milliseconds or more
+    interpreted: float = 0.4
     drawing: float = 0.7
     #: of large inputs as many cases as about so many seconds allow, and at least so many: each takes about ``runs``
     #: times what the reference takes, and passes over its data at ``bytes_a_second``

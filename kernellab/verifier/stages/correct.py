@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark
+from kernellab.conditions import FixedSizes, Mark
 from kernellab.errors import counted
 from kernellab.records import Evidence
 from kernellab.task.sample.sizes import input_bytes
@@ -66,6 +66,10 @@ def _correct(stages: Stages) -> str:
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
+    dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
+    part = tuple(dim for dim in dims if dim[1] < dim[2])
+    if part and not stages.context.interpreted:
+        stages.context.findings.add(FixedSizes(dims=part))
     names = dict.fromkeys(c.family.value for c in found)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
     return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {worst:.1e}; {tests}"

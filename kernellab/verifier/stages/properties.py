@@ -304,7 +304,7 @@ def _threads(stages: Stages, base: Case) -> None:
             stages.check(replace(case, seed=case.seed), op="slowly" if count > 1 else "call")
         except Refused as refused:
             found = refused.evidence.model_copy(update={"signature": "race"}) if refused.evidence else None
-            one = "1 thread" if count == 1 else f"{count} threads"
+            one = "1 thread" if count == 1 else f"{count} threads, and fences around what it allocates"
             raise Refused(f"With {one}: {refused.reason}", found) from refused
         finally:
             if not stages.worker.gone():

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark
+from kernellab.conditions import Mark, MarkKind
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
+from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
 from kernellab.verifier.boundary_checks.modes import left_to_caller
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.extents import alike as as_long
+from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
 from kernellab.verifier.protocol.control import Output, Written, overlaps
-from kernellab.verifier.protocol.rules import CORRECT, HONEST
+from kernellab.verifier.protocol.rules import DRAWN, HONEST
 from kernellab.verifier.stages import ordinary
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
@@ -59,12 +61,12 @@ def robust(stages: Stages) -> str:
     if stages.context.request.backend is Backend.CPU:
         left_to_caller(stages, first)
         burst(stages, second)
+        elsewhere(stages, second)
         pages(stages)
-    if not stages.context.interpreted:
-        # an interpreter takes seconds for a call
-        followed.append(drawn(stages, stages.ahead.survey()))
-    else:
+    followed.append(drawn(stages, stages.ahead.survey()))
+    if stages.context.interpreted:
         followed.append("each load and store within the tensors of its launch")
+        launches(stages)
     properties(stages, first)
     fixed_sizes(stages)
     if stages.ordinary is not None:
@@ -133,14 +135,18 @@ def overwritten(stages: Stages, case: Case, call: Call, before: Sequence[Tensor]
     _same(stages, case, call, before, "reused-output", "a later call overwrites the output of an earlier one")
 
 
-def _same(stages: Stages, case: Case, call: Call, before: Sequence[Tensor], name: str, message: str) -> None:
+def _same(
+    stages: Stages, case: Case, call: Call, before: Sequence[Tensor], name: str, message: str, is_held: bool = False
+) -> None:
     renewed = stages.worker.shared(call.outputs)[0] if name == "reused-output" else []
     for i, (output, was) in enumerate(zip(call.outputs, before, strict=True)):
         if isinstance(output, Written):
             continue  # it lies in the judge's memory, where new contents have come
         try:
             now = stages.worker.read(output)
-        except WorkerFailure:
+        except WorkerFailure as failure:
+            if is_held:
+                raise stages.refused(case, name, f"{message} (output {i})") from failure
             continue  # the memory was given back: nothing was overwritten
         if not alike(now, was) and not (output.lies_in(renewed) and reference_shares(stages.task, case.args, i)):
             raise stages.refused(case, name, f"{message} (output {i})")
@@ -157,21 +163,17 @@ def late(stages: Stages, case: Case) -> None:
 
 
 def ring(stages: Stages, first: Case, second: Case) -> None:
-    """The outputs of several calls, how many is random, keep their values while all of them are held."""
+    """The output of a call keeps its values while those of hundreds that follow are held, too."""
     if stages.context.request.backend is not Backend.CPU:
         return
-    many = 3 + secrets.randbelow(CORRECT.alive - 2)
-    stages.worker.keep(many + 2, stages.context.left(10.0))
+    call = stages.sure_call(first)
+    kept = [stages.worker.read(o) for o in call.outputs]
     try:
-        call = stages.sure_call(first)
-        kept = [stages.worker.read(o) for o in call.outputs]
-        for _ in range(many):
-            stages.sure_call(second)
-        what = f"a later call, one of {many}, overwrites the output of an earlier one"
-        _same(stages, first, call, kept, "reused-output", what)
-    finally:
-        if not stages.worker.gone():
-            stages.worker.keep(2, stages.context.left(10.0))
+        stages.call(second, poison=False, op="held")
+    except WorkerFailure as failure:
+        raise stages.failed("robust", failure, second) from failure
+    what = "a later call, of hundreds whose results are held, overwrites or frees the output of an earlier one"
+    _same(stages, first, call, kept, "reused-output", what, is_held=True)
 
 
 #: calls of a kernel that was right, and when they come
@@ -185,7 +187,7 @@ def burst(stages: Stages, case: Case) -> None:
     clocks: state that needs time, or counts it, shows there. A verdict names what each burst leaves behind."""
     if stages.written or stages.task.module().mutates:
         return
-    held = []
+    held, printed = [], []
     for op, when in _WHEN:
         try:
             call = stages.call(case, poison=False, op=op)
@@ -198,9 +200,71 @@ def burst(stages: Stages, case: Case) -> None:
         if mismatch is not None:
             raise stages.refused(case, "race", f"right in one call, but not {when}: {mismatch.message}")
         untouched(stages, case)
+        stages.worker.drain()
         held.append(process_stats.allocated(stages.worker.pid))
+        printed.append(stages.worker.printed)
     if all(after - before >= _LEAKED for before, after in pairwise(held[:3])):
         stages.context.findings.add(Mark(kind="memory-grows"))
+    if all(after > before for before, after in pairwise(printed)):
+        stages.context.findings.add(Mark(kind="prints"))
+
+
+def launches(stages: Stages) -> None:
+    """Refuses grids, of an interpreted kernel with its Dims as long as they may be, that no GPU can launch; what else
+    fails there, where no program runs, says nothing."""
+    for sizes in at_ends(stages.task, stages.task.module().default_sizes()):
+        case = cases.case(stages.task, sizes, Family.OWN)
+        try:
+            stages.call(case, poison=False, op="dry")
+        except WorkerFailure as failure:
+            if failure.kind == "launch-limit":
+                raise stages.failed("robust", failure, case) from failure
+            if stages.worker.gone() or stages.worker.closed:
+                stages.restart()
+
+
+#: callers of another kind, and what a kernel that fails for them is right for; None: that is a failure
+_CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
+    "threaded": ("in another thread", None, "one-thread"),
+    "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
+    "trained": ("for inputs that require a gradient", None, "no-gradients"),
+    "inferred": ("for inputs that torch's inference mode made", None, "no-inference-tensors"),
+    "widened": ("where torch's default dtype is float64", "default-dtype", "default-dtype"),
+}
+
+
+def elsewhere(stages: Stages, small: Case) -> None:
+    """A call in another thread, from two at once, of inputs that require a gradient or that inference mode made, under
+    another default dtype.
+
+    Raises:
+        Refused: the answer is wrong for a caller who has done nothing that changes what is computed.
+    """
+    if stages.written or stages.task.module().mutates or stages.task.module().numpy:
+        return
+    # two calls meet only where each takes a while
+    sizes = as_long(stages.task, DRAWN.named_bytes) if stages.task.dims else {}
+    longer = cases.case(stages.task, sizes, Family.OWN) if runs_at(stages.task, tuple(sizes.items())) else small
+    for op, (where, if_wrong, if_raised) in _CALLERS.items():
+        case = longer if op == "together" else small
+        try:
+            call = stages.call(case, poison=False, op=op)
+            mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+            outputs = [stages.worker.read(o) for o in call.outputs]
+        except WorkerFailure:
+            if stages.worker.gone() or stages.worker.closed:
+                stages.restart()
+            found = if_raised
+        else:
+            wrong = None if mismatch is not None else stages.comparison.first_wrong(case, outputs, counted=False)
+            if mismatch is None and wrong is None:
+                continue
+            found = if_wrong
+            if found is None:
+                message = mismatch.message if mismatch is not None else wrong.mismatch.message if wrong else ""
+                raise stages.refused(case, "environment", f"right where the judge calls it, but not {where}: {message}")
+        if found is not None:
+            stages.context.findings.add(Mark(kind=found))
 
 
 def pages(stages: Stages) -> None:

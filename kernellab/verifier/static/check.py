@@ -78,8 +78,9 @@ _FLAGGED_CALLS = {
         "torch.is_anomaly_enabled", "torch.are_deterministic_algorithms_enabled",
     ), "surroundings"),
 }  # fmt: skip
-#: controls of the direction of writing
+#: controls of the direction of writing: marks, which texts in some languages need, and those that turn what follows
 _TURNED = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MARKS = "\u061c\u200e\u200f"
 _DECODERS = ("base64.", "marshal.", "zlib.", "bz2.", "lzma.", "binascii.", "codecs.decode", "bytes.fromhex", "urllib.")
 #: products of other libraries, which no watch over the framework's operators sees
 _BLAS = tuple(f"{m}.{f}" for m in ("numpy", "np") for f in ("matmul", "dot", "einsum", "tensordot", "inner", "vdot"))
@@ -116,10 +117,11 @@ def check(source: Source) -> StaticResult:
     errors: list[CompilerLine] = []
     trees: dict[str, ast.Module] = {}
     for name, text in source.files.items():
-        turned = _TURNED.search(text)
+        turned = max(_TURNED.finditer(text), key=lambda match: match[0] not in _MARKS, default=None)
         if turned:
             message = f"has the control U+{ord(turned[0]):04X}, which shows its reader another text"
-            findings.append(Finding("hidden-code", message, name, text.count("\n", 0, turned.start()) + 1))
+            line = text.count("\n", 0, turned.start()) + 1
+            findings.append(Finding("hidden-code", message, name, line, fatal=turned[0] not in _MARKS))
         if name.endswith(static_native.ENDINGS):
             findings += _once(static_native.in_file(text, name))
         if not name.endswith(".py"):

@@ -38,9 +38,20 @@ _FLAGGED = (
     ("library", r"\b(?:at|torch)::(?!empty|zeros|Tensor|kFloat|TensorOptions|ScalarType|Device|Half|BFloat16|cuda|"
                 r"indexing|NoGradGuard|dtype|full|k[A-Z])[a-z_]\w*\s*\(", "calls the framework"),
     ("library", r"\b(?:thrust|cub)::\w+", "calls a library of device algorithms"),
+    ("processor", r"\b(?:__builtin_cpu_(?:supports|is)|__get_cpuid\w*|__cpuid\w*)\s*\(",
+     "takes other branches on other processors, which did not run"),
+    ("narrow-offsets", r"\((?:int|int32_t|unsigned(?: int)?|uint32_t)\)\s*\([^()]*\*[^()]*\)\s*[+\]]",
+     "cuts an offset to 32 bits, so that it is wrong from 2^31 elements on, which a view's strides may reach"),
+    ("environment", r"\b(?:setenv|putenv|unsetenv|clearenv)\s*\(", "changes the environment of its process"),
     *(("surroundings", pattern, message) for pattern, message in IN_CPP),
     ("hidden-code", r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)\n]*\)[^\n]*##", "pastes tokens together"),
 )  # fmt: skip
+#: a definition that other files see, of what all of a process calls by name: functions of the C library and of OpenMP
+_OF_ALL = re.compile(
+    r"(?:^|[;}])([^;{}]*[\w*&]\s*)\b(mem(?:cpy|move|set|cmp)|[mc]alloc|realloc|free|posix_memalign|aligned_alloc|mmap|"
+    r"munmap|mprotect|getenv|clock_gettime|gettimeofday|nanosleep|dl(?:sym|open)|pthread_create|GOMP_parallel|"
+    r"omp_get_\w+)\s*\([^;{}()]*\)\s*\{"
+)
 #: functions that clocks are made of: code that names one and unprotects memory overwrites it
 CLOCKS = (
     "clock_gettime", "gettimeofday", "cudaEventElapsedTime", "cudaEventRecord", "cudaDeviceSynchronize",
@@ -76,6 +87,9 @@ def _in_file(text: str, file: str, first_line: int) -> Iterator[Finding]:
         for match in re.finditer(pattern, code):
             what = match[0].rstrip("( ")
             yield Finding(rule, message.format(what), file, line(match.start()), fatal=True)
+    for match in _OF_ALL.finditer(code):
+        if not re.search(r"\b(?:static|return|else|namespace)\b", match[1]):
+            yield Finding("patch", f"defines {match[2]}, which others call", file, line(match.start(2)), fatal=True)
     for match in LIBRARY.finditer(code):
         if match[0] in own:
             # its own function of that name

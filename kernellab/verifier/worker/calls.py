@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Socket = Any
 _SPIN_SECONDS = 0.05
 _SHIFT = 1 << 20
-#: back-to-back calls at most, and seconds for them
-_BURST, _BURST_SECONDS = 4000, 0.06
+#: back-to-back calls at most, those whose results are held, and seconds for them
+_BURST, _HELD, _BURST_SECONDS = 4000, 400, 0.06
 _HOUR = 3600
 
 
@@ -38,7 +38,7 @@ class Worker:
     """Its attributes have places, so that none hides a method and the judge sees those exchanged that a call needs."""
 
     __slots__ = (
-        "_ghost", "arenas", "channel", "control", "device", "done", "function", "held", "kept", "load", "made",
+        "_ghost", "arenas", "channel", "control", "device", "done", "function", "kept", "load", "made",
         "on_device", "parameters", "random", "role", "state", "threads",
     )  # fmt: skip
 
@@ -52,9 +52,8 @@ class Worker:
         self.function: Callable[..., Any] = _missing
         self.arenas: dict[int, mmap.mmap] = {}
         self.on_device: dict[int, Any] = {}
-        #: outputs of the last calls, two unless the judge asks for more: a kernel that reuses buffers shows
+        #: outputs of the last two calls: a kernel that reuses buffers shows
         self.kept: list[list[Any]] = []
-        self.held = 2
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
         self._ghost: Any = None
         #: what a checked call allocates
@@ -117,7 +116,7 @@ class Worker:
             args = self._arguments(message)
             if not message.get("poison", False):
                 # a loop of a user's program frees a result before the next call, and so reuses its pages
-                self.kept = self.kept if message["op"] == "echo" else []
+                self.kept = self.kept if message["op"] in ("echo", "held") else []
             below = str(Path(message["root"]).parent)
             poison, slow = message.get("poison", False), message["op"] == "slowly"
             with _poisoned(poison, below=below, slow=slow) as self.made, self._fenced(message):
@@ -129,21 +128,19 @@ class Worker:
 
     @contextlib.contextmanager
     def _fenced(self, message: dict[str, Any]) -> Iterator[None]:
-        """Pages of the arguments' memory that nothing may touch meanwhile."""
-        fences = message.get("fences", ())
+        """Pages of the arguments' memory that nothing may touch meanwhile, or all of it that nothing may write into."""
+        from kernellab.verifier.worker.guards import protect
+
+        fences, memory = message.get("fences", ()), self.arenas.get(message["slots"][-1])
         try:
+            if message.get("sealed"):
+                protect(memory, 0, len(memory or ()), mmap.PROT_READ)
             for place in fences:
-                self._protect(message["slots"][-1], place, 0)
+                protect(memory, place, mmap.PAGESIZE, 0)
             yield
         finally:
-            for place in fences:
-                self._protect(message["slots"][-1], place, mmap.PROT_READ | mmap.PROT_WRITE)
-
-    def _protect(self, slot: int, place: int, rights: int) -> None:
-        import ctypes
-
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self.arenas[slot]))
-        ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + place), ctypes.c_size_t(mmap.PAGESIZE), rights)
+            if fences or message.get("sealed"):
+                protect(memory, 0, len(memory or ()), mmap.PROT_READ | mmap.PROT_WRITE)
 
     def _timed(self, args: Sequence[Sequence[Any]]) -> None:
         import torch
@@ -173,7 +170,9 @@ class Worker:
             control.write_done(len(outputs), seconds)
             control.answered(go)
             os.eventfd_write(done, DONE)
-            self.kept = [*self.kept[1 - self.held :], outputs] if number + 1 == len(args) else []
+            # other tensors in the same memory: what holds a view of a result, and not the result, holds as much
+            views = [tensor.detach() for tensor in outputs]
+            self.kept = [*self.kept[-1:], views] if number + 1 == len(args) else []
             del result, outputs, shift
 
     def echo(self, message: dict[str, Any], _: list[int]) -> None:
@@ -194,15 +193,20 @@ class Worker:
         type(self).call(self, message, [])
 
     def burst(self, message: dict[str, Any], _: list[int]) -> None:
-        """Many calls with nothing between them, as a loop of a user's program makes them; the last one is answered."""
+        """Many calls with nothing between them, as a loop of a user's program makes them, each on copies that it alone
+        has; the last one is answered. ``held``: the results live until then."""
         import torch
 
-        function = self.function
+        function, held = self.function, list[Any]()
 
         def looped(*args: Any) -> Any:
-            end = time.perf_counter() + _BURST_SECONDS
-            for _ in range(_BURST):
-                function(*args)
+            is_held = message["op"] == "held"
+            end = time.perf_counter() + (2 * _BURST_SECONDS if is_held else _BURST_SECONDS)
+            for _ in range(_HELD if is_held else _BURST):
+                result = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+                if is_held:
+                    held.append([tensor.detach() for tensor in flatten(result, True)])
+                del result
                 # as before each call
                 torch.set_flush_denormal(False)
                 if time.perf_counter() > end:
@@ -210,6 +214,14 @@ class Worker:
             return function(*args)
 
         self._call_by(looped, message)
+
+    held = burst
+
+    def elsewhere(self, message: dict[str, Any], _: list[int]) -> None:
+        """A call in another thread, or under another state of torch, as a caller may have it."""
+        self._call_by(witness.elsewhere(message["op"], self.function), message)
+
+    threaded = together = trained = inferred = widened = elsewhere
 
     def later(self, message: dict[str, Any], _: list[int]) -> None:
         """A call an hour later by the clocks of the C library, where an allocator was preloaded that can say so."""
@@ -225,6 +237,16 @@ class Worker:
                 preloaded.kernellab_heap_forward(0)
 
         self._call_by(delayed if preloaded is not None else function, message)
+
+    def dry(self, message: dict[str, Any], _: list[int]) -> None:
+        """A call in Triton's interpreter in which no program runs: is each grid one that a GPU has?"""
+        from kernellab.verifier.worker.interpreter import BOUNDS
+
+        BOUNDS.dry = True
+        try:
+            type(self).call(self, message, [])
+        finally:
+            BOUNDS.dry = False
 
     def witness(self, message: dict[str, Any], _: list[int]) -> None:
         """One call, and what it leaves to its caller."""
@@ -251,12 +273,6 @@ class Worker:
                     del into
                 place += -(-size // 64) * 64
         os.close(fds[0])
-        wire.post(self.channel, {"ok": True})
-
-    def keep(self, message: dict[str, Any], _: list[int]) -> None:
-        """Holds the outputs of so many calls from now on."""
-        self.held = max(2, int(message["calls"]))
-        self.kept = self.kept[-self.held :]
         wire.post(self.channel, {"ok": True})
 
     def team(self, message: dict[str, Any], _: list[int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -21,6 +22,8 @@ _POISON = 0xFF
 GUARD = 0xA5
 #: bytes of workspaces that are held, so that their guards can be looked at
 _HELD = 1 << 30
+#: bytes to which what begins in the midst of a page is aligned, and where memory that is fenced lies in its pages
+_LINE, _SIDES = 64, itertools.cycle((0, 1))
 #: mallopt(3): each byte of new memory is the complement of this, which makes large numbers of all floats
 _PERTURB, _BYTE = -6, 0x01
 #: the object of NumPy that allocates arrays
@@ -105,6 +108,20 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
     names = f"{below}/".encode(), _NUMPY
     made = Workspaces(allocator)
 
+    def fenced(count: int, dtype: Any, zero: bool) -> Any:
+        """Whole pages that begin, or end within a line, where the next page cannot be touched, in turn."""
+        size = count * empty(0, dtype=dtype).element_size()
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)
+        for place in (0, room + mmap.PAGESIZE):
+            protect(pages, place, mmap.PAGESIZE, 0)
+        at = mmap.PAGESIZE + (room - size) // _LINE * _LINE * next(_SIDES)
+        inner = torch.frombuffer(pages, dtype=dtype, count=count, offset=at)
+        inner.view(torch.uint8).fill_(0 if zero else _POISON)
+        if allocator is not None:
+            allocator.kernellab_heap_watch(inner.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE, room)
+        return inner
+
     def allocate(shape: tuple[int, ...], dtype: Any, zero: bool, device: Any) -> Any:
         none = empty(0, dtype=dtype)
         item = none.element_size()
@@ -113,17 +130,13 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
         if kind == "cpu":
             # on this thread alone: a team that was woken to fill a megabyte spins on all cores for milliseconds
             size = (count + 2 * edge) * item
-            pages = mmap.mmap(-1, size) if slow else None
-            if pages is not None:
-                every = torch.frombuffer(pages, dtype=dtype)
-            else:
-                every = none.set_(torch.UntypedStorage(size), 0, (size // item,), (1,))  # type: ignore[no-untyped-call]
+            if slow and count:
+                return fenced(count, dtype, zero).view(shape)
+            every = none.set_(torch.UntypedStorage(size), 0, (size // item,), (1,))  # type: ignore[no-untyped-call]
             held = every.view(torch.uint8).numpy()
             held[: edge * item] = held[len(held) - edge * item :] = GUARD
             held[edge * item : len(held) - edge * item] = 0 if zero else _POISON
             made.add(held, edge * item)
-            if pages is not None and allocator is not None:
-                allocator.kernellab_heap_watch(held.ctypes.data, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
             return every[edge : edge + count].view(shape)
         whole = empty(count + 2 * edge, dtype=dtype, device=device)
         whole.view(torch.uint8).fill_(GUARD)
@@ -179,6 +192,12 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
             allocator.kernellab_heap_disarm()
         for (owner, name), original in originals.items():
             setattr(owner, name, original)
+
+
+def protect(memory: Any, place: int, size: int, rights: int) -> None:
+    """Sets what may be done with ``size`` bytes, whole pages, of memory that is mapped."""
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + place), ctypes.c_size_t(size), rights)
 
 
 def _is(device: Any, kind: str) -> bool:

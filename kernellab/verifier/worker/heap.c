@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -385,6 +386,38 @@ int clock_gettime(clockid_t which, struct timespec *to) {
   if (!failed && which != CLOCK_PROCESS_CPUTIME_ID && which != CLOCK_THREAD_CPUTIME_ID)
     to->tv_sec += atomic_load_explicit(&forward, memory_order_relaxed);
   return failed;
+}
+
+/* What waits until a time by these clocks waits until the system's own. */
+static struct timespec of_system(const struct timespec *until) {
+  struct timespec found = *until;
+  found.tv_sec -= atomic_load_explicit(&forward, memory_order_relaxed);
+  return found;
+}
+
+int clock_nanosleep(clockid_t which, int how, const struct timespec *until, struct timespec *left) {
+  static int (*next)(clockid_t, int, const struct timespec *, struct timespec *);
+  if (!next) next = (int (*)(clockid_t, int, const struct timespec *, struct timespec *))dlsym(RTLD_NEXT, "clock_nanosleep");
+  struct timespec at = how & TIMER_ABSTIME ? of_system(until) : *until;
+  return next(which, how, &at, left);
+}
+
+int pthread_cond_timedwait(pthread_cond_t *what, pthread_mutex_t *held, const struct timespec *until) {
+  static int (*next)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+  if (!next)
+    next = (int (*)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *))dlvsym(
+        RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+  struct timespec at = of_system(until);
+  return next ? next(what, held, &at) : ENOSYS;
+}
+
+int pthread_cond_clockwait(pthread_cond_t *what, pthread_mutex_t *held, clockid_t which, const struct timespec *until) {
+  static int (*next)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *);
+  if (!next)
+    next = (int (*)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *))dlsym(
+        RTLD_NEXT, "pthread_cond_clockwait");
+  struct timespec at = of_system(until);
+  return next ? next(what, held, which, &at) : ENOSYS;
 }
 
 int gettimeofday(struct timeval *to, void *zone) {

@@ -1,5 +1,6 @@
 """Triton's interpreter in a worker: accesses stay within the tensors of their launch, and none meets another program's;
-an autotuned kernel runs one configuration, since there is nothing here by which it could be tuned.
+an autotuned kernel runs one configuration, since there is nothing here by which it could be tuned. What a GPU and its
+compiler refuse is refused (grids, small products), and products in TF32 are rounded as its units round them.
 
 The programs of a launch run one after another here and at once on a GPU: where one touches what another stores, or a
 thread what another thread of its program has stored before a barrier, the order decides. A program that has used an
@@ -9,6 +10,7 @@ Pointers that a kernel makes of integers may lead to any tensor: accesses of suc
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +24,18 @@ from kernellab.verifier.worker.guards import Trespass
 
 class Race(Exception):
     """Programs or threads of a launch touch one place, in an order that a GPU does not keep."""
+
+
+class Limit(Exception):
+    """A GPU cannot launch what is asked for."""
+
+
+class _Unrun(Exception):
+    """Ends a launch of which only the grid was asked for."""
+
+
+#: programs along each axis of a grid (CUDA C++ Programming Guide, compute capabilities)
+_PROGRAMS = ((1 << 31) - 1, 65535, 65535)
 
 
 @dataclass
@@ -52,10 +66,20 @@ class Bounds:
     barriers: int = 0
     #: may the program that runs have waited for another?
     ordered: bool = False
+    #: is only the grid of a launch looked at, and none of its programs run?
+    dry: bool = False
 
     def begin(self, arguments: dict[str, Any]) -> None:
         self.spans, self.free = [s for name, value in arguments.items() for s in _spans(name, value)], False
         self.program = self.barriers = 0
+
+    def grid(self, *programs: int) -> None:
+        """Raises Limit for a grid that no GPU has."""
+        for axis, count, most in zip("xyz", programs, _PROGRAMS, strict=False):
+            if count > most:
+                raise Limit(f"launches {count} programs along axis {axis} of the grid, where a GPU has {most} at most")
+        if self.dry:
+            raise _Unrun
 
     def next_program(self) -> None:
         self.program, self.ordered = self.program + 1, False
@@ -115,15 +139,22 @@ class Bounds:
         return f"{what} {side} of {near.name} (element {place} of {count})"
 
 
+#: of the launches of this process
+BOUNDS = Bounds()
+
+
 def install() -> None:
     """Has every kernel of this process run so. Called before the candidate is imported."""
+    from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
+    from triton.backends.nvidia.compiler import min_dot_size  # type: ignore[import-untyped]
     from triton.runtime import interpreter  # type: ignore[import-untyped]
     from triton.runtime.autotuner import Autotuner  # type: ignore[import-untyped]
 
-    bounds = Bounds()
+    bounds = BOUNDS
     interpreter._interpreter = _Checked(interpreter._interpreter, bounds)
     builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
     to_pointer, launched, tuned = builder.create_int_to_ptr, executor.__call__, Autotuner.run
+    to_grid, multiplied = builder.set_grid_dim, builder.create_dot
     to_program, load, combined = builder.set_grid_idx, builder.create_masked_load, interpreter.ReduceScanOpInterface
 
     def made_of_integer(*args: Any, **kwargs: Any) -> Any:
@@ -145,11 +176,23 @@ def install() -> None:
 
         return call
 
+    def sized(*grid: int) -> Any:
+        to_grid(*grid)
+        bounds.grid(*grid)
+
+    def product(a: Any, b: Any, total: Any, precision: Any, *rest: Any) -> Any:
+        # a reduction, a scan and a product have barriers in them
+        bounds.barriers += 1
+        if getattr(precision, "name", "") == "TF32":
+            a, b = (interpreter.TensorHandle(_tf32(h.data), h.dtype) for h in (a, b))
+        return multiplied(a, b, total, precision, *rest)
+
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
         known = inspect.getfullargspec(self.fn)
         named = {k: v for k, v in kwargs.items() if k in known.args or k in known.kwonlyargs}
         bounds.begin(inspect.getcallargs(self.fn, *args, **named))
-        return launched(self, *args, **kwargs)
+        with contextlib.suppress(_Unrun):
+            return launched(self, *args, **kwargs)
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.configs = self.configs[:1]
@@ -157,9 +200,17 @@ def install() -> None:
 
     builder.create_int_to_ptr, executor.__call__, Autotuner.run = made_of_integer, launch, run
     builder.set_grid_idx, builder.create_masked_load = program, loaded
-    # a reduction, a scan and a product have barriers in them
-    builder.create_barrier, builder.create_dot = waiting(builder.create_barrier), waiting(builder.create_dot)
+    builder.set_grid_dim, builder.create_barrier, builder.create_dot = sized, waiting(builder.create_barrier), product
+    builder.codegen_fns["min_dot_size"] = min_dot_size(GPUTarget("cuda", 90, 32))
     combined.apply = waiting(combined.apply)
+
+
+def _tf32(values: Any) -> Any:
+    """float32 as a tensor core reads it: the last 13 bits of the fraction are not there."""
+    if values.dtype != np.float32:
+        return values
+    cut = (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(values), cut, values)
 
 
 class _Checked:

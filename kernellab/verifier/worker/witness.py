@@ -8,8 +8,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from kernellab.verifier.worker.results import flatten
 
 
 def state() -> dict[str, str]:
@@ -45,7 +50,65 @@ def teams() -> dict[str, int]:
     for path in runtimes():
         with contextlib.suppress(OSError, AttributeError):
             found[path] = ctypes.CDLL(path).omp_get_max_threads()
+            found[f"{path}, dynamic"] = ctypes.CDLL(path).omp_get_dynamic()
     return found
+
+
+def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
+    (``together``), gives parameters (``trained``) or tensors of torch's inference mode (``inferred``), or has float64
+    for torch's default dtype (``widened``). What a kernel keeps from it is as ever: no graph, nothing of that mode."""
+    import torch
+
+    def parameter(value: Any) -> Any:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return torch.nn.Parameter(value) if is_float else value
+
+    def call(*args: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            if how in ("threaded", "together"):
+                pool = stack.enter_context(ThreadPoolExecutor(2))
+                if how == "together":
+                    return _together(pool, function, args)
+                return pool.submit(function, *args).result()
+            if how == "trained":
+                stack.enter_context(torch.no_grad())
+                args = tuple(map(parameter, args))
+            elif how == "inferred":
+                with torch.inference_mode():
+                    args = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+            else:
+                stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+                torch.set_default_dtype(torch.float64)
+            return [tensor.detach() for tensor in flatten(function(*args), True)]
+
+    return call
+
+
+#: seconds for which two threads call, and calls of each at most
+_TOGETHER, _TOGETHER_CALLS = 0.02, 200
+
+
+def _together(pool: ThreadPoolExecutor, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+    """The first of many results that two threads get at once which is not what one alone gets; else that."""
+    import torch
+
+    alone = flatten(function(*args), True)
+    end = time.perf_counter() + _TOGETHER
+
+    def calls() -> list[Any]:
+        for _ in range(_TOGETHER_CALLS):
+            found = flatten(function(*args), True)
+            if not all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(alone, found, strict=True)):
+                return found
+            if time.perf_counter() > end:
+                break
+        return alone
+
+    for answer in [pool.submit(calls) for _ in range(2)]:
+        if (found := answer.result()) is not alone:
+            return found
+    return alone
 
 
 def runtimes() -> list[str]:
@@ -58,12 +121,13 @@ def runtimes() -> list[str]:
 def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, str]) -> dict[str, Any]:
     """One call: what is not as it was ``before`` of the process; arguments (by number) that are other tensors than they
     were; the form of the result; whether the caller's threads and random numbers are others."""
+    import numpy as np
     import torch
 
     forms, team = [_form(a) for a in args], teams()
     # a generator that each call sets alike would be found as it was
-    torch.rand(1)
-    random = torch.get_rng_state()
+    torch.rand(1), random.random(), np.random.random()
+    numbers = _random()
     result = function(*args)
     now = state()
     changed = [name for name, value in before.items() if now.get(name) != value]
@@ -74,11 +138,26 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, st
     return {
         "touched": [i for i, (a, form) in enumerate(zip(args, forms, strict=True)) if _form(a) != form],
         "threads": any(team_now.get(path, n) != n for path, n in team.items()),
-        "random": not torch.equal(random, torch.get_rng_state()),
+        "random": numbers != _random(),
+        "bytes": sum(t.untyped_storage().nbytes() for t in flatten(result, False)),
         "form": _kind(result),
         "none": isinstance(result, (tuple, list)) and None in [r for r in result if not isinstance(r, torch.Tensor)],
         "grad": isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf,
     }
+
+
+def _bytes(tensor: Any) -> Any:
+    import torch
+
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _random() -> list[Any]:
+    """The state of torch's, Python's and NumPy's random numbers."""
+    import numpy as np
+    import torch
+
+    return [torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())]
 
 
 def _form(value: Any) -> Any:
