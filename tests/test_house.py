@@ -259,3 +259,13 @@ def test_nothing_makes_objects_of_a_strangers_bytes() -> None:
                 if name in _LOADERS or name.split(".")[0] in _UNPICKLERS
             ]
     assert not found
+
+
+def test_each_test_that_make_prove_alone_runs_exists() -> None:
+    from tests.breadth import PROVE_ONLY, SHARES
+
+    texts = {
+        name: (ROOT / "tests" / name).read_text(encoding="utf-8") for name in {n.split("::")[0] for n in PROVE_ONLY}
+    }
+    gone = [name for name in PROVE_ONLY if f"def {name.split('::')[1]}(" not in texts[name.split("::")[0]]]
+    assert not gone and not [name for name in SHARES if not (ROOT / "tests" / name).exists()]
