@@ -1,10 +1,12 @@
-"""Make the pictures of the documents anew from real runs: python tests/browser/screenshots.py notebooks/images
+"""Make the pictures of the documents from real runs: python tests/browser/screenshots.py notebooks/images
 
-The Prompt panel's is of the session that 05_models_replayed.ipynb replays.
+The Prompt panel's is of the session that 05_models_replayed.ipynb replays. README's moving picture, quickstart.webp, is
+written where Pillow is installed.
 """
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import tempfile
@@ -29,8 +31,13 @@ def inputs(N=2**22):
 )
 
 
+#: milliseconds of a frame of the moving picture, and its width in pixels
+FRAME_MS, FRAME_WIDTH = 2200, 1100
+
+
 def main(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
+    frames: list[bytes] = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         root.mkdir()
@@ -39,15 +46,17 @@ def main(target: Path) -> None:
         notebook(root, "teaching.ipynb", *TEACHING)
         with lab(root, Path(folder) / "home") as page:
             page.page.set_viewport_size({"width": 1500, "height": 1100})
-            walk(page, lambda moment: _quickstart(page, target, moment))
+            walk(page, lambda moment: _quickstart(page, target, moment, frames))
+            _moving(target, frames)
             _predictions(page, target)
             _prompts(page, root, target)
 
 
-def _quickstart(page: Lab, target: Path, moment: str) -> None:
+def _quickstart(page: Lab, target: Path, moment: str, frames: list[bytes]) -> None:
     board = Board(page.page, "rms_norm")
     if moment == "asked":
         board.panel("verdict")
+        frames.append(_frame(page, board))
         _both(page, board, target, "quickstart-asked", whole=True)
         _both(page, board, target, "card", part=".kl-cards")
         return
@@ -56,6 +65,7 @@ def _quickstart(page: Lab, target: Path, moment: str) -> None:
     _both(page, board, target, "quickstart", whole=True)
     for panel in ("sketch", "code", "verdict", "roofline"):
         board.panel(panel)
+        frames.append(_frame(page, board))
         _both(page, board, target, panel, part=".kl-work")
 
 
@@ -89,6 +99,32 @@ def _prompts(page: Lab, root: Path, target: Path) -> None:
     prompt = board.panel("prompt")
     prompt.get_by_text("Why this prompt").wait_for(timeout=SOON)
     _both(page, board, target, "prompt", part=".kl-work")
+
+
+def _frame(page: Lab, board: Board) -> bytes:
+    """The page in the light theme, as PNG."""
+    page.theme("light")
+    board.root.evaluate("element => element.scrollIntoView({block: 'end'})")
+    page.page.mouse.move(2, 2)
+    page.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    shot: bytes = page.page.screenshot()
+    return shot
+
+
+def _moving(target: Path, frames: list[bytes]) -> None:
+    """The frames as one animated picture, a loop."""
+    try:
+        from PIL import Image
+    except ImportError:
+        print("quickstart.webp stays as it is: Pillow is not installed.")
+        return
+    first, *others = [Image.open(io.BytesIO(frame)).convert("RGB") for frame in frames]
+    size = FRAME_WIDTH, first.height * FRAME_WIDTH // first.width
+    small = [picture.resize(size, Image.Resampling.LANCZOS) for picture in (first, *others)]
+    small[0].save(
+        target / "quickstart.webp", save_all=True, append_images=small[1:], duration=FRAME_MS, loop=0, quality=70,
+        method=6,
+    )  # fmt: skip
 
 
 def _both(page: Lab, board: Board, target: Path, name: str, part: str = "", whole: bool = False) -> None:
