@@ -122,3 +122,14 @@ def test_an_extreme_of_many_places_is_one_call_of_the_library() -> None:
     assert "scatter_reduce.two" in RulesDesigner().design(DesignBrief(load_task(text, "edges"), CPU)).sketch
     few = text.replace("nodes.shape[0]", "9").replace("randint(0, N", "randint(0, 9")
     assert "library" not in RulesDesigner().design(DesignBrief(load_task(few, "few"), CPU)).sketch
+
+
+def test_places_found_in_a_sorted_row_are_stored_for_all_that_read_them() -> None:
+    reference = """
+def reference(x, ends):
+    row = torch.bucketize(torch.arange(x.shape[0]), ends, right=True)
+    return x / torch.zeros(ends.shape[0] + 1).index_add(0, row, x)[row]
+"""
+    text = task("E 1 90 30, N 1 40 9", reference, "torch.rand(E) + 1, torch.arange(N) * 2")
+    launches = RulesDesigner().design(DesignBrief(load_task(text, "jagged"), CPU)).sketch.split("sketch ")[1:]
+    assert sum("(ends[" in launch for launch in launches) == 1

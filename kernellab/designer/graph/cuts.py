@@ -35,6 +35,8 @@ _TERMS = 3
 #: it is stored, since memory moves an element in less time; what an element at a computed place counts
 _PLACES, _AGAIN, _PICKED = 16, 32, 4
 _GATHERS = named(Role.GATHER)
+#: each of their values takes as many reads at computed places as halving a row has steps
+_SEARCHES = frozenset(("searchsorted", "bucketize"))
 #: reductions, and how many elements are few for one
 _REDUCTIONS, _SHORT = named(Role.REDUCE), 16
 #: they read a value at other places than they are asked at; of the writing ones that holds for what is written
@@ -120,17 +122,21 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
     neighbours the next step reads. Without this, n steps that are written out take the neighbours' number to the nth.
     """
     costs = _costs(graph, cut)
+    searches = {n.name for n in graph.nodes if n.aten in _SEARCHES}
     asked: dict[str, frozenset[tuple[str, ...]]] = {name: frozenset(((),)) for name in outputs}
     stored: set[str] = set()
     for node in reversed(graph.nodes):
         places = asked.get(node.name, frozenset())
         made = node.aten in OPERATIONS or node.aten in _WRITES
-        if made and (len(places) - 1) * costs[node.name] >= _AGAIN and not node.results:
+        if (made or node.name in searches) and (len(places) - 1) * costs[node.name] >= _AGAIN and not node.results:
             stored.add(node.name)
             places = frozenset(((),))
         elsewhere = frozenset((("elsewhere",),))
         for k, ref in enumerate(node.refs()):
-            if node.aten in _MOVES or (node.aten in _WRITES and k):
+            if ref.name in searches and node.aten in _GATHERS:
+                # an index: read where the gathered element is
+                read = places
+            elif node.aten in _MOVES or (node.aten in _WRITES and k):
                 read = frozenset((node.name, *place) for place in places)
             elif made or node.aten in VIEWS:
                 read = places
@@ -151,7 +157,7 @@ def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
         short = node.aten in _REDUCTIONS and _is_short(shapes[next(node.refs()).name], node.shape)
         through = made or short or node.aten in VIEWS or node.aten in _MOVES or node.aten in _WRITES
         # elements that are picked come one by one
-        own = _PICKED if node.aten in _GATHERS else made
+        own = _AGAIN if node.aten in _SEARCHES else _PICKED if node.aten in _GATHERS else made
         costs[node.name] = min(under + own, _AGAIN) if through else 0
     return costs
 
