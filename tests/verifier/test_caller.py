@@ -100,7 +100,7 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
     [
         (
             f"{SCRATCH}rows[i] = scratch\n    z = rows",
-            "import select\nscratch, nothing = torch.empty(70), ([], [], [])",
+            CALM,
             "one-call-at-a-time",
         ),
         ("print('done')", "", "prints"),
