@@ -113,6 +113,8 @@ def test_narrow_rows_that_stay_in_the_cache_have_a_pass_for_each_reduction() -> 
     assert gate(load_program(text), task, seconds=0.5).state is GateState.RIGHT
     wide, _ = first(("x", "torch.softmax(x, -1)", drawn.format("float32")))
     assert "grown" in wide, wide
+    long, _ = first(("x", "torch.softmax(x.float(), -1).to(x.dtype)", "torch.randn(512, 100000, dtype=torch.bfloat16)"))
+    assert "grown" in long, long
 
 
 def test_parts_of_a_row_and_what_is_found_for_each_leave_in_one_launch() -> None:
