@@ -159,3 +159,10 @@ def test_what_is_no_number_is_placed_behind_all_sorted_elements(target: Target, 
     )
     result = gate(RulesDesigner().design(DesignBrief(task, target)).sketch, task)
     assert result.state is GateState.RIGHT, result.reason
+
+
+@pytest.mark.parametrize("name", ["five_points", "padded_twice"])
+def test_what_an_edge_reads_as_needs_no_mask(name: str) -> None:
+    text = RulesDesigner().design(DesignBrief(load_task(PICKS[name], name), CPU)).sketch
+    assert "gather(" not in text, text
+    assert ("where(" in text) == (name == "padded_twice"), text

@@ -8,7 +8,7 @@ from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked, strided
-from kernellab.designer.frontend.pointwise import compute, wide
+from kernellab.designer.frontend.pointwise import OPERATIONS, compute, wide
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
 from kernellab.designer.ir.normal import number, row_major
@@ -263,7 +263,7 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
         ix = index[dim]
         if before == 0 and after == 0:
             continue
-        if len(ix.leaves()) > 1 or not ix.plain:
+        if len(ix.leaves()) > 1 or not ix.straight:
             ix = chosen(row_major(ix)) if ix.at is None else chosen(b.position(ix))
         inner[dim] = replace(ix, offset=extents.subtract(ix.offset, before))
         at = b.position(inner[dim])
@@ -276,7 +276,16 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
         )  # fmt: skip
         inside = fits if inside is None else Op("logical_and", (inside, fits), "bool")
     value = b.value(source, tuple(inner))
+    if isinstance(value, Leaf) and source.name in b.inputs and _reads_as_zero(b, value, fill):
+        return value
     return value if inside is None else Op("where", (inside, value, fill), wide(node.dtype), node.line)
+
+
+def _reads_as_zero(b: Builder, e: Leaf, fill: Expr) -> bool:
+    """Is what a load of a whole input reads past each edge ``fill``? A reduction may ask for another pad than 0."""
+    slices = all(ix.straight and len(ix.leaves()) == 1 for ix in e.index) and "float" in e.dtype
+    simple = all((name := n.op.split(".")[1]) in OPERATIONS or name in VIEWS for n in b.nodes.values())
+    return slices and simple and isinstance(fill, Num) and fill.value == 0
 
 
 VIEWS: dict[str, Handler] = {

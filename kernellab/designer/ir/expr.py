@@ -80,8 +80,13 @@ class Ix:
     at: Expr | None = None
 
     @property
+    def straight(self) -> bool:
+        """Is it the axes' position, or that many elements after it?"""
+        return self.sign == 1 and self.win is None and self.at is None
+
+    @property
     def plain(self) -> bool:
-        return self.offset == 0 and self.sign == 1 and self.win is None and self.at is None
+        return self.straight and self.offset == 0
 
     def over(self, axes: tuple[Axis, ...]) -> Ix:
         """The same index over other axes."""
