@@ -753,14 +753,16 @@ def test_places_that_come_twice_are_given_for_a_permutation(judge: Judge) -> Non
     assert words not in judge(kernel(task, "torch.zeros_like(x).index_add_(0, i, x)"), task).label
 
 
-def test_controls_of_the_direction_of_writing_are_flagged_by_name() -> None:
+def test_controls_that_turn_text_are_refused_and_marks_of_direction_flagged_by_name() -> None:
     from kernellab.verifier.static.check import check
 
     text = "# \u202e turned\ndef kernel(x):\n    return x\n"
-    flags = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text})).flags
-    assert any("U+202E" in flag and flag.endswith("(kernel.py:1)") for flag in flags)
+    turned = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text})).fatal
+    assert turned is not None and "U+202E" in turned.message and turned.line == 1
+    marked = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text.replace("\u202e", "\u200f")}))
+    assert not marked.fatal and any("U+200F" in flag for flag in marked.flags)
     plain = check(Source(dsl="cpp", origin=Author.MODEL, files={"kernel.py": text.replace("\u202e", "é")}))
-    assert not any("U+" in flag for flag in plain.flags)
+    assert not any("U+" in f.message for f in plain.findings)
 
 
 def test_a_maximum_that_begins_from_a_number_that_is_not_low_enough_is_told(judge: Judge) -> None:
