@@ -544,6 +544,8 @@ class Route(Record):
     #: what the next role should do, in words; a person may edit it before approving
     suggestion: str = ""
     facts: tuple[RouteFact, ...] = ()
+    #: the end of the reason that the verdict says, too
+    quotes: str = ""
 
     @property
     def evidence(self) -> list[str]:

@@ -36,6 +36,21 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
     return history[min(timed)[1]] if timed else None
 
 
+def times_as_fast(one: Verdict, other: Verdict) -> float | None:
+    """How many times as fast as ``other`` it is: by the speedups, which are paired; by plain times without them."""
+    ours, theirs = one.against("eager"), other.against("eager")
+    if ours is not None and theirs is not None and theirs.speedup > 0:
+        return ours.speedup / theirs.speedup
+    if one.time is None or other.time is None or one.time.median_ms <= 0:
+        return None
+    return other.time.median_ms / one.time.median_ms
+
+
+def own_reason(route: Route) -> str:
+    """A route's reason without what the verdict says: for a text that has the verdict, too."""
+    return f"{route.reason.removesuffix(route.quotes).rstrip(': .')}."
+
+
 def start_of(history: Sequence[Attempt], sketch: str | None) -> Attempt | None:
     """The round whose code the Coder of ``sketch`` starts from: the best one, where the last passed and is of the same
     sketch and not better, else the last."""

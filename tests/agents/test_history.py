@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.agents.briefs import Attempt, design_of
+from kernellab.agents.briefs import Attempt, design_of, times_as_fast
 from kernellab.agents.model.prompts.history import best_of, history_text
 from kernellab.records import (
     Author,
@@ -163,3 +163,12 @@ def test_a_pin_is_no_part_of_a_design_and_a_default_is() -> None:
     pinned = "\n".join([*lines[:at], f"{lines[at]}  #: pin", *lines[at + 1 :]])
     assert design_of(pinned, {}) == design_of(SKETCH, {})
     assert design_of(SKETCH.replace("store(", "store(2 * "), {}) != design_of(SKETCH, {})
+
+
+def test_a_ratio_of_two_kernels_is_that_of_their_speedups_which_are_paired() -> None:
+    slow, fast = attempt(2.0), attempt(1.0, code="b", author=Author.MODEL, coder=Author.MODEL)
+    assert slow.verdict and fast.verdict and times_as_fast(fast.verdict, slow.verdict) == 2.0
+    eager = fast.verdict.comparisons[0].model_copy(update={"speedup": 5.0, "low": 4.9, "high": 5.1})
+    fast = replace(fast, verdict=fast.verdict.model_copy(update={"comparisons": [eager]}))
+    told = history_text((slow, fast, attempt(2.0, code="c", author=Author.MODEL, coder=Author.MODEL)))
+    assert "2.50 times as fast" in told and "2.00 times as fast" not in told

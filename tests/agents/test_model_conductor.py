@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.briefs import Attempt, RouteBrief, own_reason
 from kernellab.agents.model import ModelConductor, Options
 from kernellab.agents.model.conductor import settle
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.route import route_prompt
+from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.errors import ModelError
 from kernellab.records import (
     Candidate,
@@ -156,6 +157,7 @@ def test_a_passed_kernel_may_be_improved_by_anyone_or_be_good_enough_and_its_fig
     told = route_prompt(state, rules, Library(None), Options()).messages[-1].content
     for part in ("share of the bound: 50 %", "speedup against eager: 1.5", "times the ideal", "90 % of the tokens"):
         assert part in told
+    assert told.count("of the bound") == 2 and told.count("The bound is") == 1  # the share, and the rules' own words
     for to in RouteKind:
         settled = settle(state, rules, Route(to=to, error_class="none", reason="I think so.", suggestion="Unroll."))
         assert settled.to is (RouteKind.DESIGNER if to is RouteKind.STOP else to)
@@ -196,3 +198,11 @@ def test_whether_more_rounds_without_a_gain_pay_is_asked_and_a_reached_bound_is_
         for end in (replace(stuck, headroom=0.9), replace(stuck, turns_left=0), replace(stuck, improve=False)):
             assert ModelConductor(to.talk).route(end).to is RouteKind.FINISH
     assert len(to.asked) == 1
+
+
+def test_a_failing_sentence_stands_once_in_a_prompt() -> None:
+    state = brief(failed())
+    rules = RulesConductor().route(state)
+    told = route_prompt(state, rules, Library(None), Options()).messages[-1].content
+    assert rules.reason.endswith("It is wrong everywhere.") and own_reason(rules) in told
+    assert told.count("It is wrong everywhere") == 1 and "stage correct" in told

@@ -94,8 +94,7 @@ def test_a_right_kernel_with_headroom_goes_back_to_the_designer_with_what_its_co
     assert (found.to, found.error_class) == (RouteKind.DESIGNER, "performance")
     assert "4 iterations can run at once on 64 cores" in found.suggestion
     evidence = "\n".join(found.evidence)
-    assert "time 1 ms, bound 0.25 ms" in evidence
-    assert "25 % of the bound" in evidence
+    assert evidence.count("of the bound") == 1 and "time 1 ms, 25 % of the bound" in evidence
     assert "hottest loop: line" in evidence
 
 
@@ -434,9 +433,10 @@ sketch scaled {
 def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -> None:
     def of(before_ms: float, now_ms: float) -> str:
         history = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(2.0, ms=before_ms)),)
-        return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
+        now = passed(2.0 * before_ms / now_ms, ms=now_ms, sol=0.1)
+        return advice(task, now, RouteKind.CODER, history=history)
 
-    assert "an earlier kernel took 3 ms: begin with its code" in of(3.0, 5.0)
+    assert "an earlier kernel was 1.67 times as fast: begin with its code" in of(3.0, 5.0)
     for before, now in ((5.0, 5.05), (5.0, 5.0), (5.0, 3.0)):
         assert "earlier kernel" not in of(before, now)
 
@@ -444,7 +444,8 @@ def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -
 def test_the_call_is_blamed_only_for_what_a_call_can_take(task: Any) -> None:
     def of(before_ms: float, now_ms: float) -> str:
         history = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(2.0, ms=before_ms)),)
-        return advice(task, passed(2.0, ms=now_ms, sol=0.1), RouteKind.CODER, history=history)
+        now = passed(2.0 * before_ms / now_ms, ms=now_ms, sol=0.1)
+        return advice(task, now, RouteKind.CODER, history=history)
 
     assert "what is left may be the call" in of(1.0, 0.65)  # the sketch allows 0.54 ms
     assert "may be the call" not in of(40.0, 20.0) and "was not sampled" in of(40.0, 20.0)

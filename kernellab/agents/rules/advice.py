@@ -67,8 +67,6 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     facts.append(RouteFact(text=f"stage {verdict.stage.value}: {verdict.reason}", of_stage=True))
     evidence = verdict.evidence or Evidence()
     facts += [RouteFact(text=f"{line.place}: {line.message}") for line in evidence.compiler[:5]]
-    if evidence.signature:
-        facts.append(RouteFact(text=f"signature: {evidence.signature}"))
     if evidence.sizes:
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
         kind = "the task's own" if evidence.family == "inputs" else evidence.family

@@ -64,24 +64,25 @@ class RulesConductor:
         if error is ErrorClass.ENVIRONMENT:
             reason = f"No role can fix this machine: {verdict.reason}"
             return _route(RouteKind.STOP, error, reason, brief)
-        to_code = error in CODE_ERRORS
+        to_code, quotes = error in CODE_ERRORS, verdict.reason
         if brief.sketch is None:
             reason = f"There is no sketch to check the code against; a {error.value} error is routed by its class."
+            quotes = ""
         elif gate is not None and gate.state is GateState.RIGHT and not to_code and is_verbatim(brief):
             reason = (
                 f"The code is byte for byte what the sketch compiles to, and the sketch was run on small sizes only "
-                f"({gate.reason.rstrip('.')}): {verdict.reason}"
+                f"({gate.reason.rstrip('.')}): "
             )
         elif gate is not None and gate.state is GateState.RIGHT:
             to_code = True
-            reason = f"The sketch runs right ({gate.reason.rstrip('.')}), so the code is wrong: {verdict.reason}"
+            reason = f"The sketch runs right ({gate.reason.rstrip('.')}), so the code is wrong: "
         elif gate is not None and gate.state is GateState.WRONG:
             to_code = False
-            reason = f"The sketch itself is wrong: {gate.reason}"
+            reason, quotes = "The sketch itself is wrong: ", gate.reason
         else:
             why = gate.reason.rstrip(".") if gate else "it was not gated"
-            reason = f"The sketch could not be run ({why}), so the class of the error decides: {verdict.reason}"
-        return _route(RouteKind.CODER if to_code else RouteKind.DESIGNER, error, reason, brief)
+            reason = f"The sketch could not be run ({why}), so the class of the error decides: "
+        return _route(RouteKind.CODER if to_code else RouteKind.DESIGNER, error, reason, brief, quotes)
 
 
 def _right(brief: RouteBrief, verdict: Verdict) -> Route:
@@ -110,7 +111,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"{passed} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
+        reason=f"{passed} There is headroom.",
         suggestion=f"{of_earlier}{suggestion}",
         facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
     )
@@ -142,13 +143,13 @@ def _without_code(brief: RouteBrief) -> Route:
         return _route(RouteKind.DESIGNER, ErrorClass.ALGORITHM, "There is no sketch that was checked.", brief)
     faults = [d for d in gate.diagnostics if d.severity == "error"]
     error = ErrorClass.SYNTAX if faults else ErrorClass.ALGORITHM
-    reason = f"The sketch is {gate.state.value}: {gate.reason}"
-    return _route(RouteKind.DESIGNER, error, reason, brief)
+    return _route(RouteKind.DESIGNER, error, f"The sketch is {gate.state.value}: ", brief, gate.reason)
 
 
-def _route(to: RouteKind, error: ErrorClass, reason: str, brief: RouteBrief) -> Route:
+def _route(to: RouteKind, error: ErrorClass, reason: str, brief: RouteBrief, quotes: str = "") -> Route:
     suggestion = "" if to is RouteKind.STOP else advise(brief, to)
-    return Route(to=to, error_class=error.value, reason=reason, suggestion=suggestion, facts=tuple(route_facts(brief)))
+    facts, full = tuple(route_facts(brief)), f"{reason}{quotes}"
+    return Route(to=to, error_class=error.value, reason=full, suggestion=suggestion, facts=facts, quotes=quotes)
 
 
 def _out_of_loop(brief: RouteBrief, route: Route) -> Route:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import Attempt, RouteBrief, best_of
+from kernellab.agents.briefs import Attempt, RouteBrief, best_of, times_as_fast
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
 from kernellab.records import Author, Role, RouteKind, Source, Verdict
@@ -188,6 +188,12 @@ def _speed(verdict: Verdict) -> float | None:
     return 1.0 / verdict.time.median_ms if verdict.time and verdict.time.median_ms > 0 else None
 
 
+def is_best(brief: RouteBrief) -> bool:
+    """Is the kernel that is judged the best so far, whose share of the bound stands in its verdict?"""
+    rounds = brief.rounds
+    return bool(rounds) and best_of(rounds) is rounds[-1]
+
+
 def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     """The brief as of the kernel that the role ``to`` starts from, and that it is an earlier one, in a sentence."""
     rounds = brief.rounds
@@ -207,8 +213,10 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     verdict = brief.verdict
     facts = []
     if verdict is not None and verdict.time is not None and verdict.sol_ms:
-        facts.append(f"time {verdict.time.median_ms:.4g} ms, bound {verdict.sol_ms:.4g} ms")
-    if brief.headroom is not None:
+        facts.append(
+            f"time {verdict.time.median_ms:.4g} ms, {100 * verdict.sol_ms / verdict.time.median_ms:.3g} % of the bound"
+        )
+    if brief.headroom is not None and not is_best(brief):
         facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
     if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
         facts.append(f"{100 * verdict.own_share:.0f} % of the time is spent in the kernel's own code")
@@ -261,16 +269,18 @@ def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], 
     return words, [took, *facts]
 
 
-def _about_code(standing: Standing, cost: Cost, best: float | None, hot: str) -> str:
+def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str) -> str:
     """Advice for a kernel that is far from what its sketch allows."""
     hottest = _hottest(cost)
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
     allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
-    if best is not None and standing.time_ms > GAIN * best:
-        return f"{allowed}; an earlier kernel took {best:.3g} ms: begin with its code, and change one thing."
-    if best is not None and best > GAIN * standing.time_ms and standing.time_ms - standing.sketch_ms < _AROUND_MS:
+    if gain is not None and gain * GAIN < 1:
         return (
-            f"{allowed}, {best / standing.time_ms:.2f} times as fast as the best before: what is left may be the call, "
+            f"{allowed}; an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and change one thing."
+        )
+    if gain is not None and gain > GAIN and standing.time_ms - standing.sketch_ms < _AROUND_MS:
+        return (
+            f"{allowed}, {gain:.2f} times as fast as the best before: what is left may be the call, "
             "starting threads and the first touch of outputs as much as the loop."
         )
     if hot:
@@ -301,9 +311,9 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
 
 
 def _best_before(brief: RouteBrief) -> float | None:
-    """The time of the best of the earlier kernels, in ms; None before there is one."""
+    """How many times as fast as the best of the earlier kernels it is; None before there is one."""
     best = best_of(brief.history)
-    return best.verdict.time.median_ms if best and best.verdict and best.verdict.time else None
+    return times_as_fast(brief.verdict, best.verdict) if brief.verdict and best and best.verdict else None
 
 
 def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[list[str], list[str]]:

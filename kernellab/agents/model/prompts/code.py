@@ -116,6 +116,8 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     documents = library.dsl(dsl)
     title = documents.spec.title if documents else dsl
     gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
+    verdict = judged(brief)
+    timed = [] if verdict is not None and verdict.passed else time_lines(brief)  # its figures stand with the verdict
     parts = [
         Part(
             "role", _FILE,
@@ -139,12 +141,11 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
             "bound", "task shapes x chip facts",
             render(
                 "coder", "bound",
-                lines=(*bound_lines(brief), *time_lines(brief), *hot_text(brief, options.ablation)),
+                lines=(*bound_lines(brief), *timed, *hot_text(brief, options.ablation)),
             ),
             rank=3,
         ),
     ]  # fmt: skip
-    verdict = judged(brief)
     if sketched:
         values = sorted(brief.constexpr.items())
         text = render("coder", "sketch", numbered=numbered(brief.sketch), constexpr=values)
@@ -306,11 +307,13 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, put_back: bool) -> list
         )
         parts.append(Part("verdict on the last code", "the Verifier", text, rank=1, shorter=(short,), trims=True))
     if brief.history:
-        forms = [history_text(brief.history, last, brief.route) for last in (None, _LAST_ROUNDS, 1)]
+        forms = [history_text(brief.history, last, brief.route, verdict) for last in (None, _LAST_ROUNDS, 1)]
         full, *shorter = (render("coder", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
     if brief.route is not None:
-        parts.append(Part("route", "the Conductor", render("coder", "route", route=brief.route)))
+        parts.append(
+            Part("route", "the Conductor", render("coder", "route", route=brief.route, judged=verdict is not None))
+        )
     if brief.notes:
         parts.append(Part("notes", "a person", render("coder", "notes", notes=brief.notes)))
     return parts

@@ -56,7 +56,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
     task = render("designer", "task", task=brief.task, limits=limits)
     parts = [Part("task", f"task {brief.task.hash[:8]}", task)]
     bound = "\n".join(bound_lines(brief))
-    if brief.headroom is not None:
+    if brief.headroom is not None and (brief.route is None or brief.route.error_class != ErrorClass.PERFORMANCE.value):
         bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
     bound = "\n".join([bound, *hot_text(brief, options.ablation)])
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
@@ -88,7 +88,8 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         text = render("designer", "keep", pins=pins, requires=requires, constexpr=())
         parts.append(Part("pins and constraints", "the journal", text))
     if brief.history:
-        forms = [history_text(brief.history, last, brief.route) for last in (None, _LAST_ROUNDS, 1)]
+        judged = brief.history[-1].verdict if brief.route is not None else None  # the route's evidence tells it
+        forms = [history_text(brief.history, last, brief.route, judged) for last in (None, _LAST_ROUNDS, 1)]
         full, *short = (render("designer", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
     if brief.route is not None:

@@ -67,9 +67,11 @@ def bound_lines(brief: Brief) -> list[str]:
     lines.append(f"{said}{f' ({work.total_flops / 1e9:.3g} in products)' if work.total_flops else ''}.")
     found = roofline_of(task, chip)
     bound = brief.bound_ms or (found.ms if found else None)
-    if found is not None and bound is not None:
-        decides = "arithmetic" if found.flops_ms > found.bytes_ms else "memory traffic"
-        lines.append(f"The bound is {rough(brief)}{bound:.3g} ms on this machine; {decides} decides it.")
+    if bound is not None:
+        decides = (
+            f"; {'arithmetic' if found.flops_ms > found.bytes_ms else 'memory traffic'} decides it" if found else ""
+        )
+        lines.append(f"The bound is {rough(brief)}{bound:.4g} ms on this machine{decides}.")
         if rough(brief):
             lines.append("It is rough: the Verifier has not measured this machine's rates yet.")
     return lines
@@ -111,7 +113,7 @@ def shown_kernel(brief: Brief) -> Attempt | None:
 
 
 def time_lines(brief: Brief) -> list[str]:
-    """The times of the kernel that is shown, or of the last that was timed: its, the framework's, and the bound."""
+    """The time and speedup of the kernel that is shown, or of the last that was timed."""
     shown = shown_kernel(brief)
     verdict = shown.verdict if shown is not None else None
     title = "The kernel that is shown takes"
@@ -121,10 +123,7 @@ def time_lines(brief: Brief) -> list[str]:
     if verdict is None or verdict.time is None:
         return []
     eager = verdict.against("eager")
-    lines = [f"{title} {verdict.time.median_ms:.4g} ms"]
-    lines += [f"eager takes {eager.baseline_time.median_ms:.4g} ms"] if eager else []
-    lines += [f"the bound is {brief.bound_ms:.4g} ms"] if brief.bound_ms else []
-    return ["; ".join(lines) + "."]
+    return [f"{title} {verdict.time.median_ms:.4g} ms{f', {eager.text}' if eager else ''}."]
 
 
 def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
@@ -210,10 +209,8 @@ def verdict_figures(verdict: Verdict) -> list[str]:
     for c in verdict.comparisons:
         told = "" if c.distinguishable else "; not distinguishable from 1"
         lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
-    if verdict.sol_ms is not None:
-        lines.append(f"speed-of-light bound: {verdict.sol_ms:.4g} ms")
-        if verdict.time is not None and verdict.time.median_ms:
-            lines.append(f"share of the bound: {100 * verdict.sol_ms / verdict.time.median_ms:.3g} %")
+    if verdict.sol_ms is not None and verdict.time is not None and verdict.time.median_ms:
+        lines.append(f"share of the bound: {100 * verdict.sol_ms / verdict.time.median_ms:.3g} %")
     return lines
 
 

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import Attempt, best_of, design_of, start_of
+from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, times_as_fast
 from kernellab.errors import counted
 from kernellab.lowering.embedded_sketch import bare
-from kernellab.records import Author, Evidence, GateState, Route, Source, Verdict
+from kernellab.records import Author, GateState, Route, Source, Verdict
 
 _WHO = {Author.MODEL: "model", Author.RULES: "rules", Author.HUMAN: "a person"}
 #: characters of each side of a change, of what stays before it, and of the sentence that it was meant by
@@ -23,18 +23,22 @@ _ENOUGH = 3
 _CLEAR = 1.05
 
 
-def history_text(history: Sequence[Attempt], last: int | None = None, told: Route | None = None) -> str:
+def history_text(
+    history: Sequence[Attempt], last: int | None = None, told: Route | None = None, judged: Verdict | None = None
+) -> str:
     """The rounds, oldest first; ``last`` keeps the latest few and the best only.
 
-    ``told`` is a route that the prompt states elsewhere.
+    ``told`` and ``judged`` are a route and a verdict that the prompt states elsewhere.
     """
     best = best_of(history)
     rows = [(n, a) for n, a in enumerate(history) if last is None or n >= len(history) - last or a is best]
-    lines = [_line(n, history, attempt, attempt is best, told) for n, attempt in rows]
+    lines = [_line(n, history, attempt, attempt is best, told, judged) for n, attempt in rows]
     return "\n".join((*lines, *_lists(history)))
 
 
-def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None) -> str:
+def _line(
+    number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None, judged: Verdict | None
+) -> str:
     before = _start(history, number)
     back = f" (from round {before + 1})" if before is not None and before < number - 1 else ""
     change = change_of(None if before is None else history[before], attempt)
@@ -45,7 +49,10 @@ def _line(number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bo
     if attempt.gate is not None and attempt.gate.state is not GateState.RIGHT:
         parts.append(f"the sketch is {attempt.gate.state.value}: {attempt.gate.reason}")
     if attempt.verdict is not None:
-        parts.append(_result(attempt.verdict) + (" (the best of these rounds, by the lower end)" if is_best else ""))
+        parts.append(
+            _result(attempt.verdict, attempt.verdict is judged)
+            + (" (the best of these rounds, by the lower end)" if is_best else "")
+        )
     route = attempt.route
     if route is not None and route != told:
         parts.append(f"sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
@@ -112,10 +119,9 @@ def _cut(text: str, start: int) -> str:
     return f"{'... ' if start else ''}{part}{' ...' if start + _CHANGE < len(text) else ''}"
 
 
-def _result(verdict: Verdict) -> str:
+def _result(verdict: Verdict, elsewhere: bool) -> str:
     if not verdict.passed:
-        signature = (verdict.evidence or Evidence()).signature
-        return f"failed at {verdict.stage.value}: {verdict.reason}" + (f" ({signature})" if signature else "")
+        return f"failed at {verdict.stage.value}" + ("" if elsewhere else f": {verdict.reason}")
     time = f"{verdict.time.median_ms:.4g} ms, " if verdict.time is not None else ""
     eager = verdict.against("eager")
     return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}"
@@ -133,7 +139,7 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
         if m is None:
             continue
         one, two = history[m], history[n]
-        ratio = (_ms(one) or 1.0) / (_ms(two) or 1.0)
+        ratio = (times_as_fast(two.verdict, one.verdict) if one.verdict and two.verdict else None) or 1.0
         rounds = f"round {n + 1}" if n == m + 1 else f"round {n + 1} against round {m + 1}"
         change = change_of(one, two)
         if "rewritten" in change and two.rationale:

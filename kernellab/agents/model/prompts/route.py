@@ -16,6 +16,7 @@ from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end
 from kernellab.agents.rules.advice import evidence_lines
 from kernellab.agents.rules.classify import ErrorClass
+from kernellab.agents.rules.performance import is_best
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Route, RouteKind, Source
 
@@ -66,7 +67,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         parts.append(Part("code", "the Coder", render("conductor", "code", files=files), rank=6, trims=True))
     parts.append(Part("rules", "kernellab.agents.rules.conductor", render("conductor", "rules", route=rules), rank=3))
     if brief.history:
-        forms = [history_text(brief.rounds, last) for last in (None, _LAST_ROUNDS, 1)]
+        forms = [history_text(brief.rounds, last, judged=brief.verdict) for last in (None, _LAST_ROUNDS, 1)]
         whole, *shorter = (render("conductor", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", whole, rank=5, shorter=tuple(shorter)))
     go = render("conductor", "go", turns_left=brief.turns_left, budget_left=brief.budget_left)
@@ -88,7 +89,7 @@ def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING) -> l
     if verdict is None or not verdict.passed:
         return []
     lines = verdict_figures(verdict)
-    if brief.headroom is not None:
+    if brief.headroom is not None and not is_best(brief):
         lines.append(f"the best kernel so far reaches {100 * brief.headroom:.0f} % of the bound")
     lines += (*bound_lines(brief), *hot_text(brief, without))
     if brief.sketch:

@@ -9,13 +9,15 @@ from typing import Any
 
 import jinja2
 
+from kernellab.agents.briefs import own_reason
+
 FOLDER = Path(__file__).resolve().parent.parent / "templates"
 
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     # no autoescape: a prompt is plain text, and code must stay as it is
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -23,6 +25,8 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=False,
         autoescape=False,
     )
+    environment.filters["own_reason"] = own_reason
+    return environment
 
 
 def render(file: str, block: str, **values: Any) -> str:

@@ -26,8 +26,6 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> l
     lines = [f"failed at {verdict.stage.value}: {verdict.reason}"]
     evidence = verdict.evidence or Evidence()
     lines += _compiler_lines(evidence, files or {})
-    if evidence.signature:
-        lines.append(f"pattern of the error: {evidence.signature}")
     if evidence.sizes:
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
         inputs = "the task's own" if evidence.family == "inputs" else evidence.family
