@@ -9,7 +9,7 @@ from kernellab.lens.counters import read
 from kernellab.lens.counters.read import Preflight, count, counted, facts_of, preflight, rows, told
 from kernellab.lens.gpu.facts import static_shared
 from kernellab.lens.read import llvm, mlir, ptx, sass
-from kernellab.records import Source
+from kernellab.records import KernelCounters, Source
 from kernellab.task import load_task
 
 LLVM = """define void @f() !dbg !6 {
@@ -101,6 +101,18 @@ def test_counters_are_told_in_three_sentences_about_the_launch_that_takes_the_ti
     (only,) = told([counted({"Kernel Name": "k", "gpu__time_duration.sum": "1000"})])
     assert only == "GPU kernel k, 1.0 us under ncu."
     assert told([]) == [] and told([counted({"Kernel Name": "k"})]) == []
+
+
+def test_tensor_cores_that_bound_a_kernel_and_time_outside_the_kernels_come_last() -> None:
+    product = KernelCounters(
+        kernel="matmul", us=27.9, memory=13, sm=69, tensor=77.4, occupancy=12, stalls={"long_scoreboard": 2.8}
+    )
+    assert told([product])[-1] == "The tensor cores worked in 77 % of the cycles; they bound it."
+    idle = product.model_copy(update={"tensor": 20.0})
+    assert told([idle])[-1].startswith("A warp waits longest for data from memory")
+    assert told([idle], call_ms=0.030)[-1].startswith("A warp waits longest")
+    *_, last = told([idle, idle], call_ms=0.2)
+    assert last == "A call takes 200.0 us, its kernels 55.8 us: most goes to the host's code and the launches."
 
 
 def test_the_preflight_says_why_counters_cannot_be_read_and_how_they_could(monkeypatch: pytest.MonkeyPatch) -> None:

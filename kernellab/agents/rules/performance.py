@@ -295,7 +295,7 @@ def _hot_line(brief: RouteBrief) -> str:
         return ""
     lines = time_goes(brief.candidate.source, brief.verdict)
     if brief.verdict.counters:
-        return lines[-1] if lines else ""  # what its warps wait for
+        return lines[-1] if lines else ""  # what decides
     return f"{lines[0]} Begin there." if lines else ""
 
 
@@ -306,7 +306,7 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
     from kernellab.lens.cpp.hot import hot_lines
 
     if verdict.counters:
-        return told(verdict.counters)
+        return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
     return [line.told for line in hot_lines(source, verdict.hot) if line.share >= _HOT_SHARE]
 
 

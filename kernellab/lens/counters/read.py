@@ -126,6 +126,10 @@ def rows(said: str) -> Iterator[dict[str, str]]:
             yield row
 
 
+#: per cent of its peak from which on a unit bounds a kernel; share of a call from which on it lies in the kernels
+_NEAR, _INSIDE = 60, 0.5
+
+
 def counted(row: Mapping[str, str]) -> KernelCounters:
     """Of one launch's row."""
 
@@ -148,8 +152,10 @@ def counted(row: Mapping[str, str]) -> KernelCounters:
     )  # fmt: skip
 
 
-def told(launches: Sequence[KernelCounters]) -> list[str]:
-    """Where a call's time goes by its counters, in at most three sentences: of the launch that takes most of it."""
+def told(launches: Sequence[KernelCounters], call_ms: float | None = None) -> list[str]:
+    """Where a call's time goes by its counters, in at most three lines, of which the last says what to look at: of the
+    launch that takes most of it, or outside the launches where ``call_ms``, the call's time without ncu, has most of it
+    there."""
     timed = [one for one in launches if one.us is not None]
     if not timed:
         return []
@@ -160,7 +166,17 @@ def told(launches: Sequence[KernelCounters]) -> list[str]:
     lines = [f"{head} {facts.get('busy', '')}".rstrip()]
     if (rate := gb_s(most)) is not None:
         lines[0] += f" It moves {rate:,.0f} GB/s."
-    return [*lines, *(facts[name] for name in ("occupancy reached", "waits for") if name in facts)]
+    last = "tensor pipe" if _near_tensor_peak(most) else "waits for"
+    lines += [facts[name] for name in ("occupancy reached", last) if name in facts]
+    if call_ms is not None and total < _INSIDE * 1000 * call_ms:
+        outside = f"A call takes {1000 * call_ms:.1f} us, its kernels {total:.1f} us: most goes to the host's code and"
+        lines = [*lines[:2], f"{outside} the launches."]
+    return lines
+
+
+def _near_tensor_peak(launch: KernelCounters) -> bool:
+    """Do the tensor cores bound it, so that what warps wait for is their turn?"""
+    return launch.tensor is not None and launch.tensor >= max(_NEAR, launch.memory or 0.0)
 
 
 def gb_s(launch: KernelCounters) -> float | None:
@@ -178,7 +194,7 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
     if c.memory is not None and c.sm is not None:
         most = "memory" if c.memory >= c.sm else "the SMs"
         near = max(c.memory, c.sm)
-        state = f"{most} bound it" if near >= 60 else "neither is near its limit: it waits, or the grid is small"
+        state = f"{most} bound it" if near >= _NEAR else "neither is near its limit: it waits, or the grid is small"
         sentence = f"Memory runs at {c.memory:.0f} % of its peak, the SMs at {c.sm:.0f} %; {state}."
         yield Fact("busy", f"{near:.0f} %", sentence, kernel)
     if c.read_bytes is not None and c.written_bytes is not None:
@@ -195,7 +211,8 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
         sentence = f"{c.l1_hits:.0f} % of sectors were found in L1, {c.l2_hits:.0f} % of the rest in L2."
         yield Fact("cache hits", f"{c.l2_hits:.0f} %", sentence, kernel)
     if c.tensor:
-        sentence = f"The tensor cores worked in {c.tensor:.0f} % of the cycles."
+        bound = "; they bound it" if _near_tensor_peak(c) else ""
+        sentence = f"The tensor cores worked in {c.tensor:.0f} % of the cycles{bound}."
         yield Fact("tensor pipe", f"{c.tensor:.0f} %", sentence, kernel)
     if c.bank_conflicts:
         sentence = f"{c.bank_conflicts:,.0f} accesses of shared memory had to be repeated."
