@@ -28,7 +28,9 @@ _PANEL = "window.jupyterapp.shell.currentWidget"
 #: a subshell of the kernel that ends while a page still sends to it
 _END_SUBSHELL = f"""async () => {{
     const kernel = {_PANEL}.sessionContext.session.kernel;
-    const comms = [...kernel._comms.values()].filter(comm => comm.subshellId);
+    const own = () => [...kernel._comms.values()].filter(comm => comm.subshellId);
+    for (let n = 0; n < 100 && !own().length; n++) await new Promise(done => setTimeout(done, 100));
+    const comms = own();
     await kernel.requestDeleteSubshell({{subshell_id: comms[0].subshellId}}, true).done;
     return comms.length;
 }}"""
