@@ -41,14 +41,13 @@ class _Condition(BaseModel):
 
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
-    "denormals-flushed",
-    "denormals-left-flushed", "memory-grows", "output-in-a-file",
-    "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
-    "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
-    "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
-    "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
-    "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
-    "no-inference-tensors", "default-dtype", "outputs-oversized",
+    "denormals-flushed", "denormals-left-flushed", "memory-grows", "output-in-a-file", "threads-left", "random-left",
+    "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost", "launches-not-seen",
+    "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks", "outputs-read-late",
+    "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen", "below-byte-floor",
+    "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native", "one-configuration",
+    "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients", "no-inference-tensors",
+    "default-dtype", "outputs-oversized",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -62,6 +61,8 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "non-deterministic": ("non-deterministic", ""),
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
+    "threads-left": ("", "threads: a call leaves another number of threads to its caller"),  # older journals
+    "random-left": ("", "random: a call changes the state of torch's generator"),  # as well
     "memory-grows": ("memory grows with each call", ""),
     "prints": ("", "output: each call writes to standard output or error"),
     "one-thread": ("", "threads: fails in another thread than the one that imported it"),
@@ -543,8 +544,8 @@ class Stated(_Condition):
 
 Condition = Annotated[
     Union[
-        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes, FixedArguments,
-        DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
+        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
+        FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
         NotSealed, NotReproduced, Stated,
     ],
