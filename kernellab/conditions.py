@@ -373,9 +373,7 @@ class OwnShareUnseen(_Condition):
 
     @property
     def flag(self) -> str:
-        return (
-            f"own share: as reported by the kernel's own process; its program counters cannot be read ({self.reason})"
-        )
+        return f"own share: as the kernel's process reports it; its program counters cannot be read ({self.reason})"
 
 
 class StaticFinding(_Condition):
