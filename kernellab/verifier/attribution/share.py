@@ -222,13 +222,14 @@ def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set
 
 
 def _handling(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
-    """The samples in libraries, where they are apart from each other: what allocates, views and dispatches runs from
-    end to end once, slowly where its code is in no cache, and what computes stays in its loops."""
-    ran = sorted((s.path, s.place, n) for n, look in enumerate(sampler.looks) for s in look if s in named and s.path)
+    """The samples in libraries' own files, where they are apart from each other: what allocates, views and dispatches
+    runs from end to end once, slowly where its code is in no cache, and what computes stays in its loops."""
+    files = {s for s, name in named.items() if s.path and name == library_of(s.path)}
+    ran = sorted((s.path, s.place, n) for n, look in enumerate(sampler.looks) for s in look if s in files)
     near = [bisect_left(ran, (path, place + HONEST.handling_bytes)) - i for i, (path, place, _) in enumerate(ran)]
     each = seconds / max(len(sampler.looks), 1)
     together, longest = len({n for _, _, n in ran}) * each, max(near, default=0) * each
-    return set(named) if together <= HONEST.handling_seconds and longest <= HONEST.library_seconds else set()
+    return files if together <= HONEST.handling_seconds and longest <= HONEST.library_seconds else set()
 
 
 #: whose code it is that stands in no file, where no library is seen to call it
