@@ -62,7 +62,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
     "threads-left": ("", "threads: a call leaves another number of threads to its caller"),  # older journals
-    "random-left": ("", "random: a call changes the state of torch's generator"),  # as well
+    "random-left": ("", "random: a call changes the state of torch's generator"),  # older journals
     "memory-grows": ("memory grows with each call", ""),
     "prints": ("", "output: each call writes to standard output or error"),
     "one-thread": ("", "threads: fails in another thread than the one that imported it"),

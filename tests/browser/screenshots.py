@@ -101,12 +101,17 @@ def _prompts(page: Lab, root: Path, target: Path) -> None:
     _both(page, board, target, "prompt", part=".kl-work")
 
 
-def _frame(page: Lab, board: Board) -> bytes:
-    """The page in the light theme, as PNG."""
-    page.theme("light")
+def _still(page: Lab, board: Board, theme: str) -> None:
+    """The workbench in sight, in ``theme``, drawn, and without a tooltip."""
+    page.theme(theme)
     board.root.evaluate("element => element.scrollIntoView({block: 'end'})")
     page.page.mouse.move(2, 2)
     page.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def _frame(page: Lab, board: Board) -> bytes:
+    """The page in the light theme, as PNG."""
+    _still(page, board, "light")
     shot: bytes = page.page.screenshot()
     return shot
 
@@ -130,10 +135,7 @@ def _moving(target: Path, frames: list[bytes]) -> None:
 def _both(page: Lab, board: Board, target: Path, name: str, part: str = "", whole: bool = False) -> None:
     """A picture in each theme: of the page, or of a part of the workbench."""
     for theme in ("dark", "light"):
-        page.theme(theme)
-        board.root.evaluate("element => element.scrollIntoView({block: 'end'})")
-        page.page.mouse.move(2, 2)  # no tooltip
-        page.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        _still(page, board, theme)
         file = target / f"{name}-{theme}.png"
         if whole:
             page.page.screenshot(path=file)

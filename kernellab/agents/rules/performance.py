@@ -212,10 +212,8 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     """What the role ``to`` should change to make a right kernel faster, in words, and the facts that this rests on."""
     verdict = brief.verdict
     facts = []
-    if verdict is not None and verdict.time is not None and verdict.sol_ms:
-        facts.append(
-            f"time {verdict.time.median_ms:.4g} ms, {100 * verdict.sol_ms / verdict.time.median_ms:.3g} % of the bound"
-        )
+    if verdict is not None and verdict.time is not None and verdict.bound_share is not None:
+        facts.append(f"time {verdict.time.median_ms:.4g} ms, {100 * verdict.bound_share:.3g} % of the bound")
     if brief.headroom is not None and not is_best(brief):
         facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
     if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
@@ -245,7 +243,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{standing.time_ms - standing.sketch_ms:.3g} ms go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, _best_before(brief), hot)]
+            words = [_about_code(standing, cost, _gain_over_best(brief), hot)]
     return " ".join(words), facts + found
 
 
@@ -310,7 +308,7 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
     return [line.told for line in hot_lines(source, verdict.hot) if line.share >= _HOT_SHARE]
 
 
-def _best_before(brief: RouteBrief) -> float | None:
+def _gain_over_best(brief: RouteBrief) -> float | None:
     """How many times as fast as the best of the earlier kernels it is; None before there is one."""
     best = best_of(brief.history)
     return times_as_fast(brief.verdict, best.verdict) if brief.verdict and best and best.verdict else None

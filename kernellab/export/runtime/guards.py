@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -92,11 +92,11 @@ class ShapeClass:
             reason = self._tensor(parameter, given, sizes)
             if reason:
                 return Refusal(f"{parameter.name}: {reason[0]}", reason[1])
-        for name, size in self.sizes(args).items():
+        self._solve(args, sizes)
+        for name, size in sizes.items():
             low, high = self.dims.get(name, (size, size))
             if not low <= size <= high:
                 return Refusal(f"{name}: {name} dim", f"{name} is {size}, outside {low} to {high}")
-            sizes[name] = size
         for parameter, given in zip(self.parameters, args, strict=True):
             for size, extent in zip(given.shape, parameter.shape, strict=True) if parameter.is_tensor else ():
                 if isinstance(extent, str) and value_of(extent, sizes) not in (None, size):
@@ -174,18 +174,32 @@ class ShapeClass:
     def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
         """The Dims' sizes, each from the first shape that names it, or that has it as the one unknown of a sum."""
         sizes: dict[str, Any] = {}
-        sums: list[tuple[str, Any]] = []
         for parameter, given in zip(self.parameters, args, strict=True):
-            for size, extent in zip(given.shape, parameter.shape, strict=False) if parameter.is_tensor else ():
-                if isinstance(extent, str) and extent.isidentifier():
-                    sizes.setdefault(extent, size)
-                elif isinstance(extent, str):
-                    sums.append((extent, size))
-        # a size that one sum gives may leave another with one unknown
-        for _ in sums:
-            for extent, size in sums:
-                sizes |= _solved(extent, size, sizes)
+            if parameter.is_tensor:
+                for size, extent in zip(given.shape, parameter.shape, strict=False):
+                    if isinstance(extent, str) and extent.isidentifier():
+                        sizes.setdefault(extent, size)
+        self._solve(args, sizes)
         return sizes
+
+    @cached_property
+    def _sums(self) -> tuple[tuple[int, int, str], ...]:
+        """The sizes that are formulas of Dims: parameter, dimension, formula."""
+        return tuple(
+            (at, dim, extent)
+            for at, parameter in enumerate(self.parameters)
+            if parameter.is_tensor
+            for dim, extent in enumerate(parameter.shape)
+            if isinstance(extent, str) and not extent.isidentifier()
+        )
+
+    def _solve(self, args: Sequence[Any], sizes: dict[str, Any]) -> None:
+        """Adds to ``sizes`` the Dims that are the one unknown of a formula."""
+        # a size that one formula gives may leave another with one unknown
+        for _ in self._sums:
+            for at, dim, formula in self._sums:
+                if dim < len(args[at].shape):
+                    sizes.update(_solved(formula, args[at].shape[dim], sizes))
 
     @property
     def breadth(self) -> float:

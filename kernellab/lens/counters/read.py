@@ -126,10 +126,6 @@ def rows(said: str) -> Iterator[dict[str, str]]:
             yield row
 
 
-#: per cent of its peak from which on a unit bounds a kernel; share of a call from which on it lies in the kernels
-_NEAR, _INSIDE = 60, 0.5
-
-
 def counted(row: Mapping[str, str]) -> KernelCounters:
     """Of one launch's row."""
 
@@ -150,6 +146,10 @@ def counted(row: Mapping[str, str]) -> KernelCounters:
         l1_hits=value(_L1), l2_hits=value(_L2), tensor=value(_TENSOR), bank_conflicts=value(_BANKS),
         stalls=named(_STALL, _WAITS),
     )  # fmt: skip
+
+
+#: per cent of its peak from which on a unit bounds a kernel; share of a call from which on it lies in the kernels
+_NEAR, _INSIDE = 60, 0.5
 
 
 def told(launches: Sequence[KernelCounters], call_ms: float | None = None) -> list[str]:

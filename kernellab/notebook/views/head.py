@@ -317,7 +317,7 @@ def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
 
 
 def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
-    """``LedgerFigures`` from what :meth:`Session.trace.ledger` gives."""
+    """``LedgerFigures`` from what :meth:`kernellab.session.trace.Trace.ledger` gives."""
     total, budget = ledger["total"], str(ledger["budget"] or "")
     text = ledger["text"] or "0 tokens"
     return {

@@ -209,8 +209,8 @@ def verdict_figures(verdict: Verdict) -> list[str]:
     for c in verdict.comparisons:
         told = "" if c.distinguishable else "; not distinguishable from 1"
         lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
-    if verdict.sol_ms is not None and verdict.time is not None and verdict.time.median_ms:
-        lines.append(f"share of the bound: {100 * verdict.sol_ms / verdict.time.median_ms:.3g} %")
+    if verdict.bound_share is not None:
+        lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
     return lines
 
 
