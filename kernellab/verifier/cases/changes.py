@@ -77,19 +77,28 @@ def _exact(
     """
     import torch
 
+    from kernellab.verifier.cases.patterns import generator_on
+
     low, high = max(low, -furthest), min(high, furthest)
-    shape = tuple(like.shape)
+    there = generator_on(like.device, seen)
+
+    def whole(first: int, last: int) -> Tensor:
+        drawn = torch.randint(
+            first, last + 1, tuple(like.shape), generator=there, device=like.device, dtype=torch.int32
+        )
+        return drawn.double()
+
     if powers:
         least, most = (max(low, 0.0), high) if high > 0 else (-high, -low)
         last = min(floor(log2(most)), 1)
         first = max(last - 4, ceil(log2(least)) if least else last - 4)
         if first > last:
             raise ValueError(f"no power of two lies from {low} to {high}")
-        values = torch.exp2(torch.randint(first, last + 1, shape, generator=seen).double())
+        values = torch.exp2(whole(first, last))
         values = values if high > 0 else -values
     else:
         step = min(step, 2.0 ** floor(log2((high - low) / 16)))
-        values = torch.randint(ceil(low / step), floor(high / step) + 1, shape, generator=seen).double() * step
+        values = whole(ceil(low / step), floor(high / step)) * step
     return values.to(like)
 
 

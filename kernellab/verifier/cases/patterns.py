@@ -37,6 +37,15 @@ def patterned(value: Tensor, name: str, seed: int, low: float, high: float) -> T
     return out.to(value.dtype)
 
 
+def generator_on(device: torch.device, seen: torch.Generator) -> torch.Generator:
+    """``seen``, or on another device a generator that follows from it: a CPU draws gigabytes slowly."""
+    import torch
+
+    if device == seen.device:
+        return seen
+    return torch.Generator(device).manual_seed(int(torch.randint(1 << 31, (1,), generator=seen)))
+
+
 def _every(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     rows.fill_(_of(rows, low))
 
@@ -157,8 +166,9 @@ def _ties(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     import torch
 
     step = 0.5 * (high if isfinite(high) and high < 4 else 1.0)
-    some = torch.randint(-2, 3, tuple(rows.shape), generator=seen).double() * step
-    rows.copy_(some.clamp(low, high))
+    there = generator_on(rows.device, seen)
+    some = torch.randint(-2, 3, tuple(rows.shape), generator=there, device=rows.device, dtype=torch.int8)
+    rows.copy_((some.double() * step).clamp(low, high))
 
 
 def _signed_zeros(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -167,7 +177,8 @@ def _signed_zeros(rows: Tensor, seen: torch.Generator, low: float, high: float) 
 
     _ties(rows, seen, low, high)
     if low < 0:
-        minus = (torch.rand(tuple(rows.shape), generator=seen) < 0.5).to(rows.device)
+        there = generator_on(rows.device, seen)
+        minus = torch.rand(tuple(rows.shape), generator=there, device=rows.device) < 0.5
         rows[minus & (rows == 0)] = -0.0
 
 
