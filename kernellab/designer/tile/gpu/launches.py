@@ -16,6 +16,8 @@ from kernellab.designer.tile.order import accesses, axis_order, crossing, short_
 
 #: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
 _MOST = 1 << 15
+#: a contiguous axis below so many elements leaves lanes idle; elements side by side that fill lines of memory
+_SHORT, _LINE = 64, 256
 #: share of the second-level cache that rows may take which are read again
 _CACHED = 0.7
 
@@ -58,6 +60,8 @@ def reduction(ctx: Context, k: Launch) -> Tiling:
 def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Whole rows, short ones side by side; else blocks."""
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
+    if len(red) == len(k.red) > 1 and (several := _several(ctx, t, tiled, red)) is not None:
+        return several
     if _held(ctx, k, red) > ctx.style.whole_row:
         firsts = [first for r in k.reds if (first := first_of(r)) is not None]
         mine = [first for first in firsts if first in k.reds]
@@ -87,6 +91,39 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         return t
     rows = _rows_side_by_side(ctx, ctx.size(inner), ctx.volume(par))
     return replace(t, blocks={par[-1]: ctx.block("ROWS", rows, most=64)}) if rows > 1 else t
+
+
+def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
+    """Rows of several axes: whole where a tile holds them; else, where the innermost is short, a block of several whole
+    axes. Results that lie between the axes are taken side by side, so that lines of memory are. None for long
+    innermost axes."""
+    last = tiled.index(red[-1])
+    while tiled[last - 1] in red:
+        last -= 1
+    behind, between = tiled[last:], tiled[last - 1] if len(tiled) - last < len(red) else None
+    short = ctx.size(red[-1]) < _SHORT
+    most = ctx.style.row_block if between is not None and short else ctx.style.whole_row
+    whole: list[Axis] = []
+    size = 1
+    for axis in reversed(behind if between is not None and short else red):
+        if not ctx.bounded([axis, *whole]) or size * power(ctx.size(axis)) > most:
+            break
+        whole.append(axis)
+        size *= power(ctx.size(axis))
+    if len(whole) == len(red):
+        return replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
+    if not short:
+        return None
+    blocks = {}
+    if between is not None and len(whole) == len(behind):
+        columns = below(max(1, min(_LINE // size, ctx.style.row_block // size)))
+        blocks[between] = ctx.block("COLS", columns, between)
+        size *= columns
+    while size > ctx.style.row_block:
+        size //= power(ctx.size(whole.pop()))
+    nth = red[-1 - len(whole)]
+    blocks[nth] = ctx.block("ROWS", ctx.style.row_block // size, nth)
+    return replace(t, whole=frozenset(whole), blocks=blocks, exact=ctx.exact(blocks))
 
 
 def _held(ctx: Context, k: Launch, red: list[Axis]) -> float:
