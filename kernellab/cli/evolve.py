@@ -362,8 +362,8 @@ def _steered(name: str, json: bool, act: Callable[[Run], None]) -> int:
 
 
 def _watched(run: Run, out: Path | None, json: bool) -> int:
-    """Says each round's end on stderr until the run is over, or nobody works on it."""
-    told = 0
+    """Says on stderr what agents are and ask for, and each round's end, until the run is over or nobody works on it."""
+    told = (0, 0)
     while not (run.state.status.ended or run.unattended):
         told = _tell(run, told)
         time.sleep(_LOOK)
@@ -380,14 +380,16 @@ def _watched(run: Run, out: Path | None, json: bool) -> int:
     return code
 
 
-def _tell(run: Run, told: int) -> int:
+def _tell(run: Run, told: tuple[int, int]) -> tuple[int, int]:
     from kernellab.evolve.summary import figure
 
     state = run.state
-    for end in state.rounds[told:]:
+    for notice in state.notices[told[0] :]:
+        say(notice)
+    for end in state.rounds[told[1] :]:
         done = sum(state.proposals[number].round <= end.round for number in state.evaluations)
         say(f"round {end.round}: {counted(done, 'candidate')}, {figure(state, end.worth)}")
-    return len(state.rounds)
+    return len(state.notices), len(state.rounds)
 
 
 def _tell_unattended(run: Run) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
-from kernellab.exchanges import Exchange, Usage
+from kernellab.exchanges import Exchange, StepKind, Usage
 from kernellab.options.search import Knobs, SearchOptions
 from kernellab.records import Author, Comparison, Record, Source, Timing, Verdict
 from kernellab.verifier.protocol.options import Fidelity
@@ -323,6 +323,7 @@ class Worked(_Event):
     kind: Literal["worked"] = "worked"
     who: str
     text: str
+    step: StepKind = "tool"
 
 
 def who_varies(operator: str, parents: Sequence[int]) -> str:

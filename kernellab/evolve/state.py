@@ -93,6 +93,8 @@ class RunState:
     direction: str = ""
     #: who varies a candidate now, and what it did last
     doing: dict[str, str] = field(default_factory=dict)
+    #: what agents asked for and were answered, and what is noted of them; each once
+    notices: list[str] = field(default_factory=list)
     #: a direction that waits for a person's answer, and the number of rounds when the last one was proposed
     suggestion: Suggested | None = None
     suggested_at: int | None = None
@@ -307,6 +309,8 @@ def _proposed(state: RunState, event: Proposed) -> None:
 
 def _did(state: RunState, event: Worked) -> None:
     state.doing[event.who] = event.text
+    if event.step in ("permission", "note") and event.text not in state.notices:
+        state.notices.append(event.text)
 
 
 def _evaluated(state: RunState, event: Evaluated) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from kernellab.cli import main
 from kernellab.errors import EvolveError, SessionError
 from kernellab.evolve import evolve
 from kernellab.evolve.policies import Request
@@ -165,6 +166,19 @@ def test_a_pin_of_a_given_sketch_holds_in_each_answer_of_an_agent(tmp_path: Path
     asked = player.ask(state, Request(0, (given,)), "agent:scripted/lineage")()
     assert [design.sketch for design in asked.designs] == [kept, ""]
     assert "must stay" in asked.designs[1].why and "load(X[m, n:n+BLOCK] -> x)" in asked.designs[1].why
+
+
+def test_a_shell_says_what_an_agent_is_and_what_it_was_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_agent(tmp_path, {"ask": "run make"}, {"ask": "run make"}, submit(SKETCH))
+    (tmp_path / "twice.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    options = "--rounds 1 --parallel 2 --islands 1 --score model --vary agent:scripted=0.5"
+    main(["evolve", "twice.py", "--dsl", "cpp", *options.split()])
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("it may read what you may") == 1 and "held by: " in told
+    assert told.count("run make: never, no one is asked") == 1
 
 
 @pytest.mark.parametrize("vary", ["agent:x", "agent:x=2", "rules=0.5", "agent:x=0.6,agent:y=0.6"])

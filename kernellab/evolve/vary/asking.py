@@ -15,7 +15,7 @@ from kernellab.exchanges import Step
 #: requests that are sent at once; more wait for these
 _MOST = 64
 #: characters of what an agent did
-_SHOWN = 200
+_SHOWN = 400
 
 
 @dataclass
@@ -47,7 +47,8 @@ class Asking:
 
     def told(self, who: str, step: Step) -> None:
         """From any thread: an agent did something."""
-        self._steps.put(Worked(who=who, text=f"{step.title or step.kind}: {step.result or step.text}"[:_SHOWN]))
+        text = ": ".join(filter(None, (step.title or step.kind, step.result or step.text)))
+        self._steps.put(Worked(who=who, text=text[:_SHOWN], step=step.kind))
 
     def steps(self) -> list[Worked]:
         """What agents have done since the last time."""
