@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from pathlib import Path
 
 from kernellab.models import Budget, ChatModel, ModelSettings, open_model
@@ -15,7 +15,10 @@ from kernellab.tools.acp_agent import AgentModel
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
 from kernellab.tools.tool import CODE, Context
-from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.sandbox import folders, sandbox
+
+#: the name's beginning of a turn's folder
+_PREFIX = "kernellab-agent-"
 
 
 def open_player(
@@ -34,8 +37,10 @@ def open_player(
     if options is not None:
         check_agent(name, options, str(budget.limits))
     most, left = options.tool_calls if options else settings.tool_calls, budget.left("tool_calls")
-    folder = Path(tempfile.mkdtemp(prefix="kernellab-agent-"))
-    channel.at_end.append(lambda: sandbox.remove(str(folder)))
+    folders.sweep(_PREFIX)
+    path, held = folders.held(_PREFIX)
+    folder = Path(path)
+    channel.at_end += [lambda: os.close(held), lambda: sandbox.remove(path)]  # the last is called first
     context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder, base=channel.source)
     for file, text in (channel.source.files if channel.source is not None else {}).items():
         (folder / CODE / file).parent.mkdir(parents=True, exist_ok=True)

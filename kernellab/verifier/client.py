@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
-import glob
 import os
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 import weakref
@@ -31,14 +28,13 @@ from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
 from kernellab.verifier.reproduction.agreement import reproduced
-from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.sandbox import folders, sandbox
 
 Progress = Callable[[StageResult], None]
 
 #: seconds beyond a request's own deadline that a judge may say nothing, alone and where judges take turns
 PATIENCE, TURNS = 60.0, 1200.0
 _PREFIX = "kernellab-verifier-"
-_FRESH = 60.0
 #: seconds between two looks at whether a verification was cancelled
 _LOOK = 0.1
 
@@ -56,7 +52,7 @@ class Verifier:
         self.notice = ""
         #: seconds beyond a verification's own deadline after which a judge that says nothing is ended
         self.patience = PATIENCE
-        _sweep_left_behind()
+        folders.sweep(_PREFIX)
         self._own_folder()
         atexit.register(_close, weakref.ref(self))
 
@@ -277,18 +273,15 @@ class Verifier:
 
     def _own_folder(self) -> None:
         """A folder for the judge's files, locked for as long as this process or the judge lives."""
-        self._root = tempfile.mkdtemp(prefix=_PREFIX)
+        self._root, self._held = folders.held(_PREFIX)
         if os.getuid() == 0:
             # a worker of another user must pass through it to its own, which no one else may enter
             os.chmod(self._root, 0o711)
-        self._held = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._held, fcntl.LOCK_SH)
         self._finalizer = weakref.finalize(self, _forget, self._root, self._held)
 
     def _sweep(self) -> None:
         """A judge that was killed leaves its scratch folders behind."""
-        for path in glob.glob(os.path.join(self._root, "*")):
-            sandbox.remove(path)
+        folders.clear(self._root)
 
 
 def verify(
@@ -321,23 +314,9 @@ def _close(reference: weakref.ref[Verifier]) -> None:
 
 
 def _forget(folder: str, held: int) -> None:
+    folders.clear(folder)
     sandbox.remove(folder)
     os.close(held)
-
-
-def _sweep_left_behind() -> None:
-    """Removes this user's folders whose client and judge were both killed: no process holds their lock."""
-    for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*")):
-        with contextlib.suppress(OSError):
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                found = os.fstat(held)
-                # one that was made this moment is not locked yet
-                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _FRESH:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    sandbox.remove(folder)
-            finally:
-                os.close(held)
 
 
 def _cache_folder() -> str:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
+from kernellab.errors import VerifierError
+from kernellab.records import Source
+from kernellab.task import load_task
 from kernellab.verifier import Verifier
-from kernellab.verifier.sandbox import sandbox_level
+from kernellab.verifier.sandbox import folders, sandbox_level
+from tests.waiting import until
 
-from .kit import TARGET
+from .kit import QUICK, RELU_ADD, TARGET
 
 JUDGE = """
 import atexit
@@ -48,3 +56,60 @@ def test_a_folder_of_the_package_s_name_where_a_person_works_is_not_loaded(
     assert "rlimits" in sandbox_level()
     with Verifier() as verifier:
         verifier.warm(TARGET)
+
+
+SLEEPS_OUTSIDE = """
+import os, time, torch
+if "kernellab" not in os.environ.get("HOME", ""):
+    time.sleep(60)
+def kernel(x, y):
+    return torch.relu(x) + y
+"""
+
+
+def test_the_folder_of_an_ordinary_process_goes_with_a_killed_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies in no folder of the judge's, so that a kernel does not know it by its place."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    verifier = Verifier()
+    source = Source(dsl="cpp", files={"kernel.py": SLEEPS_OUTSIDE})
+    ended = list[VerifierError]()
+
+    def ask() -> None:
+        with pytest.raises(VerifierError) as raised:
+            verifier.verify(load_task(RELU_ADD, "relu_add"), source, TARGET, options=QUICK)
+        ended.append(raised.value)
+
+    asking = threading.Thread(target=ask)
+    try:
+        verifier.warm(TARGET)
+        asking.start()
+        until(lambda: list(tmp_path.glob("tmp????????")), 60)
+        (folder,) = tmp_path.glob("tmp????????")
+        assert verifier.judge_pid is not None
+        os.kill(verifier.judge_pid, signal.SIGKILL)
+        asking.join(60)
+        assert ended and not folder.exists() and not os.listdir(verifier._root)
+    finally:
+        verifier.close()
+
+
+def test_what_a_killed_client_held_is_removed_by_the_next_one_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (mine := tmp_path / "tmpmyfiles_").mkdir()
+    (away := tmp_path / "away").mkdir()
+    (tmp_path / "tmplinked__").symlink_to(away)
+    lost, descriptor = folders.held("kernellab-x-")
+    kept, other = folders.held("kernellab-x-")
+    left, theirs = folders.elsewhere(lost), folders.elsewhere(kept)
+    for name in ("tmplinked__", "away", "../away"):
+        (Path(lost, "elsewhere") / name.replace("/", "_")).touch()
+    os.utime(lost, (0, 0))
+    os.close(descriptor)
+    folders.sweep("kernellab-x-")
+    os.close(other)
+    assert not Path(lost).exists() and not Path(left).exists()
+    assert all(Path(path).exists() for path in (kept, theirs, mine, away, tmp_path / "tmplinked__"))

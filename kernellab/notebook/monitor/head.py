@@ -147,7 +147,10 @@ def ledger(state: RunState) -> list[NamedText]:
         ("budget", state.knobs.budget or "none"),
         ("seed", str(state.knobs.seed)),
     ]
-    return [{"name": name, "text": text} for name, text in (*found, *state.doing.items(), *(("an agent", text) for text in state.notices))]
+    return [
+        {"name": name, "text": text}
+        for name, text in (*found, *state.doing.items(), *(("an agent", text) for text in state.notices))
+    ]
 
 
 def _round(follower: Follower, at: int, evaluations: int) -> Round:

@@ -24,7 +24,7 @@ from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.ranking.rank import Ranked
-from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.sandbox import folders, sandbox
 from kernellab.verifier.stages.context import Request, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.pipeline import Verification
 
@@ -152,6 +152,7 @@ def _end(pool: Pool) -> None:
     pool.close()
     # a client that was killed does not come to it
     for folder in sys.argv[2:]:
+        folders.clear(folder)
         sandbox.remove(folder)
     os._exit(0)
 

@@ -27,7 +27,7 @@ from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Window
 from kernellab.verifier.protocol.rules import CAPS, DEADLINES, TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
-from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.sandbox import folders, sandbox
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,8 +78,9 @@ class WorkerProcess:
 
     def __post_init__(self) -> None:
         # a user's program lies in no folder of a judge's
-        above = Path(tempfile.gettempdir()).parent if self.role == "ordinary" else None
-        self.scratch = Path(tempfile.mkdtemp(prefix=None if above else "kernellab-", dir=above))
+        own = tempfile.gettempdir()
+        plain = self.role == "ordinary"
+        self.scratch = Path(folders.elsewhere(own) if plain else tempfile.mkdtemp(prefix="kernellab-"))
         for name in ("src", "work", "tmp", "home", "cache"):
             (self.scratch / name).mkdir()
         self.printed = 0
@@ -224,7 +225,10 @@ class WorkerProcess:
             os.close(fd)
         self.channel.close()
         self.control.close()
-        sandbox.remove(str(self.scratch))
+        if self.role == "ordinary":
+            folders.remove_elsewhere(tempfile.gettempdir(), str(self.scratch))
+        else:
+            sandbox.remove(str(self.scratch))
 
     def __enter__(self) -> Self:
         return self

@@ -43,7 +43,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 #: bytes of one file that an agent writes, and its processes and threads
 _AGENT_FILE, _AGENT_TASKS = 16 << 30, 4096
 #: user numbers that no account has (systemd's for services that come and go)
-_USERS = range(61184, 65520)
+USERS = range(61184, 65520)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -193,7 +193,7 @@ def _become_other(scratch: str, devices: Sequence[str], writable: Sequence[str])
         return False
     try:
         owners = [os.stat(path).st_uid for path in writable]
-        user = next((owner for owner in owners if owner in _USERS), random.SystemRandom().choice(_USERS))
+        user = next((owner for owner in owners if owner in USERS), random.SystemRandom().choice(USERS))
         for path in (scratch, *(e.path for e in os.scandir(scratch)), *writable):
             os.chown(path, user, user, follow_symlinks=False)
         os.setgroups([])
@@ -209,7 +209,7 @@ def user_of(folders: Sequence[str]) -> bool:
     """Where this process is root and has a mount namespace: makes it a user that no account has, to whom ``folders``
     belong there. For :func:`hold`, which leaves it the right to read what root may. False: it stays who it is.
     """
-    user = random.SystemRandom().choice(_USERS)
+    user = random.SystemRandom().choice(USERS)
     # what it makes is root's on the disk: a set-uid file would run as root for every user of the machine
     if os.getuid() != 0 or not seccomp.keep_modes() or not mounts.give(folders, user):
         return False
