@@ -274,15 +274,13 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     from kernellab.dsls.machine import busy, detect_target
     from kernellab.sketch.cost import cost
     from kernellab.sketch.program.bind import bind
+    from kernellab.task.sample.sizes import asked_sizes
 
     task, target = context.task(request.task), detect_target(request.dsl or None)
     program = _program(request)
     binding = bind(program, task, dict(request.constexpr), target)
-    arguments = task.module().sample({**task.module().default_sizes(), **request.sizes})
-    sizes = {
-        **binding.fixed,
-        **{symbol: int(arguments[at].shape[dim]) for symbol, (at, dim) in binding.symbols.items()},
-    }
+    asked = asked_sizes(task, request.sizes)  # their shapes alone: inputs of these sizes may not fit into memory
+    sizes = {**binding.fixed, **binding.sizes(lambda at, dim: task.args[at].extents(asked)[dim])}
     found = cost(program, sizes, dict(binding.constexpr), target.chip)
     at = ", ".join(f"{name}={size}" for name, size in sizes.items())
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"

@@ -250,7 +250,10 @@ def call(
         from kernellab.session.engine.engine import engine
 
         engine().agent_near = True
-    return _fitted(found.function(context, request))
+    try:
+        return _fitted(found.function(context, request))
+    except ValidationError as error:  # of what it made of them: a source whose file lies elsewhere
+        raise ToolError(f"{name}: {_faults(error)}.", f"{name} takes {_takes(found)}.") from None
 
 
 def _fitted(result: Result) -> Result:

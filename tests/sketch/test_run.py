@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from math import inf, nan
 
 import pytest
@@ -366,6 +367,22 @@ def test_a_sample_of_iterations_writes_only_its_part() -> None:
 def test_a_deadline_ends_a_run() -> None:
     with pytest.raises(OutOfTime):
         execute(load_program(row_sketch("store(x -> Y[m, 0:N])")), {"X": torch.ones(2, 2)}, deadline=0.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "constexpr"),
+    [
+        ("for k in range(1000000000000):\n    store(x -> Y[m, 0:N])", ""),
+        ("for k in range(1000000000000):\n    if k < 0:\n        store(x -> Y[m, 0:N])", ""),
+        ("load(X[m, 0:BLOCK] -> z, pad=0)\nstore(x -> Y[m, 0:N])", "    constexpr: BLOCK = 100000000000;"),
+    ],
+    ids=["turns", "empty turns", "tile"],
+)  # fmt: skip
+def test_a_sketch_of_any_size_ends_within_its_time_and_memory(body: str, constexpr: str) -> None:
+    """Tools of agents run it in the notebook's process."""
+    program = load_program(row_sketch(body, constexpr=constexpr))
+    with pytest.raises(OutOfTime):
+        execute(program, {"X": torch.ones(2, 2)}, deadline=time.thread_time() + 0.3)
 
 
 def test_what_cannot_run_names_what_is_missing() -> None:

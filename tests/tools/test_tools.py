@@ -286,6 +286,8 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("check_sketch", {"sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
         ("run_sketch", {"task": "twice.py", "sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
         ("lower_sketch", {"task": "twice.py", "sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
+        ("cost_sketch", {"task": "twice.py", "sketch": SKETCH, "sizes": {"M": 10**9}}, "Its Dims: M from 1 to 4096"),
+        ("verify_source", {"task": "twice.py", "files": {"../x.py": ""}}, "'../x.py' lies outside the source"),
         ("lens", {"task": "twice.py", "files": {"kernel.py": ""}, "dsl": "cpp", "chip": "h200"}, "is not one"),
     ],
 )

@@ -31,7 +31,7 @@ from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
 from kernellab.task.dtypes import held, parts
 from kernellab.task.sample.shrink import drawn
-from kernellab.task.sample.sizes import input_bytes
+from kernellab.task.sample.sizes import asked_sizes, input_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -117,10 +117,7 @@ def outputs(
 def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]) -> Case:
     known = list(cases(program, binding, task))
     if task.dims and sizes:
-        unknown, sizes = sizes.keys() - {dim.name for dim in task.dims}, {**task.module().default_sizes(), **sizes}
-        if unknown or not all(d.min <= sizes[d.name] <= d.max for d in task.dims):
-            ranges = ", ".join(f"{d.name} from {d.min} to {d.max}" for d in task.dims)
-            raise TaskError("The task does not have these sizes.", f"Its Dims: {ranges}.")
+        sizes = asked_sizes(task, sizes)
     case = next((case for case in known if dict(case.sizes) == sizes), None) if sizes else None
     if not sizes:
         case = known[:2][-1] if known else own_case(program, task)

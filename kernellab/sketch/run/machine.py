@@ -68,6 +68,8 @@ class OutOfTime(NotRunnable):
 
 #: elements of the largest tile, times iterations computed together, that one step may make
 _BATCH_ELEMENTS = 1 << 20
+#: elements of the largest tile that is interpreted at all: 512 MB in float64, and a step makes several such
+_TILE_ELEMENTS = 1 << 26
 
 
 class Watch(Protocol):
@@ -115,14 +117,13 @@ class Machine:
         self._scattered.clear()
         scope.gather = self._gather
         self._widest = max([1, *(prod(scope.extents(t.shape)) for t in _tiles(kernel.body))])
+        if self._widest > _TILE_ELEMENTS:
+            raise OutOfTime("The sketch's tiles are too large to interpret it.", "Take smaller tiles.")
         self._body(kernel.body, scope, 1)
 
     def _body(self, body: Sequence[Statement], scope: Scope, count: int) -> None:
         for stmt in body:
-            if thread_time() > self.deadline:
-                raise OutOfTime(
-                    "The sketch takes too long to interpret at this size.", "Let the code be verified instead."
-                )
+            self._check_time()
             try:
                 self._step(stmt, scope, count)
             except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError) as error:
@@ -131,6 +132,10 @@ class Machine:
                     f"Line {stmt.span.line} of the sketch cannot be computed: {reason}.",
                     "Check that its shapes and dtypes agree.",
                 ) from error
+
+    def _check_time(self) -> None:
+        if thread_time() > self.deadline:
+            raise OutOfTime("The sketch takes too long to interpret at this size.", "Let the code be verified instead.")
 
     def _step(self, stmt: Statement, scope: Scope, count: int) -> None:
         self._at = stmt
@@ -206,7 +211,7 @@ class Machine:
         start, stop, step = (_plain(scope.index(e)) for e in (loop.start, loop.stop, loop.step))
         if step <= 0:
             raise ValueError(f"the loop over {loop.var} has the step {step}")
-        turns = list(range(start, stop, step))
+        turns: Sequence[int] = range(start, stop, step)
         if loop.hints.parallel and self.keep is not None:
             turns = _spread(turns, self.keep)
         if not turns:
@@ -214,6 +219,7 @@ class Machine:
         if not loop.hints.parallel:
             outer = scope.indices
             for i in turns:
+                self._check_time()
                 scope.indices = {**outer, loop.var: i}
                 self._body(loop.body, scope, count)
             scope.indices = outer
@@ -350,12 +356,12 @@ def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: in
     number = torch.arange(chunk.start, chunk.stop)
     outer, turn = number // len(turns), number % len(turns)
     indices: dict[str, IndexValue] = {k: v if isinstance(v, int) else v[outer] for k, v in scope.indices.items()}
-    indices[var] = torch.tensor(turns)[turn]
+    indices[var] = turn * turns.step + turns.start if isinstance(turns, range) else torch.tensor(turns)[turn]
     tiles = {k: t if t.shape[0] == 1 else t[outer] for k, t in scope.tiles.items()}
     return Scope(indices, scope.numbers, scope.f64, tiles, scope.gather)
 
 
-def _spread(turns: list[int], keep: int) -> list[int]:
+def _spread(turns: Sequence[int], keep: int) -> Sequence[int]:
     """First, last, the one before, and evenly between: at most ``keep`` of ``turns``."""
     if len(turns) <= keep:
         return turns

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod, sqrt
 
+from kernellab.errors import TaskError
 from kernellab.task.dims import Dim
 from kernellab.task.shapes import accepts
 from kernellab.task.task import Arg, OutputSpec, Task
@@ -81,6 +82,15 @@ def runs_at(task: Task, sizes: tuple[tuple[str, int], ...]) -> bool:
 
 def _largest(task: Task, sizes: Mapping[str, int]) -> int:
     return max(prod(spec.extents(sizes)) for spec in _specs(task))
+
+
+def asked_sizes(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The task's own sizes with ``sizes`` in their place. Raises TaskError: a name or a value that its Dims lack."""
+    found = {**task.module().default_sizes(), **sizes}
+    if sizes.keys() - {d.name for d in task.dims} or not all(d.min <= found[d.name] <= d.max for d in task.dims):
+        ranges = ", ".join(f"{d.name} from {d.min} to {d.max}" for d in task.dims) or "none"
+        raise TaskError("The task does not have these sizes.", f"Its Dims: {ranges}.")
+    return found
 
 
 def input_bytes(task: Task, sizes: Mapping[str, int] | None = None) -> int:
