@@ -58,8 +58,10 @@ _OWN = {
     "XDG_CONFIG_HOME": (".config", "config"), "XDG_CACHE_HOME": (".cache", "cache"),
     "XDG_DATA_HOME": (".local/share", "data"), "XDG_STATE_HOME": (".local/state", "state"),
 }  # fmt: skip
-#: beginnings of variables with tokens of Jupyter's servers, or with places that the agent does not see
-_LEFT_OUT = ("JPY_", "JUPYTER_TOKEN", "JUPYTERHUB_", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY")
+#: beginnings of variables with tokens of Jupyter's servers or ours, or with places that the agent does not see
+_LEFT_OUT = (
+    "JPY_", "JUPYTER_TOKEN", "JUPYTERHUB_", "KERNELLAB_", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY",
+)  # fmt: skip
 #: where programs of the person listen that would run a command outside of what confines the agent
 _LISTENING = (
     "/run/user/*", "/tmp/tmux-*", "/tmp/emacs*", "/run/screen", "/run/docker.sock", "/run/podman", "/run/containerd",
@@ -464,6 +466,10 @@ def _commanding() -> list[str]:
     """Folders and sockets by which the agent could command the notebook, a Jupyter server or the person's programs."""
     from jupyter_core.paths import jupyter_config_dir, jupyter_runtime_dir
 
+    with contextlib.suppress(
+        OSError
+    ):  # what is not there cannot be hidden, and a server may begin while an agent works
+        os.makedirs(jupyter_runtime_dir(), 0o700, exist_ok=True)
     application = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)
     kernel = application.instance().abs_connection_file if application and application.initialized() else ""
     given = os.environ.get

@@ -40,7 +40,7 @@ def open_player(
     folders.sweep(_PREFIX)
     path, held = folders.held(_PREFIX)
     folder = Path(path)
-    channel.at_end += [lambda: os.close(held), lambda: sandbox.remove(path)]  # the last is called first
+    channel.at_end.extend([lambda: os.close(held), lambda: sandbox.remove(path)])  # the last is called first
     context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder, base=channel.source)
     for file, text in (channel.source.files if channel.source is not None else {}).items():
         (folder / CODE / file).parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -117,6 +118,50 @@ def test_a_folder_below_another_that_an_agent_writes_to_is_not_followed(
     run._options = AgentOptions(command=("x",), writes=("tool", "tool/cache", "other"))
     folders, _ = run._own_folders({"HOME": str(tmp_path)})
     assert folders == [str(tmp_path / "tool"), str(tmp_path / "other")] and (tmp_path / "other").is_dir()
+
+
+REACHES = """
+import json, os, socket, subprocess
+def tried(what):
+    try:
+        what()
+        return "done"
+    except OSError as error:
+        return error.strerror
+def called(path, kind=socket.SOCK_STREAM):
+    with socket.socket(socket.AF_UNIX, kind) as one:
+        one.connect(path)
+def over_the_network():
+    with socket.create_connection(("127.0.0.1", {port})):
+        pass
+print(json.dumps({{
+    "path": tried(lambda: called({path!r})),
+    "abstract": tried(lambda: called("\\0" + {name!r})),
+    "datagrams": tried(lambda: called({path!r}, socket.SOCK_DGRAM)),
+    "pair": tried(socket.socketpair),
+    "network": tried(over_the_network),
+    "pipe": subprocess.run(["echo", "x"], capture_output=True, text=True).stdout,
+    "first": open("/proc/self/oom_score_adj").read().strip(),
+}}))
+"""
+
+
+def test_an_agent_reaches_no_program_of_this_machine_but_by_the_network(tmp_path: Path) -> None:
+    """A bus, a terminal's or an editor's server would run a command for it; some begin to listen while it works."""
+    name = f"kernellab-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other, socket.socket() as web:
+        one.bind(str(tmp_path / "bus"))
+        other.bind("\0" + name)
+        web.bind(("127.0.0.1", 0))
+        for listening in (one, other, web):
+            listening.listen()
+        code = REACHES.format(path=str(tmp_path / "bus"), name=name, port=web.getsockname()[1])
+        found, held = confined(tmp_path, code)
+    if "sockets" not in held:
+        pytest.skip("this machine filters no system calls")
+    assert isinstance(found, dict)
+    assert {found.pop(key) for key in ("path", "abstract", "datagrams")} == {"Permission denied"}
+    assert found == {"pair": "done", "network": "done", "pipe": "x\n", "first": "1000"}
 
 
 class Asked:

@@ -93,6 +93,13 @@ def started(exchange: Exchange) -> Step:
     return next(step for step in exchange.steps if step.title.endswith(" started"))
 
 
+def started_by_the_agent() -> list[psutil.Process]:
+    """It, and what it started; others of this process may end meanwhile."""
+    below = {p.pid for p in psutil.Process().children(recursive=True)}
+    found = [p for p in psutil.process_iter(["name", "cmdline"]) if p.pid in below]
+    return [p for p in found if "sleep" in (p.info["name"] or "") or "scripted" in str(p.info["cmdline"])]
+
+
 def rested(session: Session) -> None:
     until(lambda: session.resting, 120)
 
@@ -221,10 +228,8 @@ def test_the_last_message_answers_where_nothing_is_submitted(start: Start) -> No
 def test_stop_ends_the_agent_and_what_it_detached_within_a_second(start: Start, tmp_path: Path) -> None:
     session = start([{"spawn": "pid"}, {"sleep": 300}])
     until(lambda: "spawned" in session.to_dict()["partial"], 60)
-    mine = [
-        p for p in psutil.Process().children(recursive=True) if "sleep" in p.name() or "scripted" in str(p.cmdline())
-    ]
-    assert any(p.name() == "sleep" for p in mine)
+    mine = started_by_the_agent()
+    assert any(p.info["name"] == "sleep" for p in mine)
     began = time.monotonic()
     session.stop()
     until(lambda: not any(p.is_running() and p.status() != "zombie" for p in mine), 10)
@@ -609,7 +614,7 @@ print(json.dumps({{
     "keys": [str(p) for p in runtime.glob("*")] if os.access(runtime, os.R_OK) else [],
     "sockets": [tried(lambda: connected(path)) for path in {sockets!r}],
     "handle": called(304, -100, ctypes.create_string_buffer(16), 0),
-    "tokens": [name for name in os.environ if name.startswith(("JPY_", "JUPYTERHUB_", "DISPLAY"))],
+    "tokens": [name for name in os.environ if name.startswith(("JPY_", "JUPYTERHUB_", "KERNELLAB_", "DISPLAY"))],
     "package": tried(lambda: Path(kernellab.__file__).with_name("planted.py").write_text("x")),
     "workspace": tried(lambda: (workspace / "planted").write_text("x")),
     "settings": tried(lambda: (workspace / "kernellab.toml").write_text("x")),
@@ -656,6 +661,7 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
         one.listen()
     for name, value in (
         ("HOME", home), ("JUPYTER_RUNTIME_DIR", runtime), ("XDG_RUNTIME_DIR", session_folder), ("JPY_API_TOKEN", "x"),
+        ("KERNELLAB_MCP_TOKEN", "x"),
         ("TMUX_TMPDIR", tmp_path), ("DOCKER_HOST", f"unix://{paths[-1]}"), ("DISPLAY", ":7"),
     ):  # fmt: skip
         monkeypatch.setenv(name, str(value))
@@ -667,6 +673,7 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
     rested(session)
     for one in listening:
         one.close()
+    assert session.turns[0].state is TurnState.DONE, session.turns[0].error
     exchange = session.state.exchanges("t1")[0]
     if exchange.shared_machine:
         verdict = next(turn.verdict for turn in session.turns if turn.verdict)
@@ -775,8 +782,7 @@ def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_
     monkeypatch.setattr(Verifier, "verify", judged)
     session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 2}, SUBMIT])
     until(lambda: "spawned" in session.to_dict()["partial"], 60)
-    mine = psutil.Process().children(recursive=True)
-    pids += [p.pid for p in mine if "sleep" in p.name() or "scripted" in str(p.cmdline())]
+    pids += [p.pid for p in started_by_the_agent()]
     assert len(pids) > 2
     rested(session)
     assert alive and not any(alive)

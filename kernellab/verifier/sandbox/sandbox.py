@@ -239,9 +239,7 @@ def dumpable(on: bool) -> None:
 def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
     """Applies limits, Landlock and the filter on system calls to this process for good; the names of what holds."""
     reached = []
-    with contextlib.suppress(OSError):
-        # before anything else of the machine, when memory runs out
-        _write("/proc/self/oom_score_adj", "1000")
+    _first_out_of_memory()
     files = CAPS.descriptors * (4 if devices else 1)
     for kind, most in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, CAPS.file_bytes), (resource.RLIMIT_NOFILE, files),
@@ -262,8 +260,9 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
 
 def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
     """Takes from this process, for good, all rights but its user's (and to read, with ``reads_all``), what others write
-    beyond ``writable``, and other processes' memory; it keeps the network. The names of what holds.
+    beyond ``writable``, other processes' memory and this machine's sockets; it keeps the network. What holds, by name.
     """
+    _first_out_of_memory()
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         _drop_capabilities()
         return []
@@ -277,7 +276,14 @@ def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
     # with that right the call would open what is hidden from this process, too
     _drop_capabilities(_READ_ALL if reads_all and seccomp.refuse("open_by_handle_at") else None)
     version = landlock.restrict(["/"], writable, network=True)
-    return [*([f"landlock-{version}"] if version else []), "nnp"]
+    sockets = ["sockets"] if seccomp.no_local_sockets() else []
+    return [*([f"landlock-{version}"] if version else []), *sockets, "nnp"]
+
+
+def _first_out_of_memory() -> None:
+    """Before anything else of the machine, when memory runs out."""
+    with contextlib.suppress(OSError):
+        _write("/proc/self/oom_score_adj", "1000")
 
 
 def _limit(kind: int, most: int) -> None:

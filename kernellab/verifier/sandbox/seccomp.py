@@ -91,6 +91,15 @@ def refuse(name: str) -> bool:
     return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
 
 
+def no_local_sockets() -> bool:
+    """Refuses this process sockets by which a program of this machine is reached by a path or an abstract name, also
+    one that begins to listen later; pairs of sockets, and the network, stay. Else as :func:`restrict`."""
+    place, arch = _ARCHES.get(platform.machine(), (0, 0))
+    lines = [*_head(place, arch), _line(_EQUAL, _SOCKET[place], 0, 3), _line(_LOAD, _FIRST_ARGUMENT)]
+    lines += [_line(_EQUAL, socket.AF_UNIX, 0, 1), _line(_RETURN, _ERRNO | errno.EACCES)]
+    return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
+
+
 def keep_modes() -> bool:
     """Refuses this process to make a file that runs as its owner or group (set-uid, set-gid), and the calls that could
     do so unseen (openat2, io_uring); else as :func:`restrict`."""
