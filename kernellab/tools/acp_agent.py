@@ -34,7 +34,7 @@ from kernellab.models import Budget, ChatReply, ChatRequest, Price, faults, scru
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
 from kernellab.tools.acp_client import MOST_SAID, Client, in_daemon
-from kernellab.tools.desk import SUBMIT, Desk
+from kernellab.tools.desk import MOST_STEPS, SUBMIT, Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.mcp_server import Handlers, http_app
 from kernellab.tools.skill import skill_text
@@ -203,8 +203,9 @@ class AgentModel:
                     raise faults.cancelled()
                 if self._client.too_long:
                     raise ModelError(
-                        ModelFault.BUDGET, f"The {self.name} said more than {MOST_SAID / 1e6:.0f} MB in a turn.",
-                        "Ask again; its log says what it repeats.",
+                        ModelFault.BUDGET,
+                        f"The {self.name} said more than {MOST_SAID / 1e6:.0f} MB in a turn or did {MOST_STEPS} steps.",
+                        "Ask again; its steps say what it repeats.",
                     )  # fmt: skip
                 spent, left = self._client.new_usd, self._budget.left("usd")
                 if spent is not None and left is not None and spent > left:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.exchanges import Step, StepKind
 from kernellab.models import THINKING, scrub
-from kernellab.tools.desk import Desk
+from kernellab.tools.desk import MOST_STEPS, Desk
 from kernellab.verifier.protocol.sanitize import shown
 
 #: characters of what a person is shown of a call that asks for permission: its title; its arguments and changes each
@@ -56,8 +56,8 @@ class Client:
 
     @property
     def too_long(self) -> bool:
-        """Has it said more than a turn may? What comes then is dropped."""
-        return self._length > MOST_SAID
+        """Has it said or done more than a turn may? What comes then is dropped."""
+        return self._length > MOST_SAID or len(self._desk.steps) >= MOST_STEPS
 
     def flush(self) -> None:
         """The message up to now becomes a step."""

@@ -26,6 +26,8 @@ _OF_A_SEARCH = ("search_status", "search_lineage")
 SUBMIT = "submit_answer"
 #: characters of a step's text and result in the journal
 _KEPT = 6000
+#: steps of one turn: an agent that does more repeats itself, and each is kept in the journal
+MOST_STEPS = 4000
 
 
 class AnswerRequest(Request):

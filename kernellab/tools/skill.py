@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernellab.content import written
+from kernellab.content import module_command, written
 from kernellab.tools.tool import ToolError
 
-#: by its whole path: clients start it in another shell, or in none
-COMMAND = (str(Path(sys.executable).with_name("kernellab")), "mcp")
 _TEXT = Path(__file__).with_name("skill.md")
 #: before the skill in a file that holds other instructions too
 _MARK = "<!-- kernellab skill -->"
@@ -19,34 +17,46 @@ _MARK = "<!-- kernellab skill -->"
 
 #: seconds that clients wait for a tool; some wait for one minute otherwise, and give up a verdict on a busy machine
 _PATIENCE = 600
-_SERVER: dict[str, Any] = {"command": COMMAND[0], "args": list(COMMAND[1:])}
-#: clients with a JSON setting: the file of the skill, that of the setting, the key of its servers, and ours
+#: clients with a JSON setting: the file of the skill, that of the setting, the key of its servers, and ours but for the
+#: command
 _JSON: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "claude": (".claude/skills/kernellab/SKILL.md", ".mcp.json", "mcpServers", _SERVER),
+    "claude": (".claude/skills/kernellab/SKILL.md", ".mcp.json", "mcpServers", {}),
     # OpenCode's usual 5 s for the list of tools are too short on a busy machine, and 60 s for a verdict
     "opencode": ("AGENTS.md", "opencode.json", "mcp",
-                 {"type": "local", "command": list(COMMAND), "enabled": True, "timeout": 1000 * _PATIENCE}),
-    "gemini": ("GEMINI.md", ".gemini/settings.json", "mcpServers", _SERVER),
+                 {"type": "local", "enabled": True, "timeout": 1000 * _PATIENCE}),
+    "gemini": ("GEMINI.md", ".gemini/settings.json", "mcpServers", {}),
     # Jupyter AI 3 starts these for each agent of a chat
-    "jupyter": ("AGENTS.md", ".jupyter/mcp_settings.json", "mcp_servers", {"name": "kernellab", **_SERVER, "env": []}),
+    "jupyter": ("AGENTS.md", ".jupyter/mcp_settings.json", "mcp_servers", {"name": "kernellab", "env": []}),
 }  # fmt: skip
 CLIENTS = ("codex", *_JSON)
+
+
+def command() -> list[str]:
+    """What starts the server of this environment: clients do so in another shell, or in none."""
+    script = Path(sys.executable).with_name("kernellab")
+    # a user's own packages have their commands elsewhere, and on a path that a client may not have
+    return [str(script), "mcp"] if script.is_file() else module_command("kernellab.__main__", "mcp")
 
 
 def _files(client: str, folder: Path) -> dict[Path, str]:
     if client != "codex":
         skill, setting, key, entry = _JSON[client]
+        program, *arguments = command()
+        started = {"command": command()} if "type" in entry else {"command": program, "args": arguments}
+        entry = {**entry, **started}
         whole = skill_text() if skill.endswith("SKILL.md") else _with_section(folder / skill)
         return {folder / skill: whole, folder / setting: _with_entry(folder / setting, key, entry)}
     path = folder / ".codex" / "config.toml"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    head = "[mcp_servers.kernellab]"
-    table = f"{head}\ncommand = {json.dumps(COMMAND[0])}\nargs = {json.dumps(list(COMMAND[1:]))}\n"
+    head = "[mcp_servers.kernellab]\n"
+    program, *arguments = command()
+    table = f"{head}command = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
     table += f"startup_timeout_sec = 60\ntool_timeout_sec = {_PATIENCE}\n"
-    return {
-        folder / "AGENTS.md": _with_section(folder / "AGENTS.md"),
-        path: before if head in before else f"{before.rstrip()}\n\n{table}".lstrip(),
-    }
+    # an earlier one, perhaps of another environment, ends where the next table begins
+    above, earlier, below = before.partition(head)
+    rest = below[below.index("\n[") :] if "\n[" in below else ""
+    kept = f"{above}{table}{rest}" if earlier else f"{above.rstrip()}\n\n{table}".lstrip()
+    return {folder / "AGENTS.md": _with_section(folder / "AGENTS.md"), path: kept}
 
 
 def write_skill(client: str, folder: Path) -> list[Path]:

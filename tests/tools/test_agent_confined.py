@@ -19,7 +19,7 @@ from kernellab.options.agents import AgentOptions
 from kernellab.task import load_task
 from kernellab.tools import acp_agent
 from kernellab.tools.acp_client import MOST_SAID, Client
-from kernellab.tools.desk import Desk
+from kernellab.tools.desk import MOST_STEPS, Desk
 from kernellab.tools.tool import Context
 
 acp = pytest.importorskip("acp")
@@ -180,7 +180,7 @@ class Asked:
     def ask(self, title: str, **fields: Any) -> str:
         call = schema.ToolCallUpdate(tool_call_id="p", title=title, **fields)
         answer = asyncio.run(self.client.request_permission("s", call, OPTIONS))
-        return str(answer.outcome.option_id)
+        return str(getattr(answer.outcome, "option_id", "none"))
 
 
 @pytest.mark.parametrize(
@@ -247,3 +247,12 @@ def test_what_an_agent_says_is_bounded(tmp_path: Path) -> None:
         call = acp.start_tool_call("c", "t", raw_input={"x": "y" * (1 << 22)})
         asyncio.run(client.session_update("s", call))
     assert client.too_long
+
+
+def test_what_an_agent_does_is_bounded(tmp_path: Path) -> None:
+    """Each step is kept in the journal, also one of a tool whose calls are used up."""
+    asked = Asked(tmp_path)
+    desk = asked.client._desk
+    for _ in range(MOST_STEPS):
+        desk.text("list_documents", "[]")
+    assert asked.client.too_long and asked.ask("run make") == "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def test_the_server_starts_by_the_clients_own_setting(client: str, tmp_path: Pat
             return {tool.name for tool in (await session.list_tools()).tools}
 
     assert asyncio.run(names()) == set(tools())
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_setting_of_an_environment_without_a_command_names_its_interpreter(
+    client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a person's own packages lie apart from Python's; a setting of another environment is replaced."""
+    write_skill(client, tmp_path)
+    (other := tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(other))
+    write_skill(client, tmp_path)
+    command = command_of(client, tmp_path)
+    assert command[0] == str(other) and len(command) > 2
+    (tmp_path / "kernellab.py").write_text("raise SystemExit('not this one')")
+    asked = [sys.prefix + "/bin/python", *command[1:], "--help"]
+    told = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 0 and "Serve kernellab's tools" in told.stdout, told.stderr
 
 
 def test_clients_that_give_up_after_a_minute_are_told_to_wait_for_a_verdict(tmp_path: Path) -> None:
