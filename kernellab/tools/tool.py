@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kernellab.errors import KernellabError, TaskError
+from kernellab.errors import KernellabError, SessionError, TaskError
 
 if TYPE_CHECKING:
     from kernellab.records import Source
@@ -115,10 +115,15 @@ class Context:
         raise TaskError(f"There is no task file or session {name!r} in the workspace.{known}", "Name one of its files.")
 
     def session(self, name: str, resume: bool = False) -> Session:
-        """Raises SessionError: there is none of that name."""
+        """Raises ToolError: there is none of that name."""
         from kernellab.session import open_session
 
-        return open_session(name, self.workspace, resume)
+        try:
+            return open_session(name, self.workspace, resume)
+        except SessionError as error:
+            raise ToolError(
+                error.message, "begin_session begins one; list_sessions names those that are here."
+            ) from None
 
     def read(self, name: str, endings: Collection[str] = ()) -> str | dict[str, str] | None:
         """The text of a file below the workspace, or below an agent's folder; of a folder, the files with ``endings``.

@@ -277,7 +277,7 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("verify_source", {"task": "twice.py", "path": "../x"}, "outside of the workspace"),
         ("read_document", {"document": "language/overveiw.md"}, "Near it: language/overview.md"),
         ("read_document", {"document": "../../pyproject.toml"}, "There is no document"),
-        ("session_state", {"session": "none"}, "There is no session"),
+        ("session_state", {"session": "none"}, "begin_session begins one"),
         ("search_status", {"run": "none"}, "There is no run"),
         ("search_memory", {}, "either a task or words"),
         ("describe_task", {"task": ""}, "No task is named"),

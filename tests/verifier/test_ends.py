@@ -85,11 +85,11 @@ def test_the_folder_of_an_ordinary_process_goes_with_a_killed_judge(
     try:
         verifier.warm(TARGET)
         asking.start()
-        until(lambda: list(tmp_path.glob("tmp????????")), 60)
+        until(lambda: list(tmp_path.glob("tmp????????")), 240)
         (folder,) = tmp_path.glob("tmp????????")
         assert verifier.judge_pid is not None
         os.kill(verifier.judge_pid, signal.SIGKILL)
-        asking.join(60)
+        asking.join(240)
         assert ended and not folder.exists() and not os.listdir(verifier._root)
     finally:
         verifier.close()

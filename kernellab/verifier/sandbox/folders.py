@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import glob
 import os
-import re
 import stat
 import tempfile
 import time
@@ -17,8 +16,8 @@ from kernellab.verifier.sandbox import sandbox
 _FRESH = 60.0
 #: in a folder that is held: the names of those outside of it that end with it
 _LISTED = "elsewhere"
-#: as tempfile names a program's folder that gives no name
-_PLAIN = re.compile(r"tmp[a-z0-9_]{8}")
+#: how tempfile begins the name of a program's folder that gives none
+_PLAIN = "tmp"
 
 
 def held(prefix: str) -> tuple[str, int]:
@@ -31,7 +30,7 @@ def held(prefix: str) -> tuple[str, int]:
 
 def elsewhere(held: str) -> str:
     """A new folder next to ``held``, with a name that any program's may have; :func:`clear` removes it."""
-    folder = tempfile.mkdtemp(dir=os.path.dirname(held))
+    folder = tempfile.mkdtemp(prefix=_PLAIN, dir=os.path.dirname(held))
     os.makedirs(os.path.join(held, _LISTED), exist_ok=True)
     os.close(os.open(_entry(held, folder), os.O_CREAT | os.O_WRONLY, 0o600))
     return folder
@@ -48,7 +47,7 @@ def clear(held: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(os.path.join(held, _LISTED)):
             folder = os.path.join(os.path.dirname(held), name)
-            if _PLAIN.fullmatch(name) and _is_ours(folder):
+            if name.startswith(_PLAIN) and _is_ours(folder):
                 sandbox.remove(folder)
     for path in glob.glob(os.path.join(glob.escape(held), "*")):
         sandbox.remove(path)
