@@ -18,7 +18,8 @@ const theme = EditorView.theme({
   "&.cm-focused": { outline: "2px solid var(--kl-accent)", outlineOffset: "-1px" },
   ".cm-scroller": {
     fontFamily: "var(--kl-mono)",
-    lineHeight: "var(--jp-code-line-height, 1.4)",
+    // JupyterLab's: while its theme changes there is no variable, and an editor that measured other lines keeps them
+    lineHeight: "var(--jp-code-line-height, 1.3077)",
     overflow: "auto",
   },
   ".cm-content": { caretColor: "var(--kl-caret)", padding: "4px 0" },
