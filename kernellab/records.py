@@ -198,6 +198,8 @@ class Comparison(Record):
     high: float
     #: what the baseline is called where its name does not say it: a NumPy task's own reference is "NumPy"
     called: str = ""
+    #: of a figure that was timed again: the baselines that were first timed in the same run
+    paired_with: tuple[str, ...] = ()
 
     @property
     def distinguishable(self) -> bool:

@@ -263,6 +263,11 @@ class NamedText(TypedDict):
     text: str
 
 
+class Launch(TypedDict):
+    kernel: str
+    facts: list[NamedFigure]
+
+
 class VerdictView(TypedDict):
     passed: bool
     stage: str
@@ -281,6 +286,9 @@ class VerdictView(TypedDict):
     error_map: list[str]
     compiler: list[CompilerLine]
     environment: list[NamedText]
+    #: what a GPU counted, launch by launch; and why it did not, "" where nothing was to be counted
+    launches: list[Launch]
+    uncounted: str
 
 
 class RooflinePoint(TypedDict):
@@ -320,6 +328,34 @@ class Roofline(TypedDict):
     #: what the speedups of ``history`` are against: PyTorch eager, or NumPy
     against: str
     history: list[SpeedupAt]
+    #: the task's Dims, over whose ranges the best can be timed
+    dims: list[str]
+
+
+class SizePoint(TypedDict):
+    """The best kernel at one size of a Dim; a size that was not timed says why in its `text`."""
+
+    size: int
+    ms: float | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    text: str
+
+
+class HeatLine(TypedDict):
+    line: int
+    share: float
+    text: str
+
+
+class Heat(TypedDict):
+    """Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
+    where no lines can be told."""
+
+    file: str
+    lines: list[HeatLine]
+    told: list[str]
 
 
 class ExchangeHead(TypedDict):

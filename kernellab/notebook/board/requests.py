@@ -14,8 +14,10 @@ from kernellab.notebook.protocol import (
     Download,
     ExchangeText,
     Explained,
+    Heat,
     Hover,
     MemoryPage,
+    SizePoint,
     Touches,
 )
 
@@ -215,6 +217,27 @@ class AskTouches(TypedDict):
     text: str
 
 
+class AskHeat(TypedDict):
+    """Of the shown turn's code."""
+
+    ask: Literal["heat"]
+
+
+class AskSizes(TypedDict):
+    """The sizes of a Dim at which the best kernel is timed."""
+
+    ask: Literal["sizes"]
+    dim: str
+
+
+class AskSize(TypedDict):
+    """The best kernel timed at one of them, which takes a second or more."""
+
+    ask: Literal["size"]
+    dim: str
+    size: int
+
+
 class AskMemory(TypedDict):
     """No words: kernels of computations like this task's."""
 
@@ -231,7 +254,7 @@ class AskExport(TypedDict):
 
 Ask = (
     AskCheck | AskAt | AskExchange | AskBrief | AskArtefact | AskCandidates | AskCompare | AskExplain | AskTouches
-    | AskMemory | AskExport
+    | AskHeat | AskSizes | AskSize | AskMemory | AskExport
 )  # fmt: skip
 """A question of the front end's. Answered by ``Answer``."""
 
@@ -249,6 +272,9 @@ class Answers(TypedDict):
     compare: CandidateComparison
     explain: Explained
     touches: Touches
+    heat: Heat
+    sizes: list[int]
+    size: SizePoint
     memory: MemoryPage
     export: Download
 
