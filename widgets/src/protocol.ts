@@ -308,32 +308,6 @@ export interface Roofline {
   dims: string[];
 }
 
-/** The best kernel at one size of a Dim; a size that was not timed says why in its `text`. */
-export interface SizePoint {
-  size: number;
-  ms: number | null;
-  speedup: number | null;
-  low: number | null;
-  high: number | null;
-  text: string;
-}
-
-export interface HeatLine {
-  line: number;
-  share: number;
-  text: string;
-}
-
-/**
- * Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
- * where no lines can be told.
- */
-export interface Heat {
-  file: string;
-  lines: HeatLine[];
-  told: string[];
-}
-
 export interface ExchangeHead {
   id: string;
   role: string;
@@ -469,20 +443,6 @@ export interface CandidateComparison {
   verdict: string;
   rows: ComparedRow[];
   diff: string;
-}
-
-export interface ExplainedPoint {
-  /** `because` is the fact of the record behind it, "" where the text is the fact */
-  text: string;
-  because: string;
-}
-
-/** A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked. */
-export interface Explained {
-  title: string;
-  points: ExplainedPoint[];
-  advice: string;
-  question: string;
 }
 
 export interface TouchedTensor {
@@ -846,6 +806,46 @@ export type Ask =
   | AskSize
   | AskMemory
   | AskExport;
+
+/** The best kernel at one size of a Dim; a size that was not timed says why in its `text`. */
+export interface SizePoint {
+  size: number;
+  ms: number | null;
+  speedup: number | null;
+  low: number | null;
+  high: number | null;
+  text: string;
+}
+
+export interface HeatLine {
+  line: number;
+  share: number;
+  text: string;
+}
+
+/**
+ * Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
+ * where no lines can be told.
+ */
+export interface Heat {
+  file: string;
+  lines: HeatLine[];
+  told: string[];
+}
+
+export interface ExplainedPoint {
+  /** `because` is the fact of the record behind it, "" where the text is the fact */
+  text: string;
+  because: string;
+}
+
+/** A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked. */
+export interface Explained {
+  title: string;
+  points: ExplainedPoint[];
+  advice: string;
+  question: string;
+}
 
 /** What each question is answered with. */
 export interface Answers {

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernellab.errors import SessionError
 from kernellab.notebook.board.body import Body, named, number, words
+from kernellab.notebook.board.requests import Explained, Heat, SizePoint
 from kernellab.notebook.language.check import checked
 from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
@@ -21,11 +22,8 @@ from kernellab.notebook.protocol import (
     Download,
     ExchangeText,
     Expected,
-    Explained,
-    Heat,
     Hover,
     MemoryPage,
-    SizePoint,
     Touches,
 )
 from kernellab.notebook.views.access_map import touches

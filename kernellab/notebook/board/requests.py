@@ -13,11 +13,8 @@ from kernellab.notebook.protocol import (
     Completion,
     Download,
     ExchangeText,
-    Explained,
-    Heat,
     Hover,
     MemoryPage,
-    SizePoint,
     Touches,
 )
 
@@ -257,6 +254,47 @@ Ask = (
     | AskHeat | AskSizes | AskSize | AskMemory | AskExport
 )  # fmt: skip
 """A question of the front end's. Answered by ``Answer``."""
+
+
+class SizePoint(TypedDict):
+    """The best kernel at one size of a Dim; a size that was not timed says why in its `text`."""
+
+    size: int
+    ms: float | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    text: str
+
+
+class HeatLine(TypedDict):
+    line: int
+    share: float
+    text: str
+
+
+class Heat(TypedDict):
+    """Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
+    where no lines can be told."""
+
+    file: str
+    lines: list[HeatLine]
+    told: list[str]
+
+
+class ExplainedPoint(TypedDict):
+    #: `because` is the fact of the record behind it, "" where the text is the fact
+    text: str
+    because: str
+
+
+class Explained(TypedDict):
+    """A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked."""
+
+    title: str
+    points: list[ExplainedPoint]
+    advice: str
+    question: str
 
 
 class Answers(TypedDict):
