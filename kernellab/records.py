@@ -198,6 +198,8 @@ class Comparison(Record):
     high: float
     #: what the baseline is called where its name does not say it: a NumPy task's own reference is "NumPy"
     called: str = ""
+    #: of a figure timed again: the baselines that were first timed in that run
+    paired_with: tuple[str, ...] = ()
 
     @property
     def distinguishable(self) -> bool:
@@ -231,8 +233,7 @@ class Environment(Record):
     load: float = 0.0
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
-    #: bytes/s of the judge's copy and FLOP/s of its float32 and float64 products, by which ``sol_ms`` is reckoned; 0:
-    #: not measured
+    #: bytes/s of the judge's copy, FLOP/s of its float32 and float64 products: ``sol_ms`` is by these; 0: not measured
     bandwidth: float = 0.0
     flops: float = 0.0
     doubles: float = 0.0
@@ -299,8 +300,7 @@ class Coverage(Record):
 
 
 class HotSpot(Record):
-    """A place of the candidate's machine code: the function's mangled name and bytes from its beginning; ``count``
-    samples were there."""
+    """A place of machine code: the function's mangled name, bytes from its beginning, and samples there."""
 
     function: str
     offset: int

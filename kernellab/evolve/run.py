@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.content import find_workspace
 from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
-from kernellab.errors import EvolveError, JournalError, KernellabError
+from kernellab.errors import EvolveError, JournalError, KernellabError, SketchError, counted
 from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import analyst
@@ -46,11 +46,13 @@ from kernellab.options.search import CHANGEABLE, Knobs
 from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import check_model, model_settings
 from kernellab.session.start import design, task_text
+from kernellab.sketch.check import check
 from kernellab.task import load_task
 from kernellab.verifier.protocol.option_words import fidelity
 
 if TYPE_CHECKING:
     from kernellab.session.session import Session
+    from kernellab.target import Target
     from kernellab.task import Task
 
 log = logging.getLogger("kernellab.evolve")
@@ -59,6 +61,8 @@ log = logging.getLogger("kernellab.evolve")
 _LOOK = 0.3
 #: seconds that the workers of an ended run may take to close
 _CLOSING = 30.0
+#: errors of an injected sketch that are told
+_TOLD = 5
 
 
 class Run:
@@ -292,11 +296,15 @@ class Run:
     ) -> None:  # fmt: skip
         """A sketch or a kernel of a person, or an agent of theirs (``Author.MODEL``), as a candidate.
 
-        Raises EvolveError: neither is given, no such island.
+        Raises:
+            EvolveError: neither is given, no such island.
+            SketchError: the sketch does not check; its diagnostics say why, and nothing is sent.
         """
         if not sketch and source is None:
             raise EvolveError("Nothing to inject.", "Give a sketch, or a source.")
         self._check_island(island)
+        if sketch:
+            _check_sketch(sketch, find_target(self.state.begun.dsl, self.state.begun.chip))
         proposal = Proposal(
             number=0, round=0, island=island, operator="person" if author is Author.HUMAN else "agent", author=author,
             sketch=sketch, source=source, why=why,
@@ -400,6 +408,15 @@ class Run:
     def _check_island(self, island: int) -> None:
         if island not in self.state.islands:
             raise EvolveError(f"There is no island {island} in the run {self.id}.", _numbered(len(self.state.islands)))
+
+
+def _check_sketch(text: str, target: Target) -> None:
+    """Raises SketchError with its errors, each with its line."""
+    found = check(text, chip=target.chip)
+    if found.errors:
+        told = list(dict.fromkeys(f"Line {d.line}: {d.message} {d.remedy}".strip() for d in found.errors))
+        more = [f"{counted(len(told) - _TOLD, 'more error')}."] if len(told) > _TOLD else []
+        raise SketchError(" ".join([*told[:_TOLD], *more]), "Nothing was injected.", found.diagnostics)
 
 
 def evolve(task: str | Path | Task, dsl: str = "cpp", *, wait: bool = False, **asked: Any) -> Run:

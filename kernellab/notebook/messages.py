@@ -19,6 +19,8 @@ from kernellab.notebook.board.body import Body
 
 log = logging.getLogger("kernellab.notebook")
 
+#: questions of an editor: they share one thread, and a newer check makes an older one pointless
+QUICK = frozenset(("check", "complete", "hover"))
 #: ids of decisions that are remembered, so that one which arrives twice is carried out once
 _REMEMBERED = 512
 

@@ -263,6 +263,11 @@ class NamedText(TypedDict):
     text: str
 
 
+class Launch(TypedDict):
+    kernel: str
+    facts: list[NamedFigure]
+
+
 class VerdictView(TypedDict):
     passed: bool
     stage: str
@@ -281,6 +286,9 @@ class VerdictView(TypedDict):
     error_map: list[str]
     compiler: list[CompilerLine]
     environment: list[NamedText]
+    #: what a GPU counted, launch by launch; and why it did not, "" where nothing was to be counted
+    launches: list[Launch]
+    uncounted: str
 
 
 class RooflinePoint(TypedDict):
@@ -320,6 +328,8 @@ class Roofline(TypedDict):
     #: what the speedups of ``history`` are against: PyTorch eager, or NumPy
     against: str
     history: list[SpeedupAt]
+    #: the task's Dims, over whose ranges the best can be timed
+    dims: list[str]
 
 
 class ExchangeHead(TypedDict):
@@ -451,21 +461,6 @@ class CandidateComparison(TypedDict):
     verdict: str
     rows: list[ComparedRow]
     diff: str
-
-
-class ExplainedPoint(TypedDict):
-    #: `because` is the fact of the record behind it, "" where the text is the fact
-    text: str
-    because: str
-
-
-class Explained(TypedDict):
-    """A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked."""
-
-    title: str
-    points: list[ExplainedPoint]
-    advice: str
-    question: str
 
 
 class TouchedTensor(TypedDict):

@@ -16,7 +16,7 @@ from kernellab.session.engine.requests import Requests
 from kernellab.session.record.records import Turn
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import rank
-from kernellab.session.turn.sweeping import Sweep, SweepPoint, sweep
+from kernellab.session.turn.sweeping import Sweep, SweepPoint, sizes_of, sweep
 
 
 class Timings:
@@ -74,6 +74,10 @@ class Timings:
         if best is None:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
         return sweep(self._bench, best.candidate.source, dim, told, sizes)
+
+    def sizes(self, dim: str) -> list[int]:
+        """The sizes at which :meth:`over` times by itself. Raises SessionError: the task has no such Dim."""
+        return sizes_of([self._bench.task()], dim)
 
     def rank(self, source: str | Mapping[str, str] | Source) -> Ranking:
         """A quick look at a source for this session's task, for choosing among many: no verdict, no turn, and never the

@@ -82,9 +82,15 @@ def test_watch_pause_inject_protect_resume_and_stop(page: Lab, workspace: Path) 
     monitor.row(0).get_by_text("kept").wait_for(timeout=SOON)
 
     steer = monitor.tab("Steer")
-    steer.get_by_label("sketch to inject").fill(SKETCH.replace("row - top", "row - tip", 1))
-    steer.get_by_text("tip").first.wait_for(timeout=SOON)  # the checker, while it is typed
-    steer.get_by_label("sketch to inject").fill(SKETCH)
+    # with an error it is not sent: the checker says which, while it is typed, and what to put there
+    monitor.paste(steer, SKETCH.replace("row - top", "row - tip", 1))
+    findings = steer.get_by_label("findings of the checker")
+    findings.get_by_text("error, line 7").wait_for(timeout=SOON)
+    assert "tip" in steer.locator(".cm-lintRange-error").first.inner_text()
+    assert monitor.act("inject").get_attribute("aria-disabled") == "true"
+    findings.get_by_role("button", name="Change to top", exact=True).click()
+    findings.wait_for(state="detached", timeout=SOON)
+    assert "on chip" in steer.get_by_label("cost and footprint").inner_text()
     monitor.act("inject").click()
     # the page is loaded again: what is shown comes from the kernel
     page.reload()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,23 @@ def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Pat
     assert not page.locator(".kl-foot").is_visible(), "nothing can be decided without a kernel"
     assert errors == []
     page.close()
+
+
+def test_of_what_does_not_fit_into_a_shared_page_the_heads_line_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze.load(tmp_path)
+    state = Driver.read(Journal(tmp_path), freeze.NAMES["rows"])
+    whole = shared_page(state, Facts())
+    most = len(whole.encode()) - 20_000
+    monkeypatch.setattr("kernellab.notebook.saved.shared._MOST", most)
+    less = shared_page(state, Facts())
+    assert len(less.encode()) <= most
+    held = [json.loads(re.findall(r'id="session">(.*?)</script>', page, re.S)[0]) for page in (whole, less)]
+    assert set(held[0]["turns"]) == set(state.turns)
+    assert {turn.id for turn in state.path()} <= set(held[1]["turns"])
+    left_out = set(held[0]["turns"]) - set(held[1]["turns"])
+    assert left_out or len(held[1]["answers"]) < len(held[0]["answers"])
 
 
 def test_a_shared_search_has_its_candidates_their_differences_and_lineage(

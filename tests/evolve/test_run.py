@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kernellab.cli import main
-from kernellab.errors import DesignError, EvolveError, JournalError, KernellabError
+from kernellab.errors import DesignError, EvolveError, JournalError, KernellabError, SketchError
 from kernellab.evolve.jobs import Job, evaluate
 from kernellab.evolve.judges import LocalJudge
-from kernellab.evolve.records import Action, Evaluated, Proposed, SearchRequest, Status, Steered
+from kernellab.evolve.records import Action, Evaluated, Proposed, SearchRequest, Status, Steered, Step
 from kernellab.evolve.report import page
 from kernellab.evolve.run import Run, begin, open_run, planned, runs
 from kernellab.evolve.stream import Stream
@@ -88,18 +88,21 @@ def test_a_sketch_of_a_session_is_not_called_a_persons(tmp_path: Path) -> None:
     assert first(author=Author.RULES) == ("session", Author.RULES)
 
 
-def test_an_injected_sketch_is_evaluated_and_what_is_sent_to_an_ended_run_is_refused(
-    whole: Run, tmp_path: Path
-) -> None:
+def test_an_injected_sketch_is_evaluated_and_what_is_sent_to_an_ended_run_is_refused(tmp_path: Path) -> None:
     run = modelled(tmp_path, rounds=1)
-    wrong = "sketch wrong {\n    tensors: X[N]: f32; Y[N]: f32 out;\n    store(Z -> Y[0:4])\n}\n"
+    wrong = (
+        "sketch wrong {\n    tensors: X[4]: f32; Y[4]: f32 out;\n    store(Z -> Y[0:4])\n    store(W -> Y[0:4])\n}\n"
+    )
+    with pytest.raises(SketchError) as refused:
+        run.inject(wrong)
+    assert {d.line for d in refused.value.diagnostics} == {3, 4}
+    assert "Line 3" in str(refused.value) and "Line 4" in str(refused.value)
     run.work()
-    run.inject(wrong, why="a try")
+    run.inject(wrong.replace("Z", "full([4], 0.0)").replace("W", "full([4], 0.0)"), why="a try")
     run.wait(300)
     (mine,) = [p for p in run.state.proposals.values() if p.operator == "person"]
     found = run.state.evaluations[mine.number]
-    assert not found.passed
-    assert found.reason.startswith("line ")
+    assert (found.passed, found.step) == (False, Step.GATE)
     with pytest.raises(EvolveError, match="is finished"):
         run.pause()
 
@@ -107,7 +110,7 @@ def test_an_injected_sketch_is_evaluated_and_what_is_sent_to_an_ended_run_is_ref
 def test_what_is_wished_while_nobody_works_is_kept_and_done_once(tmp_path: Path) -> None:
     run = modelled(tmp_path, rounds=1)
     # seeds are made by whoever works on it first, so that this waits for them; the others are so at once
-    run.inject("sketch mine {\n    tensors: Y[4]: f32 out;\n}\n", why="a try")
+    run.inject("sketch mine {\n    tensors: Y[4]: f32 out;\n    store(full([4], 0.0) -> Y[0:4])\n}\n", why="a try")
     run.freeze(1)
     run.pause()
     other = open_run(run.id, tmp_path)

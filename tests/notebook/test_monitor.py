@@ -275,6 +275,9 @@ def test_each_decision_is_an_event_by_a_person_and_a_refusal_is_one_sentence(tmp
     assert "cannot be changed" in page.act("knob", name="score", value="rank")
     assert "No direction is proposed" in page.act("refuse")
     assert "empty" in page.act("inject", text=" ", island=0, why="")
+    assert "Line 7: Unknown name 'rwo'" in page.act(
+        "inject", text=SKETCH.replace("exp(row", "exp(rwo"), island=0, why=""
+    )
     assert "unknown command" in page.act("dance")
     assert page.act("open", number=0) == ""
     assert page.heard[f"{page.name}-{page.number}"]["note"] == "opened 0"
@@ -318,7 +321,10 @@ def test_a_sketch_is_checked_while_it_is_typed_and_a_report_is_a_page(waiting: t
     _, page = waiting
     found = page.ask("check", text=SKETCH.replace("exp(row", "exp(rwo"))
     assert found["diagnostics"][0]["line"] == 7
-    assert page.ask("check", text=SKETCH)["diagnostics"] == []
+    right = page.ask("check", text=SKETCH)
+    assert right["diagnostics"] == [] and any("on chip" in figure["text"] for figure in right["cost"])
+    assert page.ask("hover", text=SKETCH, line=6, col=16)["title"]
+    assert "reduce_max" in {one["label"] for one in page.ask("complete", text=SKETCH, line=6, col=22)}
     assert page.ask("report")["text"].startswith("<!doctype html>")
 
 

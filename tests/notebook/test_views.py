@@ -22,8 +22,9 @@ from kernellab.notebook.views.detail import detail
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.head import doing, head
 from kernellab.notebook.views.headers import library
-from kernellab.notebook.views.roofline import roofline
+from kernellab.notebook.views.roofline import counted_bytes, roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
+from kernellab.notebook.views.speed import size_point
 from kernellab.notebook.views.texts import partial, texts
 from kernellab.notebook.views.verdict import both, headline, machine, stage_rows, verdict_text, verdict_view
 from kernellab.records import (
@@ -34,6 +35,8 @@ from kernellab.records import (
     Evidence,
     GateResult,
     GateState,
+    KernelCounters,
+    Ranking,
     Role,
     Route,
     RouteFact,
@@ -48,6 +51,7 @@ from kernellab.records import (
 )
 from kernellab.session.record.records import (
     ELSEWHERE,
+    Compared,
     Created,
     Event,
     HeadMoved,
@@ -62,6 +66,7 @@ from kernellab.session.record.records import (
     TurnState,
 )
 from kernellab.session.record.state import State, fold
+from kernellab.session.turn.sweeping import Sweep, SweepPoint
 from kernellab.target import Backend, Chip, Target
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=30)
@@ -411,6 +416,58 @@ def test_the_roof_is_what_the_judge_measured_on_this_chip_and_says_so() -> None:
     assert "no reliable bound here" in beaten["source"]
     other = Facts(target=Target("cpp", Backend.CPU, replace(chip, name="another")))
     assert roofline(now, other)["bandwidth"] == 10e9
+
+
+def test_a_figure_that_was_timed_again_stays_and_names_what_it_was_paired_with() -> None:
+    compiled = Comparison(baseline="compile", baseline_time=TIME, speedup=1.2, low=1.1, high=1.3)
+    eager = FAST.comparisons[0].model_copy(update={"speedup": 2.5, "low": 2.4, "high": 2.6})
+    compared: list[Event] = [Compared(turn="t3", timing=TIME, comparisons=(eager, compiled))]
+    shown = detail(state(DESIGN, CODE, PASS, compared), "t3")["verdict"]
+    assert shown is not None
+    assert [one["text"] for one in shown["comparisons"]] == [
+        "2.91x eager [2.70, 3.10]",
+        "1.20x compile [1.10, 1.30]",
+        "2.50x eager [2.40, 2.60], timed again, paired with torch.compile",
+    ]
+
+
+LAUNCH = KernelCounters(kernel="norm", us=12.5, memory=81.0, sm=20.0, read_bytes=3e6, written_bytes=1e6)
+
+
+@pytest.mark.parametrize(
+    ("counters", "allowed", "said"),
+    [((LAUNCH,), True, ""), ((), True, "ncu is not installed"), ((), False, "--counters")],
+)
+def test_a_gpus_counters_are_in_the_verdict_or_why_they_are_not(
+    counters: tuple[KernelCounters, ...], allowed: bool, said: str
+) -> None:
+    where = Environment(backend=Backend.CUDA.value)
+    verdict = FAST.model_copy(update={"environment": where, "counters": counters})
+    reason = "" if counters or not allowed else "No counters of the GPU were read: ncu is not installed."
+    judged = turn(3, Role.VERIFIER, "t2", verdict=verdict, rationale=reason)
+    created = [Created(name="norm", text="", key="k", dsl="triton", counters=allowed)]
+    folded = fold("s1", [*created, *DESIGN, *CODE, *judged])
+    assert folded is not None
+    shown = detail(folded, "t3")["verdict"]
+    assert shown is not None
+    assert [one["kernel"] for one in shown["launches"]] == [one.kernel for one in counters]
+    assert said in shown["uncounted"] and bool(said) == bool(shown["uncounted"])
+    if counters:
+        assert {"busy", "memory traffic"} <= {fact["name"] for fact in shown["launches"][0]["facts"]}
+        assert counted_bytes(verdict) == 4e6
+    on_cpu = detail(state(DESIGN, CODE, PASS), "t3")["verdict"]
+    assert on_cpu is not None and not on_cpu["uncounted"]
+
+
+def test_a_size_of_a_dim_has_its_speed_or_says_why_it_has_none() -> None:
+    paired = FAST.comparisons[0]
+    timed = Ranking(ranked=True, stage=Stage.FAST, reason="", time=TIME, paired=paired)
+    found = size_point(Sweep("N", (SweepPoint(64, timed),)), 64)
+    assert (found["ms"], found["speedup"], found["low"], found["high"]) == (2.0, 2.913, 2.7, 3.1)
+    wrong = size_point(Sweep("N", (SweepPoint(7, Ranking(ranked=False, stage=Stage.CORRECT, reason="off")),)), 7)
+    assert wrong["speedup"] is None and "N = 7 failed at correct: off" in wrong["text"]
+    large = size_point(Sweep("N", (), (1 << 40,)), 1 << 40)
+    assert large["speedup"] is None and "memory" in large["text"]
 
 
 def test_numbers_are_rounded_for_the_eye_unless_they_could_not_be_told_apart() -> None:

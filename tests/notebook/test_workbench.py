@@ -354,6 +354,21 @@ def test_library_headers_and_assembly_come_when_they_are_asked_for(story: tuple[
     assert "namespace kl" in page.ask("artefact", name="kl_tile.h")["text"]
 
 
+def test_where_the_time_goes_is_told_by_the_lines_of_the_code(story: tuple[Any, Any]) -> None:
+    session, bench = story
+    page = Page(bench)
+    found = page.ask("heat")
+    verdict = session.turns[2].verdict
+    if verdict.hot is None or not verdict.hot.spots:  # a system without program counters
+        assert found == {"file": "", "lines": [], "told": []}
+        return
+    text = session.source.files["kernel.cpp"].splitlines()
+    shares = [line["share"] for line in found["lines"]]
+    assert found["file"] == ("kernel.cpp" if shares else "") and shares == sorted(shares, reverse=True)
+    assert 0 <= sum(shares) <= 1.0 and all(text[line["line"] - 1].strip() for line in found["lines"])
+    assert set(found["told"]) <= {line["text"] for line in found["lines"]}
+
+
 def test_candidates_come_by_the_page(story: tuple[Any, Any]) -> None:
     bench = story[1]
     found = Page(bench).ask("candidates", offset=0, limit=10, sort="speedup")

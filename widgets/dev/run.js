@@ -177,5 +177,12 @@ export const answers = {
     ],
     diff: "--- candidate 1/sketch\n+++ candidate 2/sketch\n@@ -3,4 +3,4 @@\n for m in range(M):\n-    constexpr: BLOCK = 32\n+    constexpr: BLOCK = 64",
   }),
-  check: () => ({ diagnostics: [] }),
+  check: ({ text }) => {
+    const line = 1 + text.split("\n").findIndex((one) => one.includes("oops"));
+    const place = { line, col: 5, end_line: null, end_col: null, rule: "", fix: null };
+    const wrong = { ...place, code: "SK001", message: "Not a statement.", remedy: "Remove it.", severity: "error" };
+    return { diagnostics: line ? [wrong] : [], cost: [], pins: [] };
+  },
+  complete: () => [],
+  hover: () => null,
 };

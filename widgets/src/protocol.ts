@@ -238,6 +238,11 @@ export interface NamedText {
   text: string;
 }
 
+export interface Launch {
+  kernel: string;
+  facts: NamedFigure[];
+}
+
 export interface VerdictView {
   passed: boolean;
   stage: string;
@@ -256,6 +261,9 @@ export interface VerdictView {
   error_map: string[];
   compiler: CompilerLine[];
   environment: NamedText[];
+  /** what a GPU counted, launch by launch; and why it did not, "" where nothing was to be counted */
+  launches: Launch[];
+  uncounted: string;
 }
 
 export interface RooflinePoint {
@@ -296,6 +304,8 @@ export interface Roofline {
   /** what the speedups of `history` are against: PyTorch eager, or NumPy */
   against: string;
   history: SpeedupAt[];
+  /** the task's Dims, over whose ranges the best can be timed */
+  dims: string[];
 }
 
 export interface ExchangeHead {
@@ -433,20 +443,6 @@ export interface CandidateComparison {
   verdict: string;
   rows: ComparedRow[];
   diff: string;
-}
-
-export interface ExplainedPoint {
-  /** `because` is the fact of the record behind it, "" where the text is the fact */
-  text: string;
-  because: string;
-}
-
-/** A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked. */
-export interface Explained {
-  title: string;
-  points: ExplainedPoint[];
-  advice: string;
-  question: string;
 }
 
 export interface TouchedTensor {
@@ -764,6 +760,24 @@ export interface AskTouches {
   text: string;
 }
 
+/** Of the shown turn's code. */
+export interface AskHeat {
+  ask: "heat";
+}
+
+/** The sizes of a Dim at which the best kernel is timed. */
+export interface AskSizes {
+  ask: "sizes";
+  dim: string;
+}
+
+/** The best kernel timed at one of them, which takes a second or more. */
+export interface AskSize {
+  ask: "size";
+  dim: string;
+  size: number;
+}
+
 /** No words: kernels of computations like this task's. */
 export interface AskMemory {
   ask: "memory";
@@ -787,8 +801,51 @@ export type Ask =
   | AskCompare
   | AskExplain
   | AskTouches
+  | AskHeat
+  | AskSizes
+  | AskSize
   | AskMemory
   | AskExport;
+
+/** The best kernel at one size of a Dim; a size that was not timed says why in its `text`. */
+export interface SizePoint {
+  size: number;
+  ms: number | null;
+  speedup: number | null;
+  low: number | null;
+  high: number | null;
+  text: string;
+}
+
+export interface HeatLine {
+  line: number;
+  share: number;
+  text: string;
+}
+
+/**
+ * Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
+ * where no lines can be told.
+ */
+export interface Heat {
+  file: string;
+  lines: HeatLine[];
+  told: string[];
+}
+
+export interface ExplainedPoint {
+  /** `because` is the fact of the record behind it, "" where the text is the fact */
+  text: string;
+  because: string;
+}
+
+/** A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked. */
+export interface Explained {
+  title: string;
+  points: ExplainedPoint[];
+  advice: string;
+  question: string;
+}
 
 /** What each question is answered with. */
 export interface Answers {
@@ -802,6 +859,9 @@ export interface Answers {
   compare: CandidateComparison;
   explain: Explained;
   touches: Touches;
+  heat: Heat;
+  sizes: number[];
+  size: SizePoint;
   memory: MemoryPage;
   export: Download;
 }
@@ -895,6 +955,7 @@ export const EMPTY: Traits = {
     baselines: [],
     against: "",
     history: [],
+    dims: [],
   },
   texts: {
     turn: null,

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { Card, Head, TurnRow } from "../src/protocol";
+import type { Card, Head, TurnRow, VerdictView } from "../src/protocol";
 import { dump, Kernel, type Shown, show } from "./kernel";
 
 let shown: Shown;
@@ -304,6 +304,42 @@ describe("panels", () => {
     await shown.open("verdict");
     expect(shown.find("[aria-current=step]").textContent).toBeTruthy();
     expect(shown.text(".kl-verdict")).toContain("at work");
+  });
+
+  it("show a GPU's counters launch by launch, or say why there are none", async () => {
+    const { detail } = dump("edited");
+    const launches = [{ kernel: "norm", facts: [{ name: "busy", text: "81 %", title: "Memory bounds it." }] }];
+    const verdict = { ...(detail.verdict as VerdictView), launches, uncounted: "" };
+    const kernel = new Kernel({ ...dump("edited"), detail: { ...detail, verdict } });
+    shown = await show(kernel);
+    await shown.open("verdict");
+    expect(shown.text(".kl-panel-verdict")).toContain("norm");
+    expect(shown.text(".kl-panel-verdict")).toContain("81 %");
+    const without = { ...verdict, launches: [], uncounted: "ncu is not installed. It comes with the CUDA toolkit." };
+    await shown.change(() => kernel.put("detail", { ...detail, verdict: without }));
+    expect(shown.text(".kl-panel-verdict")).toContain("ncu is not installed.");
+  });
+
+  it("time the best over the sizes of a Dim, one after the other, and show those that failed", async () => {
+    const traits = dump("edited");
+    const kernel = new Kernel({ ...traits, roofline: { ...traits.roofline, dims: ["M", "N"] } });
+    kernel.answers.sizes = [64, 4096];
+    kernel.answers.size = { size: 64, ms: 0.5, speedup: 2.5, low: 2.4, high: 2.6, text: "" };
+    shown = await show(kernel);
+    await shown.open("roofline");
+    await shown.click("[data-action=over]");
+    await shown.change(() => {});
+    const asked = kernel.sent.map(({ body }) => body).filter((body) => "ask" in body && body.ask === "size");
+    expect(asked).toEqual([
+      { ask: "size", dim: "M", size: 64 },
+      { ask: "size", dim: "M", size: 4096 },
+    ]);
+    expect(shown.text(".kl-over table")).toContain("2.40 to 2.60");
+    const failed = { size: 64, ms: null, speedup: null, low: null, high: null, text: "M = 64 was not timed." };
+    kernel.answers.size = failed;
+    await shown.click("[data-action=over]");
+    await shown.change(() => {});
+    expect(shown.text(".kl-over table")).toContain("was not timed");
   });
 
   it("draw the roofline, with the same numbers in a table", async () => {

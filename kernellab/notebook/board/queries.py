@@ -8,6 +8,7 @@ from typing import Any
 
 from kernellab.errors import SessionError
 from kernellab.notebook.board.body import Body, named, number, words
+from kernellab.notebook.board.requests import Explained, Heat, SizePoint
 from kernellab.notebook.language.check import checked
 from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
@@ -21,18 +22,18 @@ from kernellab.notebook.protocol import (
     Download,
     ExchangeText,
     Expected,
-    Explained,
     Hover,
     MemoryPage,
     Touches,
 )
 from kernellab.notebook.views.access_map import touches
 from kernellab.notebook.views.artefacts import artefact
-from kernellab.notebook.views.at_turn import looked_at, source_at
+from kernellab.notebook.views.at_turn import looked_at, source_at, verdict_at
 from kernellab.notebook.views.candidates import as_csv, comparison, page, rows_of
 from kernellab.notebook.views.detail import exchange_text
 from kernellab.notebook.views.explain import explained
 from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.speed import heat, size_point
 from kernellab.records import Role
 from kernellab.session import Session
 
@@ -113,6 +114,21 @@ def _explain(window: Window, body: Body) -> Explained:
     return explained(window.session.trace.explain(what, looked_at(window.session.state, window.shown)), what)
 
 
+def _heat(window: Window, body: Body) -> Heat:
+    state = window.session.state
+    at = looked_at(state, window.shown)
+    return heat(source_at(state, at), verdict_at(state, at))
+
+
+def _sizes(window: Window, body: Body) -> list[int]:
+    return window.session.timings.sizes(words(body, "dim"))
+
+
+def _size(window: Window, body: Body) -> SizePoint:
+    size = number(body, "size")
+    return size_point(window.session.timings.over(words(body, "dim"), sizes=[size]), size)
+
+
 def _export(window: Window, body: Body) -> Download:
     name = window.session.name
     if words(body, "what") == "candidates":
@@ -139,6 +155,9 @@ _ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
     "compare": _compare,
     "explain": _explain,
     "touches": _touches,
+    "heat": _heat,
+    "sizes": _sizes,
+    "size": _size,
     "memory": _memory,
     "export": _export,
 }

@@ -13,7 +13,6 @@ from kernellab.notebook.protocol import (
     Completion,
     Download,
     ExchangeText,
-    Explained,
     Hover,
     MemoryPage,
     Touches,
@@ -215,6 +214,27 @@ class AskTouches(TypedDict):
     text: str
 
 
+class AskHeat(TypedDict):
+    """Of the shown turn's code."""
+
+    ask: Literal["heat"]
+
+
+class AskSizes(TypedDict):
+    """The sizes of a Dim at which the best kernel is timed."""
+
+    ask: Literal["sizes"]
+    dim: str
+
+
+class AskSize(TypedDict):
+    """The best kernel timed at one of them, which takes a second or more."""
+
+    ask: Literal["size"]
+    dim: str
+    size: int
+
+
 class AskMemory(TypedDict):
     """No words: kernels of computations like this task's."""
 
@@ -231,9 +251,50 @@ class AskExport(TypedDict):
 
 Ask = (
     AskCheck | AskAt | AskExchange | AskBrief | AskArtefact | AskCandidates | AskCompare | AskExplain | AskTouches
-    | AskMemory | AskExport
+    | AskHeat | AskSizes | AskSize | AskMemory | AskExport
 )  # fmt: skip
 """A question of the front end's. Answered by ``Answer``."""
+
+
+class SizePoint(TypedDict):
+    """The best kernel at one size of a Dim; a size that was not timed says why in its `text`."""
+
+    size: int
+    ms: float | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    text: str
+
+
+class HeatLine(TypedDict):
+    line: int
+    share: float
+    text: str
+
+
+class Heat(TypedDict):
+    """Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
+    where no lines can be told."""
+
+    file: str
+    lines: list[HeatLine]
+    told: list[str]
+
+
+class ExplainedPoint(TypedDict):
+    #: `because` is the fact of the record behind it, "" where the text is the fact
+    text: str
+    because: str
+
+
+class Explained(TypedDict):
+    """A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked."""
+
+    title: str
+    points: list[ExplainedPoint]
+    advice: str
+    question: str
 
 
 class Answers(TypedDict):
@@ -249,6 +310,9 @@ class Answers(TypedDict):
     compare: CandidateComparison
     explain: Explained
     touches: Touches
+    heat: Heat
+    sizes: list[int]
+    size: SizePoint
     memory: MemoryPage
     export: Download
 

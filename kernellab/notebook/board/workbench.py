@@ -15,7 +15,7 @@ from kernellab.notebook.board.body import Body
 from kernellab.notebook.board.predictions import Predictions, teaching_stops
 from kernellab.notebook.language.check import checked
 from kernellab.notebook.magics.insert import offer
-from kernellab.notebook.messages import Messages, tried
+from kernellab.notebook.messages import QUICK, Messages, tried
 from kernellab.notebook.protocol import Head
 from kernellab.notebook.saved.receipt import summary
 from kernellab.notebook.saved.snapshot import snapshot
@@ -32,9 +32,6 @@ from kernellab.session.record.records import SessionStatus
 if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.record.state import State
-
-#: questions of the editor: they share one thread, and a newer check makes an older one pointless
-QUICK = frozenset(("check", "complete", "hover"))
 
 #: the first sketch that is read makes the parser
 _WARM = """sketch warm {

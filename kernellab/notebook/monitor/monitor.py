@@ -13,15 +13,17 @@ from html import escape
 
 import traitlets
 
+from kernellab.evolve.jobs import found
 from kernellab.evolve.report import part
 from kernellab.evolve.run import Run
 from kernellab.evolve.summary import summary, words
-from kernellab.notebook.messages import Messages
+from kernellab.notebook.messages import QUICK, Messages
 from kernellab.notebook.monitor.commands import Desk, carry_out
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import figures, head
-from kernellab.notebook.monitor.queries import answer
+from kernellab.notebook.monitor.queries import Window, answer
 from kernellab.notebook.monitor.rows import MOST, rows
+from kernellab.notebook.views.facts import Facts, gathered
 from kernellab.notebook.widget import Widget, script, style
 
 #: seconds between two looks at a stream that another process writes
@@ -45,6 +47,7 @@ class Monitor(Widget):
         self._computed = time.monotonic()
         self._heard = 0.0
         self._stale = False
+        self._known = Facts()
         super().__init__(
             head=dict(head(self._follower, run.works_here, run.worker)), figures=dict(figures(self._follower)),
             version=self._follower.version,
@@ -56,9 +59,10 @@ class Monitor(Widget):
             Messages(
                 lambda message: self.send(message),
                 lambda body: carry_out(desk, body),
-                lambda body: answer(self._follower, body),
+                lambda body: answer(Window(self._follower, self._facts), body),
                 self._told,
                 subject="run",
+                quick=QUICK,
             )
         )
         run.watch(self._publisher.poke)
@@ -67,6 +71,13 @@ class Monitor(Widget):
     def __repr__(self) -> str:
         with self._follower.lock:
             return words(summary(self.run.id, self._follower.state))
+
+    def _facts(self) -> Facts:
+        """What a sketch for it costs is known once somebody writes one: not all who watch do. The editor's thread."""
+        if not self._known.gathered:
+            begun = self.run.state.begun
+            self._known = gathered(self.run.id, begun.text, begun.name, lambda: found(begun.dsl, begun.chip))
+        return self._known
 
     def _saved(self) -> tuple[str, str]:
         with self._follower.lock:

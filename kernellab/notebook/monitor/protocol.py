@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from kernellab.evolve.records import Status
-from kernellab.notebook.protocol import ComparedRow, Diagnostic, Download, NamedText
+from kernellab.notebook.board.requests import AskAt, AskCheck
+from kernellab.notebook.protocol import Checked, ComparedRow, Completion, Download, Hover, NamedText
 
 PROTOCOL = 1
 
@@ -196,10 +197,6 @@ class Comparison(TypedDict):
     diff: str
 
 
-class Checked(TypedDict):
-    diagnostics: list[Diagnostic]
-
-
 class Traits(TypedDict):
     head: Head
     figures: Figures
@@ -262,16 +259,11 @@ class AskCompare(TypedDict):
     b: int
 
 
-class AskCheck(TypedDict):
-    ask: Literal["check"]
-    text: str
-
-
 class AskReport(TypedDict):
     ask: Literal["report"]
 
 
-Ask = AskRows | AskCandidate | AskCompare | AskCheck | AskReport
+Ask = AskRows | AskCandidate | AskCompare | AskCheck | AskAt | AskReport
 
 
 class Answers(TypedDict):
@@ -281,4 +273,6 @@ class Answers(TypedDict):
     candidate: Candidate
     compare: Comparison
     check: Checked
+    complete: list[Completion]
+    hover: Hover | None
     report: Download

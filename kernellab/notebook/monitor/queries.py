@@ -3,56 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.evolve.report import page
 from kernellab.notebook.board.body import Body, named, number, words
+from kernellab.notebook.language.check import checked
+from kernellab.notebook.language.complete import complete
+from kernellab.notebook.language.hover import hover
 from kernellab.notebook.monitor.detail import candidate, comparison
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.protocol import Candidate, Checked, Comparison, Rows
+from kernellab.notebook.monitor.protocol import Candidate, Comparison, Rows
 from kernellab.notebook.monitor.rows import rows
-from kernellab.notebook.protocol import Download
-from kernellab.notebook.views.detail import diagnostic_view
-from kernellab.sketch.check import check
+from kernellab.notebook.protocol import Checked, Completion, Download, Hover
+from kernellab.notebook.views.facts import Facts
 
 
-def answer(follower: Follower, body: Body) -> Any:
+@dataclass(frozen=True)
+class Window:
+    """What a question is about: the run, and what is known of its task, which may take a second the first time."""
+
+    follower: Follower
+    facts: Callable[[], Facts]
+
+
+def answer(window: Window, body: Body) -> Any:
     """The answer's value.
 
     Raises:
         KernellabError: it is not understood, or there is no answer; the sentence says why.
     """
-    return named(ASKS, body, "ask", "request")(follower, body)
+    return named(ASKS, body, "ask", "request")(window, body)
 
 
-def _rows(follower: Follower, body: Body) -> Rows:
-    return rows(follower, number(body, "since"))
+def _rows(window: Window, body: Body) -> Rows:
+    return rows(window.follower, number(body, "since"))
 
 
-def _candidate(follower: Follower, body: Body) -> Candidate:
+def _candidate(window: Window, body: Body) -> Candidate:
+    follower = window.follower
     with follower.lock:
         return candidate(follower.state, number(body, "number"))
 
 
-def _compare(follower: Follower, body: Body) -> Comparison:
+def _compare(window: Window, body: Body) -> Comparison:
+    follower = window.follower
     with follower.lock:
         return comparison(follower.state, number(body, "a"), number(body, "b"))
 
 
-def _check(follower: Follower, body: Body) -> Checked:
-    text = words(body, "text")
-    return {"diagnostics": [diagnostic_view(found, text) for found in check(text).diagnostics]}
+def _check(window: Window, body: Body) -> Checked:
+    return checked(words(body, "text"), window.facts())
 
 
-def _report(follower: Follower, body: Body) -> Download:
+def _complete(window: Window, body: Body) -> list[Completion]:
+    return complete(words(body, "text"), number(body, "line"), number(body, "col"))
+
+
+def _hover(window: Window, body: Body) -> Hover | None:
+    return hover(words(body, "text"), number(body, "line"), number(body, "col"), window.facts())
+
+
+def _report(window: Window, body: Body) -> Download:
+    follower = window.follower
     with follower.lock:
         return {"name": f"{follower.run}.html", "text": page(follower.run, follower.state)}
 
 
-ASKS: Mapping[str, Callable[[Follower, Body], Any]] = {
+ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
     "rows": _rows,
     "candidate": _candidate,
     "compare": _compare,
     "check": _check,
+    "complete": _complete,
+    "hover": _hover,
     "report": _report,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader
 
 from kernellab.content import written
 from kernellab.errors import SessionError
+from kernellab.notebook.protocol import CandidateRow
 from kernellab.notebook.saved.snapshot import snapshot
 from kernellab.notebook.views import texts as long
 from kernellab.notebook.views.candidates import comparison, page, rows_of
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from kernellab.evolve import Run
     from kernellab.session import Session
 
+#: where something goes that a reader may look at ("turns" or "answers"), its key, and what it is
+Entry = tuple[str, str, Any]
 #: candidates that a reader may compare in pairs; of more, the fastest
 _COMPARED = 12
-#: bytes of the record; of more, only the turns of the head's line can be looked at
+#: bytes of a page; what does not fit is left out, the least needed first
 _MOST = 3_000_000
 _NOTHING = {"protect": False, "drop": False, "open": False}
 
@@ -52,11 +55,22 @@ def shared_page(state: State, facts: Facts) -> str:
     Raises:
         SessionError: the front end is not built.
     """
-    data = _recorded(state, facts)
-    if len(json.dumps(data)) > _MOST:
-        line = {turn.id for turn in state.path()}
-        data["turns"] = {turn: parts for turn, parts in data["turns"].items() if turn in line}
-    return _page("workbench", f"{state.created.name}: a kernellab session", data, snapshot(state))
+    rows = rows_of(state)
+    now = head(state, "", facts)
+    data: dict[str, Any] = {
+        "traits": {
+            "head": {**now, "can": dict.fromkeys(now["can"], False), "call": ""},
+            "turns": turn_rows(state), "changed": [], "detail": detail(state, "", {}),
+            "roofline": {**roofline(state, facts), "dims": []}, "texts": long.texts(state, ""),
+            "partial": dict(long.NO_PARTIAL), "shown": "", "beat": 0,
+        },
+        "turns": {},
+        "answers": {
+            "check": {"diagnostics": [], "cost": [], "pins": []},
+            **{f"candidates {sort}": page(rows, 0, len(rows), sort) for sort in ("number", "speedup")},
+        },
+    }  # fmt: skip
+    return _page("workbench", f"{state.created.name}: a kernellab session", data, snapshot(state), _looks(state, rows))
 
 
 def shared_run(run: Run) -> str:
@@ -75,68 +89,70 @@ def shared_run(run: Run) -> str:
     judged = sorted((r for r in rows if r["value"]), key=lambda r: (r["value"] or 0.0) * (1 if least else -1))
     best = () if now["best"] is None else (now["best"],)
     order = list(dict.fromkeys([*best, *(r["number"] for r in judged), *sorted(state.proposals)]))
-    texts: Iterator[tuple[str, Any]] = (
-        pair
+    texts: Iterator[Entry] = (
+        entry
         for number in order
-        for pair in (
-            (f"candidate {number}", candidate(state, number) | {"can": _NOTHING}),
-            *((f"compare {one} {number}", comparison(state, one, number)) for one in state.proposals[number].parents),
+        for entry in (
+            ("answers", f"candidate {number}", candidate(state, number) | {"can": _NOTHING}),
+            *(("answers", f"compare {one} {number}", comparison(state, one, number))
+              for one in state.proposals[number].parents),
         )
+    )  # fmt: skip
+    pairs: Iterator[Entry] = (
+        ("answers", f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2)
     )
-    pairs = ((f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2))
     answers: dict[str, Any] = {
-        "check": {"diagnostics": []}, "rows 0": {"since": 0, "version": follower.version, "rows": rows},
+        "check": {"diagnostics": [], "cost": [], "pins": []},
+        "rows 0": {"since": 0, "version": follower.version, "rows": rows},
     }  # fmt: skip
-    left = _MOST // 2 - len(json.dumps(answers))
-    for key, found in chain(texts, pairs):
-        left -= len(json.dumps(found))
-        if left < 0:
-            break
-        answers[key] = found
     ended = {} if state.status.ended else {"status": "paused", "status_text": "recorded while it ran"}
     traits = {
         "head": {**now, **ended, "can": dict.fromkeys(now["can"], False)}, "figures": figures(follower),
         "version": follower.version, "beat": 0,
     }  # fmt: skip
     data = {"traits": traits, "turns": {}, "answers": answers}
-    return _page("monitor", f"{state.begun.name}: a kernellab search", data, part(run.id, state))
+    title = f"{state.begun.name}: a kernellab search"
+    return _page("monitor", title, data, part(run.id, state), chain(pairs, texts))
 
 
-def _page(name: str, title: str, data: Mapping[str, Any], fallback: str) -> str:
-    """The front end ``name`` on ``data``; ``fallback`` is HTML for a browser without scripts."""
+def _page(name: str, title: str, data: dict[str, Any], fallback: str, more: Iterable[Entry]) -> str:
+    """The front end ``name`` on ``data`` and as much of ``more``, in its order, as fits; ``fallback`` is HTML for a
+    browser without scripts."""
     bundle, css = script(name), style(name)
     if not isinstance(bundle, Path):
         raise SessionError("The workbench's front end is not built here.", "Run make widgets.")
     template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
     look = css.read_text("utf-8") if isinstance(css, Path) else ""
-    return template.render(
-        title=title, data=_in_json(json.dumps(data)), style=look, script=_in_script(bundle.read_text("utf-8")),
-        fallback=fallback,
-    )  # fmt: skip
+
+    def render() -> str:
+        return template.render(
+            title=title, data=_in_json(json.dumps(data)), style=look, script=_in_script(bundle.read_text("utf-8")),
+            fallback=fallback,
+        )  # fmt: skip
+
+    left = _MOST - len(render().encode())
+    for part, key, found in more:
+        left -= len(_in_json(json.dumps({key: found}))) + 2
+        if left < 0:
+            break
+        data[part][key] = found
+    return render()
 
 
-def _recorded(state: State, facts: Facts) -> dict[str, Any]:
-    """Traits, what each turn shows, and the answers to what the front end asks."""
-    shown = {
-        turn: {"detail": detail(state, turn, {}), "texts": long.texts(state, turn)} for turn in state.turns
-    }  # fmt: skip
-    rows = rows_of(state)
+def _looks(state: State, rows: list[CandidateRow]) -> Iterator[Entry]:
+    """What a reader may look at, the most wanted first: the head's line, comparisons, prompts, the other turns."""
+    line = [turn.id for turn in reversed(state.path())]
     fastest = [row["turn"] for row in page(rows, 0, _COMPARED, "speedup")["rows"]]
     verdicts = {turn.parent: turn.id for turn in state.turns.values() if turn.verdict is not None}
     judged = [verdicts.get(turn, turn) for turn in fastest]
-    answers: dict[str, Any] = {
-        "check": {"diagnostics": [], "cost": [], "pins": []},
-        **{f"candidates {sort}": page(rows, 0, len(rows), sort) for sort in ("number", "speedup")},
-        **{f"exchange {exchange.id}": exchange_text(exchange) for exchange in state.exchanges()},
-        **{f"compare {a} {b}": comparison(state, a, b) for a, b in permutations(judged, 2)},
-    }
-    now = head(state, "", facts)
-    traits = {
-        "head": {**now, "can": dict.fromkeys(now["can"], False), "call": ""},
-        "turns": turn_rows(state), "changed": [], "detail": detail(state, "", {}), "roofline": roofline(state, facts),
-        "texts": long.texts(state, ""), "partial": dict(long.NO_PARTIAL), "shown": "", "beat": 0,
-    }  # fmt: skip
-    return {"traits": traits, "turns": shown, "answers": answers}
+    for turn in line:
+        yield "turns", turn, {"detail": detail(state, turn, {}), "texts": long.texts(state, turn)}
+    for a, b in permutations(judged, 2):
+        yield "answers", f"compare {a} {b}", comparison(state, a, b)
+    for exchange in state.exchanges():
+        yield "answers", f"exchange {exchange.id}", exchange_text(exchange)
+    for turn in reversed([turn for turn in state.turns if turn not in line]):
+        yield "turns", turn, {"detail": detail(state, turn, {}), "texts": long.texts(state, turn)}
 
 
 def _in_json(text: str) -> str:

@@ -15,6 +15,7 @@ from kernellab.notebook.views.verdict import stage_rows, verdict_view
 from kernellab.records import Diagnostic, GateResult, Role, StageResult
 from kernellab.session.record.records import ClaimCheck, Turn, TurnState
 from kernellab.session.record.state import State
+from kernellab.target import Backend
 
 #: sources of a prompt's sections that are documents or the memory
 _REMEMBERED = ("language/", "dsl/", "patterns/", "hardware/", "memory")
@@ -37,7 +38,7 @@ def detail(
     return {
         "turn": at,
         "stages": _stages(turn, verified, running or {}),
-        "verdict": verdict_view(verdict) if verdict else None,
+        "verdict": verdict_view(verdict, uncounted(state, verified)) if verdict and verified else None,
         "gate": gate_view(gate) if gate else None,
         "diagnostics": [diagnostic_view(d, (designed.sketch or "") if designed else "") for d in gate.diagnostics]
         if gate
@@ -50,6 +51,19 @@ def detail(
         "memory": [*reminders(turn), *memory(talked)],
         "pins": pinned_lines(designed.sketch) if designed and designed.sketch else [],
     }
+
+
+def uncounted(state: State, verified: Turn) -> str:
+    """Why a GPU's counters of a kernel that passed were not read, with the remedy; "" where none were to be read."""
+    verdict = verified.verdict
+    if verdict is None or not verdict.passed or verdict.environment.backend != Backend.CUDA.value:
+        return ""
+    if state.created.counters:
+        return verified.rationale
+    return (
+        "The GPU's counters were not read. Begin the session with --counters, which lets ncu run its kernels with your "
+        "rights."
+    )
 
 
 def _stages(turn: Turn | None, verified: Turn | None, running: Mapping[str, Sequence[StageResult]]) -> list[Any]:

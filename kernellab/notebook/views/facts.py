@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,11 @@ class Facts:
     def operator(self) -> str:
         return self.task.signature if self.task else ""
 
+    @property
+    def dims(self) -> list[str]:
+        """The task's Dims, whose sizes can be chosen."""
+        return [] if self.task is None or self.task.module().listed else [dim.name for dim in self.task.dims]
+
     def sizes(self, program: Program) -> dict[str, int] | None:
         """What the program's symbols are in the task's own inputs; None when they cannot be matched."""
         if self.task is None:
@@ -114,18 +119,24 @@ class Facts:
 
 
 def gather(session: Session) -> Facts:
-    """Blocking: imports torch and runs the task's text. What cannot be had is left out."""
+    """Of a session; see :func:`gathered`."""
     created = session.state.created
+    return gathered(session.id, created.text, created.name, lambda: session.target)
+
+
+def gathered(ident: str, text: str, name: str, find: Callable[[], Target]) -> Facts:
+    """Of the session or search ``ident``, whose task has this text. Blocking: imports torch and runs the text. What
+    cannot be had is left out."""
     target: Target | None = None
     task: Task | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     try:
-        target = session.target
-        task = load_task(created.text, created.name)
+        target = find()
+        task = load_task(text, name)
         sizes = task.module().default_sizes()
         # from the task's own record: inputs may be larger than this machine's memory
         shapes = tuple(arg.extents(sizes) if arg.is_tensor else () for arg in task.args)
     except KernellabError as error:
-        # the session itself says what is wrong with its task; a view only shows less
-        log.info("%s: %s", session.id, error)
+        # it says itself what is wrong with its task; a view only shows less
+        log.info("%s: %s", ident, error)
     return Facts(task, target, shapes, gathered=True)

@@ -1,7 +1,8 @@
 """Where each candidate stands under the chip's roofs, and how the speedup grew: a ``Roofline`` of the protocol.
 
 Williams, Waterman, Patterson: Roofline (CACM 2009). Intensity is FLOPs over bytes from the slowest level, both by the
-sketch's cost model at the task's own sizes; the rate is those FLOPs over the measured time.
+sketch's cost model at the task's own sizes (the bytes by a GPU's counters, where they were read); the rate is those
+FLOPs over the measured time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_POINTS = 300
 
 NOTHING: Roofline = {
     "peak_flops": 0.0, "bandwidth": 0.0, "ridge": 0.0, "source": "", "points": [], "baselines": [],
-    "against": "", "history": [],
+    "against": "", "history": [], "dims": [],
 }  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def roofline(state: State, facts: Facts) -> Roofline:
     facts = facts.measured(state)
     chip, measured = facts.chip, thinned(state)
     if not measured or chip is None or not chip.bandwidth or not chip.peak_flops:
-        return {**NOTHING, "against": reference_name(state), "history": history(state)}
+        return {**NOTHING, "against": reference_name(state), "history": history(state), "dims": facts.dims}
     costs = {turn.id: cost_of(state, candidate, facts) for turn, candidate, _ in measured}
     kinds = [kind for cost in costs.values() if cost for kind, count in cost.flops.items() if count]
     peak = max((chip.peak_flops.get(kind, 0.0) for kind in kinds), default=0.0) or max(chip.peak_flops.values())
@@ -45,13 +46,15 @@ def roofline(state: State, facts: Facts) -> Roofline:
         if cost is None or verdict.time is None or not cost.bytes_slow:
             continue
         flops = sum(cost.flops.values())
+        moved = counted_bytes(verdict)
         points.append(
             {
                 "turn": turn.id,
                 "number": turn.number,
-                "intensity": cost.intensity,
+                "intensity": flops / moved if moved else cost.intensity,
                 "rate": flops / (verdict.time.median_ms * 1e-3),
-                "label": f"turn {turn.number}: {verdict.time.median_ms:.3g} ms",
+                "label": f"turn {turn.number}: {verdict.time.median_ms:.3g} ms"
+                + (f", {moved / 1e6:.3g} MB moved by the GPU's counters" if moved else ""),
                 "best": best is not None and best.turn.id == turn.id,
             }
         )
@@ -66,7 +69,14 @@ def roofline(state: State, facts: Facts) -> Roofline:
         "baselines": [{"baseline": name, "rate": rate} for name, rate in baselines.items()],
         "against": reference_name(state),
         "history": history(state),
+        "dims": facts.dims,
     }
+
+
+def counted_bytes(verdict: Verdict) -> float:
+    """What a GPU counted of a call's traffic with memory; 0 where a launch's was not counted."""
+    moved = [(one.read_bytes, one.written_bytes) for one in verdict.counters]
+    return sum((read or 0.0) + (written or 0.0) for read, written in moved) if None not in sum(moved, ()) else 0.0
 
 
 def reference_name(state: State) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
+from kernellab.lens.counters.read import facts_of
 from kernellab.notebook.protocol import (
     ComparedSpeedup,
     CompilerLine,
@@ -62,8 +63,8 @@ def both(got: object, want: object) -> tuple[str, str]:
 # -- for the workbench -------------------------------------------------------------------------------------------------
 
 
-def verdict_view(verdict: Verdict) -> VerdictView:
-    """A ``VerdictView`` of the protocol."""
+def verdict_view(verdict: Verdict, uncounted: str = "") -> VerdictView:
+    """A ``VerdictView`` of the protocol; ``uncounted`` says why a GPU's counters were not read."""
     evidence = verdict.evidence or Evidence()
     wrong: FirstWrong | None = None
     if evidence.first_wrong is not None:
@@ -81,7 +82,7 @@ def verdict_view(verdict: Verdict) -> VerdictView:
         "figures": [{"name": name, "text": shown["text"], "title": shown["title"]} for name, shown in figures(verdict)],
         "comparisons": [
             *(comparison_view(c, verdict) for c in verdict.comparisons),
-            *(comparison_view(c, verdict, ", timed again") for c in verdict.timed_again),
+            *(comparison_view(c, verdict, f", {again_words(c)}") for c in verdict.timed_again),
         ],
         "first_wrong": wrong,
         "signature": evidence.signature,
@@ -89,6 +90,14 @@ def verdict_view(verdict: Verdict) -> VerdictView:
         "error_map": list(evidence.error_map),
         "compiler": [cast("CompilerLine", line.model_dump(mode="json")) for line in evidence.compiler],
         "environment": environment(verdict),
+        "launches": [
+            {
+                "kernel": launch.kernel,
+                "facts": [{"name": f.name, "text": f.value, "title": f.sentence} for f in facts_of(launch)],
+            }
+            for launch in verdict.counters
+        ],
+        "uncounted": "" if verdict.counters else uncounted,
     }
 
 
@@ -109,6 +118,12 @@ def baseline_name(comparison: Comparison) -> str:
     return comparison.called or BASELINES.get(comparison.baseline, comparison.baseline)
 
 
+def again_words(comparison: Comparison) -> str:
+    """Of a later run's figure: ``timed again, paired with torch.compile``."""
+    others = " and ".join(BASELINES.get(name, name) for name in comparison.paired_with)
+    return f"timed again, paired with {others}" if others else "timed again"
+
+
 def speedup_text(comparison: Comparison) -> str:
     return comparison.text
 
@@ -126,7 +141,7 @@ def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
     if not comparison.distinguishable:
         words.insert(1, "the interval holds 1, so the difference is not significant")
     if again := next((c for c in verdict.timed_again if c.baseline == comparison.baseline), None):
-        words.insert(1, f"timed again later: {again.text}")
+        words.insert(1, f"{again_words(again)}: {again.text}")
     return "; ".join([*words, *filter(None, [machine(verdict)])])
 
 
@@ -218,7 +233,7 @@ def verdict_text(verdict: Verdict) -> str:
 def facts(verdict: Verdict) -> list[tuple[str, str]]:
     """Everything a verdict says but its stages, by name."""
     rows = [(f"against {baseline_name(c)}", speedup_text(c)) for c in verdict.comparisons]
-    rows += [(f"against {baseline_name(c)}, timed again", speedup_text(c)) for c in verdict.timed_again]
+    rows += [(f"against {baseline_name(c)}, {again_words(c)}", speedup_text(c)) for c in verdict.timed_again]
     evidence = verdict.evidence
     if evidence is not None:
         if evidence.signature:

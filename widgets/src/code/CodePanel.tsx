@@ -37,6 +37,7 @@ export function CodePanel({ view }: { view: View }) {
       />
       <Waiting editor={editor} />
       <Facts editor={editor} />
+      <TimeGoes editor={editor} />
       {partial.turn !== null && partial.role === "coder" && <Streaming partial={partial} />}
       <div class="kl-code-pair" id={id} hidden={!editor.tab.value}>
         {editor.beside.value && (sketch !== "" || editor.source.value) && <Beside editor={editor} />}
@@ -157,6 +158,23 @@ function Facts({ editor }: { editor: CodeEditor }) {
           </div>
         ))}
       </dl>
+    </details>
+  );
+}
+
+/** Where the time goes, in sentences: by the lines that the Verifier's samples were at, or by a GPU's counters. */
+function TimeGoes({ editor }: { editor: CodeEditor }) {
+  const told = editor.tab.value?.kind === "file" ? (editor.heat.value?.told ?? []) : [];
+  const [first, ...others] = told;
+  if (!first) return null;
+  return (
+    <details class="kl-code-facts">
+      <summary>
+        <span>{first}</span>
+      </summary>
+      {others.map((line) => (
+        <p key={line}>{line}</p>
+      ))}
     </details>
   );
 }

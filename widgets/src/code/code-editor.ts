@@ -17,7 +17,7 @@ import { Holder } from "../editor/holder";
 import { goToLine, linkedLines, pointing, showLinked } from "../editor/lines";
 import { pointerOf } from "../editor/links";
 import { sketchSupport } from "../editor/sketch-language";
-import type { Artefact, Diagnostic } from "../protocol";
+import type { Artefact, Diagnostic, Heat } from "../protocol";
 import type { View } from "../view";
 import {
   beforeOf,
@@ -30,6 +30,7 @@ import {
   tabAt,
   tabsOf,
 } from "./files";
+import { heatGutter, showHeat } from "./heat";
 import { highlighting, languageOf } from "./languages";
 import { linesFrom, originAt, originGutter, showOrigins } from "./origins";
 
@@ -39,6 +40,8 @@ export type Against = "none" | "before" | "session";
 /** An artefact on its way, there, or a sentence why not. */
 export type Fetched = Artefact | "fetching" | { error: string };
 
+/** a compiler's time on a busy machine */
+const HEAT_MS = 60_000;
 /** the entry of a source, by the kernel's rules */
 const FIRST = "kernel.py";
 
@@ -60,6 +63,8 @@ export class CodeEditor {
   /** the compiler's words about the open file, and those about no line at all */
   readonly findings: ReadonlySignal<Diagnostic[]>;
   readonly remarks: ReadonlySignal<Diagnostic[]>;
+  /** where the time of the verified code goes; null until that is known */
+  readonly heat: Signal<Heat | null> = signal(null);
 
   #view: View;
   #chosen = signal("");
@@ -74,6 +79,8 @@ export class CodeEditor {
   #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
   #difference = new Compartment();
+  /** the code that `heat` is of, or was asked for; "" for none */
+  #heated = "";
   /** counts how often the sketch beside was mounted: a new one has to be told what is pointed at */
   #mounted = signal(0);
 
@@ -147,6 +154,8 @@ export class CodeEditor {
       effect(() => this.#showPointer()),
       effect(() => this.#takePlace()),
       effect(() => this.#fetch()),
+      effect(() => this.#askHeat()),
+      effect(() => this.#showHeat()),
     ];
     return () => {
       for (const stop of [unfollow, ...stops]) stop();
@@ -211,6 +220,7 @@ export class CodeEditor {
       ),
       originGutter((line) => this.#openOrigin(line)),
       lintGutter(),
+      heatGutter(),
       lineNumbers(),
       basics("Code", HELP),
       linkedLines,
@@ -262,6 +272,7 @@ export class CodeEditor {
         this.#showDifference();
       }
       this.#showOrigins();
+      this.#showHeat();
       this.#showFindings();
       this.#showPointer();
     });
@@ -298,6 +309,36 @@ export class CodeEditor {
     if (!view || !this.#isTheirs()) return;
     if (tab?.kind === "file") showOrigins(view, map[tab.name] ?? {}, "the sketch");
     else showOrigins(view, got?.lines ?? {}, got?.file ?? "");
+  }
+
+  /** Asks once for each code that was timed: it takes the kernel a compiler's time. */
+  #askHeat(): void {
+    const { detail, texts } = this.#view.state;
+    const { turn, verdict } = detail.value;
+    const timed = turn === texts.value.turn && verdict?.passed && verdict.figures.some((one) => one.name === "time");
+    const key = timed ? JSON.stringify(texts.value.files) : "";
+    if (key === this.#heated) return;
+    this.#heated = key;
+    this.heat.value = null;
+    if (!key) return;
+    const ask = this.#view.request({ ask: "heat" }, { timeout: HEAT_MS });
+    ask.then(
+      (found) => {
+        if (this.#heated === key) this.heat.value = found;
+      },
+      () => {
+        // asked again when the turn is looked at again: code can be read without it
+        if (this.#heated === key) this.#heated = "";
+      },
+    );
+  }
+
+  #showHeat(): void {
+    const heat = this.heat.value;
+    const { view } = this.#code;
+    const tab = this.tab.value;
+    if (!view || !this.#isTheirs()) return;
+    showHeat(view, tab?.kind === "file" && tab.name === heat?.file ? heat.lines : []);
   }
 
   #showFindings(): void {

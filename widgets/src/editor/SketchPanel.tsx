@@ -3,17 +3,13 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { writtenByAgent } from "../follow";
 import { Streaming } from "../panels/prompt";
-import type { Diagnostic } from "../protocol";
-import { Button, Tip } from "../ui";
 import type { View } from "../view";
 import { useCompared } from "./compared";
 import { DraftBar, DraftNotice } from "./DraftBar";
 import { HEAD } from "./desks";
-import { countOf, GLYPHS, severityOf } from "./diagnostics";
+import { Cost, Findings } from "./findings";
 import { type Against, type SketchEditor, sketchEditorOf } from "./sketch-editor";
 import "./editor.css";
-
-const BUSY = "kernel busy: the check waits for the running cell";
 
 export function SketchPanel({ view }: { view: View }) {
   const editor = useMemo(() => sketchEditorOf(view), [view]);
@@ -53,67 +49,6 @@ export function SketchPanel({ view }: { view: View }) {
         <Compare editor={editor} view={view} />
       </DraftBar>
     </section>
-  );
-}
-
-function Cost({ editor }: { editor: SketchEditor }) {
-  const { version, checked, busy, trouble } = editor.checker;
-  const answer = editor.checked.value;
-  const old = version.value !== checked.value;
-  return (
-    <section class="kl-ed-bar" aria-label="cost and footprint">
-      {answer?.cost.length ? (
-        <ul class={`kl-ed-cost${old ? " kl-ed-old" : ""}`}>
-          {answer.cost.map((figure) => (
-            <li key={figure.title}>
-              <Tip text={figure.text} title={figure.title} />
-            </li>
-          ))}
-        </ul>
-      ) : (
-        answer && <span class="kl-dim">no cost while the sketch has errors or sizes are not known</span>
-      )}
-      <span class="kl-grow" />
-      <span class="kl-dim" role="status">
-        {busy.value ? BUSY : trouble.value || (answer && (countOf(editor.findings.value) || "no findings"))}
-      </span>
-    </section>
-  );
-}
-
-function Findings({ editor }: { editor: SketchEditor }) {
-  const found = editor.findings.value;
-  if (!found.length) return null;
-  return (
-    <ol class="kl-ed-findings" aria-label="findings of the checker">
-      {found.map((one) => (
-        <Finding key={`${one.line}:${one.col}:${one.code}:${one.message}`} one={one} editor={editor} />
-      ))}
-    </ol>
-  );
-}
-
-function Finding({ one, editor }: { one: Diagnostic; editor: SketchEditor }) {
-  const severity = severityOf(one);
-  return (
-    <li class={`kl-ed-${severity}`}>
-      <button type="button" onClick={() => editor.focusLine(one.line)}>
-        <span class="kl-ed-glyph" aria-hidden="true">
-          {GLYPHS[severity]}
-        </span>
-        <em>
-          {severity}, line {one.line}
-        </em>
-        <span>
-          {one.message} <em>{one.remedy}</em>
-        </span>
-      </button>
-      {one.fix && (
-        <Button action="quick-fix" onClick={() => editor.fix(one)}>
-          Change to {one.fix}
-        </Button>
-      )}
-    </li>
   );
 }
 

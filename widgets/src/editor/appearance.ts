@@ -18,7 +18,8 @@ const theme = EditorView.theme({
   "&.cm-focused": { outline: "2px solid var(--kl-accent)", outlineOffset: "-1px" },
   ".cm-scroller": {
     fontFamily: "var(--kl-mono)",
-    lineHeight: "var(--jp-code-line-height, 1.4)",
+    // JupyterLab's: while its theme changes there is no variable, and an editor that measured other lines keeps them
+    lineHeight: "var(--jp-code-line-height, 1.3077)",
     overflow: "auto",
   },
   ".cm-content": { caretColor: "var(--kl-caret)", padding: "4px 0" },
@@ -38,7 +39,8 @@ const theme = EditorView.theme({
   ".cm-lineNumbers .cm-gutterElement": { minWidth: "2.5ch", padding: "0 6px 0 4px" },
   "&.cm-focused .cm-matchingBracket": { backgroundColor: "transparent", outline: "1px solid var(--kl-dim)" },
   "&.cm-focused .cm-nonmatchingBracket": { backgroundColor: "transparent", outline: "1px dashed var(--kl-bad)" },
-  ".cm-placeholder": { color: "var(--kl-dim)" },
+  // the dim colour is too faint on an editor's ground
+  ".cm-placeholder": { color: "color-mix(in srgb, var(--kl-code-text) 75%, transparent)" },
   ".cm-searchMatch": { backgroundColor: "var(--kl-line-linked)", outline: "1px solid var(--kl-dim)" },
   ".cm-searchMatch-selected": { outline: "2px solid var(--kl-accent)" },
   ".cm-selectionMatch": { backgroundColor: "var(--kl-line-linked)" },

@@ -5,24 +5,24 @@
  * and the next mount shows it again.
  */
 
-import { linter, lintGutter, setDiagnostics } from "@codemirror/lint";
+import { setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, type Extension, Prec } from "@codemirror/state";
 import { EditorView, keymap, lineNumbers, placeholder } from "@codemirror/view";
 import { computed, effect, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import type { Checked, Diagnostic } from "../protocol";
 import type { View } from "../view";
-import { completion, hoverHelp } from "./assist";
-import { basics, Outside, readOnly } from "./basics";
+import { Outside, readOnly } from "./basics";
 import { Checker } from "./checking";
 import { Desks, HEAD } from "./desks";
 import { marksOf, merged, rangeOf, severityOf } from "./diagnostics";
 import { differenceFrom } from "./difference";
 import { shownText } from "./draft";
+import type { CheckedText } from "./findings";
 import { Holder } from "./holder";
 import { goToLine, linkedLines, pinGutter, pointing, showLinked } from "./lines";
 import { codeLinesOf, generatedWords, pointerOf } from "./links";
 import { isPinnable, isPinned, withPin } from "./pins";
-import { sketchSupport } from "./sketch-language";
+import { sketchText } from "./sketch-text";
 
 /** What the text is compared with: nothing, the sketch before the shown turn, or what the session has. */
 export type Against = "none" | "parent" | "session";
@@ -31,10 +31,9 @@ const LABEL = "Sketch";
 const HELP =
   "Tab indents; press Escape, then Tab, to leave the editor. Control or Command and Enter applies. Alt P pins the line.";
 
-export class SketchEditor {
+export class SketchEditor implements CheckedText {
   readonly drafts: Desks<string>;
   readonly checker: Checker;
-  /** the checker's last answer, and whether it is about the text on the screen */
   readonly checked: Signal<Checked | null> = signal(null);
   readonly findings: ReadonlySignal<Diagnostic[]>;
   /** how many of them are errors */
@@ -165,7 +164,6 @@ export class SketchEditor {
     await this.drafts.apply(over);
   }
 
-  /** Puts what the checker proposes in place of what a finding marks. */
   fix(one: Diagnostic): void {
     const editor = this.#editor;
     if (!editor || !one.fix) return;
@@ -192,20 +190,12 @@ export class SketchEditor {
         () => this.#mayPin(),
         (line) => this.togglePin(line),
       ),
-      lintGutter(),
-      // the kernel's help for a place tells its findings too
-      linter(null, { tooltipFilter: () => [] }),
+      sketchText((ask, options) => this.#view.request(ask, options), LABEL, HELP),
       lineNumbers({
         domEventHandlers: {
           mousedown: (view, block) => this.#openCode(view.state.doc.lineAt(block.from).number),
         },
       }),
-      basics(LABEL, HELP),
-      sketchSupport(),
-      completion((text, line, col, abort) =>
-        this.#view.request({ ask: "complete", text, line, col }, { signal: abort, timeout: 3000 }),
-      ),
-      hoverHelp((text, line, col) => this.#view.request({ ask: "hover", text, line, col }, { timeout: 3000 })),
       linkedLines,
       pointing((line) => {
         pointerOf(this.#view).value = line === null ? null : { lines: [line], origin: "sketch" };

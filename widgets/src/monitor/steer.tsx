@@ -1,10 +1,11 @@
 /** What a person does to a run that goes on: a sketch of their own, islands that rest, knobs. */
 import { useState } from "preact/hooks";
+import { severityOf } from "../editor/diagnostics";
+import { SketchArea, SketchField } from "../editor/SketchField";
 import { plural } from "../format";
-import { Area, Button, Choice, useAnswer } from "../ui";
+import { Button, Choice } from "../ui";
 import { colourOf } from "./picture";
 import type { Knob } from "./protocol";
-import { useSettled } from "./settled";
 import type { MonitorView } from "./view";
 
 export function SteerPanel({ view }: { view: MonitorView }) {
@@ -27,49 +28,61 @@ export function SteerPanel({ view }: { view: MonitorView }) {
   );
 }
 
+/** What is written for each run, by view: it stays while another panel is open. */
+const fields = new WeakMap<MonitorView, { sketch: SketchField; send: () => void }>();
+
+const LABEL = "sketch to inject";
+
+function fieldOf(view: MonitorView) {
+  const known = fields.get(view);
+  if (known) return known;
+  const made = {
+    send: () => {},
+    sketch: new SketchField(
+      (ask, options) => view.request(ask, options),
+      LABEL,
+      "Write a sketch, or begin with a candidate's.",
+      () => made.send(),
+    ),
+  };
+  fields.set(view, made);
+  return made;
+}
+
 function Inject({ view }: { view: MonitorView }) {
-  const [text, setText] = useState("");
+  const field = fieldOf(view);
+  const { sketch } = field;
   const [why, setWhy] = useState("");
   const [island, setIsland] = useState(0);
-  const settled = useSettled(text, 250);
-  const asked = useAnswer(settled.trim() ? settled : null, (signal) =>
-    view.request({ ask: "check", text: settled }, { signal }),
-  );
   const { islands, can } = view.state.head.value;
   const at = view.at.value;
-  const found = asked?.value?.diagnostics ?? [];
-  const errors = found.filter((one) => one.severity === "error").length;
+  const errors = sketch.errors.value;
+  sketch.editable.value = can.steer;
   const fetch = async () => {
     if (at === null) return;
     try {
-      setText((await view.request({ ask: "candidate", number: at })).sketch);
+      sketch.text.value = (await view.request({ ask: "candidate", number: at })).sketch;
     } catch (error) {
       view.say((error as Error).message, "error");
     }
   };
-  const send = async () => {
+  field.send = async () => {
+    const first = sketch.findings.peek().find((one) => severityOf(one) === "error");
+    if (first) {
+      sketch.focusLine(first.line);
+      return;
+    }
+    const text = sketch.text.peek();
+    if (!can.steer || !text.trim()) return;
     const outcome = await view.send({ action: "inject", text, island, why });
-    if (!outcome.error) [setText(""), setWhy("")];
+    if (outcome.error) return;
+    sketch.text.value = "";
+    setWhy("");
   };
   return (
     <div>
       <h3>Inject a sketch</h3>
-      <Area
-        label="sketch to inject"
-        code
-        rows={8}
-        value={text}
-        onInput={setText}
-        onSubmit={send}
-        readOnly={!can.steer}
-      />
-      <ul class="kl-mon-findings" aria-label="findings of the checker" aria-live="polite">
-        {found.slice(0, 5).map((one, index) => (
-          <li key={index} class={one.severity === "error" ? "kl-bad" : "kl-dim"}>
-            line {one.line}: {one.message} {one.remedy}
-          </li>
-        ))}
-      </ul>
+      <SketchArea field={sketch} label={LABEL} />
       <div class="kl-row">
         <Button action="begin-with" disabled={at === null || !can.steer} onClick={fetch}>
           Begin with candidate {at ?? ""}
@@ -90,10 +103,10 @@ function Inject({ view }: { view: MonitorView }) {
         <Button
           primary
           action="inject"
-          disabled={!can.steer || !text.trim()}
+          disabled={!can.steer || !sketch.text.value.trim() || errors > 0}
           busy={view.sending.value.has("inject")}
-          title={errors ? `It has ${plural(errors, "error")}; it would fail at its first step` : undefined}
-          onClick={send}
+          title={errors ? `It has ${plural(errors, "error")}: correct them first` : undefined}
+          onClick={() => field.send()}
         >
           Inject
         </Button>

@@ -8,6 +8,7 @@ import { percent, si, three, times } from "../format";
 import type { Roofline } from "../protocol";
 import { Empty, Fold } from "../ui";
 import type { View } from "../view";
+import { OverDim } from "./over-dim";
 import { scaleEnd } from "./whiskers";
 
 const W = 680;
@@ -26,6 +27,7 @@ export function RooflinePanel({ view }: { view: View }) {
     <div class="kl-roofline">
       {roofline.points.length > 0 && <Roofs view={view} roofline={roofline} />}
       {roofline.history.length > 0 && <History view={view} roofline={roofline} />}
+      {view.state.head.value.best && roofline.dims.length > 0 && <OverDim view={view} roofline={roofline} />}
       <Fold title="The same as a table" aside={`${roofline.points.length} points`}>
         <AsTable roofline={roofline} />
       </Fold>

@@ -24,6 +24,7 @@ export function VerdictPanel({ view }: { view: View }) {
           <Wrong verdict={verdict} />
           {verdict.error_map.length > 0 && <ErrorMap map={verdict.error_map} />}
           <Compiler view={view} lines={verdict.compiler} />
+          <Counters verdict={verdict} />
           <Explain key={detail.turn} view={view} timed={verdict.figures.some((one) => one.name === "time")} />
         </>
       )}
@@ -74,6 +75,20 @@ function Outcome({ verdict }: { verdict: VerdictView }) {
       {verdict.reason && <p class="kl-reason">{verdict.reason}</p>}
       {verdict.remedy && <p class="kl-reason kl-dim">{verdict.remedy}</p>}
     </div>
+  );
+}
+
+/** What the GPU counted of one call, the launch that took longest first; else why nothing was. */
+function Counters({ verdict }: { verdict: VerdictView }) {
+  if (verdict.uncounted) return <p class="kl-dim">{verdict.uncounted}</p>;
+  return (
+    <>
+      {verdict.launches.map((launch, index) => (
+        <Fold key={index} title="The GPU's counters" aside={launch.kernel} open={index === 0}>
+          <Figures figures={launch.facts} />
+        </Fold>
+      ))}
+    </>
   );
 }
 

@@ -5,7 +5,7 @@ import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { pointerOf } from "../../editor/links";
 import { fixture, Kernel, viewOf } from "../../editor/tests/kernel";
-import type { Card } from "../../protocol";
+import type { Card, VerdictView } from "../../protocol";
 import type { View } from "../../view";
 import { CodePanel } from "..";
 
@@ -59,6 +59,22 @@ describe("the code panel", () => {
     await type("def kernel(x):\n");
     await act(() => button("Verify my edit").click());
     expect(kernel.acts[0]).toMatchObject({ action: "source", files: { "kernel.py": "def kernel(x):\n" } });
+  });
+
+  it("marks the lines that the time goes to, in the file that was timed, and says so in a sentence", async () => {
+    const lines = [{ line: 2, share: 0.62, text: "62% of the samples of its time are at kernel.cpp:2." }];
+    kernel.answers.heat = () => ({ file: "kernel.cpp", lines, told: [lines[0]?.text] });
+    const { detail } = kernel.traits;
+    const figure = { name: "time", text: "1 ms", title: "" };
+    const verdict = { ...(detail.verdict as VerdictView), passed: true, figures: [figure] };
+    kernel.put("detail", { ...detail, turn: kernel.traits.texts.turn, verdict });
+    await settle();
+    await settle();
+    const marks = () => [...root.querySelectorAll(".kl-heat span")].map((one) => one.textContent);
+    expect(marks()).toContain("62%");
+    expect(root.textContent).toContain("62% of the samples");
+    await act(() => tab("kernel.py").click());
+    expect(marks()).not.toContain("62%");
   });
 
   it("sends only the file that was edited, with the turn that it was derived from", async () => {

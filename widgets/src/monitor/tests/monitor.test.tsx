@@ -1,3 +1,4 @@
+import { EditorView } from "@codemirror/view";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it, vi } from "vitest";
 // @ts-expect-error a script of the pages without a kernel
@@ -202,20 +203,33 @@ describe("decisions", () => {
 
   it("injects the sketch that was typed, and keeps it when the kernel refuses", async () => {
     const { kernel, find, does, click } = await show();
-    const area = find("textarea[aria-label='sketch to inject']") as HTMLTextAreaElement;
-    await does(() => {
-      area.value = "sketch mine {}";
-      area.dispatchEvent(new Event("input", { bubbles: true }));
-    });
+    const editor = () => EditorView.findFromDOM(find(".cm-editor")) as EditorView;
+    const type = (insert: string) =>
+      does(() => editor().dispatch({ changes: { from: 0, to: editor().state.doc.length, insert } }));
+    await type("sketch mine {}");
     await click("[data-action=inject]");
     expect(kernel.acts().at(-1)).toEqual({ action: "inject", text: "sketch mine {}", island: 0, why: "" });
     await does(() => kernel.done("No."));
-    expect(area.value).toBe("sketch mine {}");
+    expect(editor().state.doc.toString()).toBe("sketch mine {}");
     await click("[data-action=inject]");
     // the checker is asked meanwhile, so the decision is not the last message
     const sent = kernel.sent.findLast(({ body }) => "action" in body);
     await does(() => kernel.reply({ kind: "done", id: sent?.id }));
-    expect(area.value).toBe("");
+    expect(editor().state.doc.toString()).toBe("");
+  });
+
+  it("does not send a sketch with errors: they are listed, and the first has the caret", async () => {
+    const { kernel, find, does, click } = await show();
+    const editor = () => EditorView.findFromDOM(find(".cm-editor")) as EditorView;
+    const before = kernel.acts().length;
+    await does(() => editor().dispatch({ changes: { from: 0, insert: "sketch mine {\n    oops\n}" } }));
+    expect(find("[aria-label='findings of the checker']").textContent).toContain("Not a statement.");
+    expect(find("[data-action=inject]").getAttribute("aria-disabled")).toBe("true");
+    await click("[data-action=inject]");
+    const press = { key: "Enter", ctrlKey: true, bubbles: true, cancelable: true };
+    await does(() => editor().contentDOM.dispatchEvent(new KeyboardEvent("keydown", press)));
+    expect(kernel.acts().length).toBe(before);
+    expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(2);
   });
 });
 
