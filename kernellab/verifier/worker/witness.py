@@ -56,13 +56,18 @@ def teams() -> dict[str, int]:
 
 def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
-    (``together``), gives parameters (``trained``) or tensors of torch's inference mode (``inferred``), or has float64
-    for torch's default dtype (``widened``). What a kernel keeps from it is as ever: no graph, nothing of that mode."""
+    (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``) or complex ones
+    that are conjugated as they are read (``conjugated``), or has float64 for torch's default dtype (``widened``). What
+    a kernel keeps from it is as ever: no graph, nothing of that mode."""
     import torch
 
     def parameter(value: Any) -> Any:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return torch.nn.Parameter(value) if is_float else value
+
+    def conjugate(value: Any) -> Any:
+        is_complex = isinstance(value, torch.Tensor) and value.is_complex()
+        return value.conj().resolve_conj().conj() if is_complex else value
 
     def call(*args: Any) -> Any:
         with contextlib.ExitStack() as stack:
@@ -77,6 +82,11 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
             elif how == "inferred":
                 with torch.inference_mode():
                     args = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+            elif how == "conjugated":
+                args = tuple(
+                    a.conj().resolve_conj().conj() if isinstance(a, torch.Tensor) and a.is_complex() else a
+                    for a in args
+                )
             else:
                 stack.callback(torch.set_default_dtype, torch.get_default_dtype())
                 torch.set_default_dtype(torch.float64)
