@@ -285,7 +285,7 @@ def _takes_default(stages: Stages, case: Case) -> bool:
         return True
     finally:
         torch.set_default_dtype(usual)
-    return not all(alike(a, b) for a, b in zip(widened, case.native, strict=True))
+    return not all(a.dtype is b.dtype and alike(a, b) for a, b in zip(widened, case.native, strict=True))
 
 
 def pages(stages: Stages) -> None:
