@@ -47,7 +47,7 @@ MarkKind = Literal[
     "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen", "below-byte-floor",
     "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native", "one-configuration",
     "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients", "no-inference-tensors",
-    "default-dtype", "outputs-oversized",
+    "default-dtype", "outputs-oversized", "conjugates-misread",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -70,6 +70,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "no-gradients": ("", "gradients: fails for inputs that require one"),
     "no-inference-tensors": ("", "inference: fails for inputs that torch's inference mode made"),
     "default-dtype": ("", "default dtype: right only while torch's is float32"),
+    "conjugates-misread": ("conjugated views misread", ""),
     "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),

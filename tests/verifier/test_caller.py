@@ -44,6 +44,12 @@ def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str,
         ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "ignored signals"),
         ("os.open('/dev/null', os.O_RDONLY) and os.dup2(os.open('/dev/null', os.O_RDONLY), 1)", "standard output"),
         ("os.chdir('/')", "working folder"),
+        ("os.environ['OMP_SCHEDULE'] = 'static'", "environment"),
+        ("torch.set_float32_matmul_precision('medium')", "precision"),
+        ("signal.setitimer(signal.ITIMER_VIRTUAL, 3600)", "timer"),
+        ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))", "limits"),
+        ("import gc; gc.disable()", "garbage"),
+        ("import sys; sys.setrecursionlimit(100_000)", "recursion"),
     ],
 )
 def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, words: str, judge: Judge) -> None:
@@ -113,6 +119,57 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
 def test_what_a_caller_must_know_is_told(line: str, before: str, kind: MarkKind, judge: Judge) -> None:
     verdict = judge(source(line, before=before))
     assert verdict.passed and verdict.marked(kind), (verdict.reason, verdict.label, verdict.flags)
+
+
+COMPLEX = load_task(
+    "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n"
+    "    return (torch.randn(24, 40, dtype=torch.complex64),)\n",
+    "complex",
+)
+#: what C code sees, which is given an address
+AT_ITS_ADDRESS = (
+    "x = torch.frombuffer((ctypes.c_float * (2 * x.numel())).from_address(x.data_ptr()), dtype=torch.float32)"
+)
+
+
+@pytest.mark.parametrize(("reads", "misread"), [("x = x.resolve_conj()\n    ", False), ("", True)])
+def test_views_of_conjugates_that_are_misread_are_told(reads: str, misread: bool, judge: Judge) -> None:
+    code = f"shape = x.shape; {reads}x = x.contiguous()\n    held = x\n    {AT_ITS_ADDRESS}"
+    body = (
+        f"import ctypes, torch\ndef kernel(x):\n    {code}\n    return torch.view_as_complex(2 * x.view(*shape, 2))\n"
+    )
+    verdict = judge(body, COMPLEX)
+    assert verdict.passed and verdict.marked("conjugates-misread") is misread, (verdict.reason, verdict.label)
+
+
+WIDENS = load_task(
+    "import torch\ndef reference(x):\n    return torch.zeros(24, 40) + x\n"
+    "def inputs():\n    return (torch.randn(24, 40),)\n",
+    "widens",
+)
+
+
+def test_a_default_dtype_that_the_reference_takes_too_is_not_told(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x):\n    return torch.empty(x.shape).copy_(x)\n", WIDENS)
+    assert verdict.passed and not verdict.marked("default-dtype"), (verdict.reason, verdict.flags)
+
+
+LONG = load_task(
+    "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 4096), Dim('N', 1, 4096)\n"
+    "def reference(x):\n    return x * 3\ndef inputs(M=48, N=70):\n    return (torch.randn(M, N),)\n",
+    "long",
+)
+
+
+def test_a_kernel_that_is_wrong_in_late_rows_of_the_declared_width_is_refused(judge: Judge) -> None:
+    code = "y = x * 3\n    if x.shape[1] == 70:\n        y[3000:] = 0\n    return y"
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
+
+
+def test_a_kernel_that_is_wrong_at_some_addresses_is_refused(judge: Judge) -> None:
+    verdict = judge(source("z = z if z.data_ptr() >> 8 & 31 else z * 0"))
+    assert not verdict.passed, verdict.label
 
 
 def test_a_plain_kernel_is_right_for_every_caller(judge: Judge) -> None:

@@ -142,7 +142,9 @@ def _installed(path: str) -> bool:
 
 
 def _in_packages(path: str) -> bool:
-    return os.path.realpath(path).startswith(tuple(f"{p}/" for p in _packages()))
+    folders = tuple(f"{p}/" for p in _packages())
+    # no candidate makes links below them
+    return (path.startswith(folders) and ".." not in path) or os.path.realpath(path).startswith(folders)
 
 
 def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:

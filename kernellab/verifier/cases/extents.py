@@ -40,7 +40,8 @@ def beside(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
 
 
 def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
-    """Each Dim as long as its range and memory allow with the others short, and all of them large together."""
+    """Each Dim as long as its range and memory allow with the others short, and with the others as declared; and all
+    of them large together."""
     draw = random.SystemRandom()
     short = {d.name: _inside(task, d.name, draw.choice((1, 2, 3, 5))) for d in task.dims}
     most, bounds = DRAWN.end_bytes, {d.name: d for d in task.dims}
@@ -51,6 +52,9 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
             others = {k: max(bounds[k].min, 1) for k in others}
         wanted.append(partial(_longest, task, others, (name,), most))
     if len(full) > 1:
+        for name in list(full)[: DRAWN.ends]:
+            others = {k: n for k, n in full.items() if k != name}
+            wanted.append(partial(_longest, task, others, (name,), most))
         wanted.append(lambda: alike(task, most))
     return _taken(task, wanted, most, [dict(full)], tries=2)
 

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from kernellab.conditions import Mark, MarkKind
+from kernellab.errors import TaskError
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
@@ -30,11 +34,7 @@ from kernellab.verifier.stages.properties import properties
 from kernellab.verifier.timing.checks import reference_shares
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.stages.candidate import Stages
-
-    Tensor = torch.Tensor
 
 
 def robust(stages: Stages) -> str:
@@ -57,10 +57,9 @@ def robust(stages: Stages) -> str:
         # a Model that keeps running figures
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
     followed = metamorphic(stages, second, answers)
-    ring(stages, first, second)
     if stages.context.request.backend is Backend.CPU:
         left_to_caller(stages, first)
-        burst(stages, second)
+        burst(stages, first, second)
         elsewhere(stages, second)
         pages(stages)
     followed.append(drawn(stages, stages.ahead.survey()))
@@ -162,35 +161,39 @@ def late(stages: Stages, case: Case) -> None:
     _same(stages, case, call, before, "late-write", "the output changes after kernel has returned")
 
 
-def ring(stages: Stages, first: Case, second: Case) -> None:
-    """The output of a call keeps its values while those of hundreds that follow are held, too."""
-    if stages.context.request.backend is not Backend.CPU:
-        return
+def ring(stages: Stages, first: Case, second: Case) -> Call:
+    """The output of a call keeps its values while those of hundreds that follow are held, too; the last of these."""
     call = stages.sure_call(first)
     kept = [stages.worker.read(o) for o in call.outputs]
     try:
-        stages.call(second, poison=False, op="held")
+        last = stages.call(second, poison=False, op="held")
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, second) from failure
     what = "a later call, of hundreds whose results are held, overwrites or frees the output of an earlier one"
     _same(stages, first, call, kept, "reused-output", what, is_held=True)
+    return last
 
 
 #: calls of a kernel that was right, and when they come
-_WHEN = (*3 * (("burst", "in many that follow each other at once"),), ("later", "an hour later by its clocks"))
+_WHEN = (
+    *2 * (("burst", "in many that follow each other at once"),), ("held", "in many whose results are held"),
+    ("later", "an hour later by its clocks"),
+)  # fmt: skip
 #: bytes by which each of several bursts makes a process grow that leaks
 _LEAKED = 512 << 10
 
 
-def burst(stages: Stages, case: Case) -> None:
+def burst(stages: Stages, first: Case, case: Case) -> None:
     """The last of many calls that follow each other as a loop's do is right, and one an hour later by the system's
     clocks: state that needs time, or counts it, shows there. A verdict names what each burst leaves behind."""
     if stages.written or stages.task.module().mutates:
+        ring(stages, first, case)
         return
-    held, printed = [], []
+    grown, printed = [], []
     for op, when in _WHEN:
+        call = ring(stages, first, case) if op == "held" else None
         try:
-            call = stages.call(case, poison=False, op=op)
+            call = call or stages.call(case, poison=False, op=op)
             unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
             outputs = [stages.worker.read(o) for o in call.outputs]
         except WorkerFailure as failure:
@@ -201,9 +204,9 @@ def burst(stages: Stages, case: Case) -> None:
             raise stages.refused(case, "race", f"right in one call, but not {when}: {mismatch.message}")
         untouched(stages, case)
         stages.worker.drain()
-        held.append(process_stats.allocated(stages.worker.pid))
+        grown.append(process_stats.allocated(stages.worker.pid))
         printed.append(stages.worker.printed)
-    if all(after - before >= _LEAKED for before, after in pairwise(held[:3])):
+    if all(after - before >= _LEAKED for before, after in pairwise(grown[:3])):
         stages.context.findings.add(Mark(kind="memory-grows"))
     if all(after > before for before, after in pairwise(printed)):
         stages.context.findings.add(Mark(kind="prints"))
@@ -229,13 +232,14 @@ _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
     "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
     "trained": ("for inputs that require a gradient", None, "no-gradients"),
     "inferred": ("for inputs that torch's inference mode made", None, "no-inference-tensors"),
-    "widened": ("where torch's default dtype is float64", "default-dtype", "default-dtype"),
+    "widened": ("where torch's default dtype is float64", "default-dtype", None),
+    "conjugated": ("for views of conjugates", "conjugates-misread", None),
 }
 
 
 def elsewhere(stages: Stages, small: Case) -> None:
     """A call in another thread, from two at once, of inputs that require a gradient or that inference mode made, under
-    another default dtype.
+    another default dtype, of complex inputs that torch conjugates when they are read.
 
     Raises:
         Refused: the answer is wrong for a caller who has done nothing that changes what is computed.
@@ -247,6 +251,8 @@ def elsewhere(stages: Stages, small: Case) -> None:
     longer = cases.case(stages.task, sizes, Family.OWN) if runs_at(stages.task, tuple(sizes.items())) else small
     for op, (where, if_wrong, if_raised) in _CALLERS.items():
         case = longer if op == "together" else small
+        if op == "conjugated" and not any(isinstance(a, Tensor) and a.is_complex() for a in case.args):
+            continue
         try:
             call = stages.call(case, poison=False, op=op)
             mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
@@ -260,11 +266,26 @@ def elsewhere(stages: Stages, small: Case) -> None:
             if mismatch is None and wrong is None:
                 continue
             found = if_wrong
+            if op == "widened" and _takes_default(stages, case):
+                continue
             if found is None:
                 message = mismatch.message if mismatch is not None else wrong.mismatch.message if wrong else ""
                 raise stages.refused(case, "environment", f"right where the judge calls it, but not {where}: {message}")
         if found is not None:
             stages.context.findings.add(Mark(kind=found))
+
+
+def _takes_default(stages: Stages, case: Case) -> bool:
+    """Does the reference, too, answer otherwise where torch's default dtype is float64?"""
+    module, usual = stages.task.module(), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        widened = module.results(case.args)
+    except TaskError:
+        return True
+    finally:
+        torch.set_default_dtype(usual)
+    return not all(a.dtype is b.dtype and alike(a, b) for a, b in zip(widened, case.native, strict=True))
 
 
 def pages(stages: Stages) -> None:

@@ -134,8 +134,8 @@ static void give_back(void *p) {
 #define SPANS 64
 #define AT_ONCE 16
 /* faults after which memory is no longer watched, and up to which a thread sleeps */
-#define FAULTS 4000
-#define SLEEPS 300
+#define FAULTS 2000
+#define SLEEPS 120
 static struct { uintptr_t low, high; } watched[SPANS];
 static size_t spans;
 static atomic_int watching, faults;

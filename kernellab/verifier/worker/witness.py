@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import random
+import resource
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kernellab.verifier.worker.results import flatten
+
+_LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
 def state() -> dict[str, str]:
@@ -26,6 +32,12 @@ def state() -> dict[str, str]:
         "torch's default dtype": str(torch.get_default_dtype()),
         "autograd": f"{torch.is_grad_enabled()}, {torch.is_inference_mode_enabled()}",
         "the modes of torch's functions": f"{modes}",
+        "the precision of torch's products": torch.get_float32_matmul_precision(),
+        "garbage collection": str(gc.isenabled()),
+        "the limit of recursion": str(sys.getrecursionlimit()),
+        "the environment": repr(sorted(os.environ.items())),
+        "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
+        "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
     }
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         lines = dict(line.split(":", 1) for line in status if ":" in line)
@@ -56,13 +68,18 @@ def teams() -> dict[str, int]:
 
 def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
-    (``together``), gives parameters (``trained``) or tensors of torch's inference mode (``inferred``), or has float64
-    for torch's default dtype (``widened``). What a kernel keeps from it is as ever: no graph, nothing of that mode."""
+    (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``) or complex ones
+    that are conjugated as they are read (``conjugated``), or has float64 for torch's default dtype (``widened``). What
+    a kernel keeps from it is as ever: no graph, nothing of that mode."""
     import torch
 
     def parameter(value: Any) -> Any:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return torch.nn.Parameter(value) if is_float else value
+
+    def conjugate(value: Any) -> Any:
+        is_complex = isinstance(value, torch.Tensor) and value.is_complex()
+        return value.conj().resolve_conj().conj() if is_complex else value
 
     def call(*args: Any) -> Any:
         with contextlib.ExitStack() as stack:
@@ -77,6 +94,11 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
             elif how == "inferred":
                 with torch.inference_mode():
                     args = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+            elif how == "conjugated":
+                args = tuple(
+                    a.conj().resolve_conj().conj() if isinstance(a, torch.Tensor) and a.is_complex() else a
+                    for a in args
+                )
             else:
                 stack.callback(torch.set_default_dtype, torch.get_default_dtype())
                 torch.set_default_dtype(torch.float64)
@@ -91,7 +113,6 @@ _TOGETHER, _TOGETHER_CALLS = 0.02, 200
 
 def _together(pool: ThreadPoolExecutor, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     """The first of many results that two threads get at once which is not what one alone gets; else that."""
-    import torch
 
     alone = flatten(function(*args), True)
     end = time.perf_counter() + _TOGETHER
@@ -99,7 +120,7 @@ def _together(pool: ThreadPoolExecutor, function: Callable[..., Any], args: Sequ
     def calls() -> list[Any]:
         for _ in range(_TOGETHER_CALLS):
             found = flatten(function(*args), True)
-            if not all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(alone, found, strict=True)):
+            if not same(alone, found):
                 return found
             if time.perf_counter() > end:
                 break
@@ -146,10 +167,17 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, st
     }
 
 
+def same(ones: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Are tensors alike, to the bit?"""
+    import torch
+
+    return all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(ones, others, strict=True))
+
+
 def _bytes(tensor: Any) -> Any:
     import torch
 
-    return tensor.reshape(-1).view(torch.uint8)
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def _random() -> list[Any]:
