@@ -8,7 +8,7 @@ asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,7 +22,7 @@ from kernellab.sketch.program.program import Gemm, Program
 from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
-from kernellab.teach.goals import Facts, asked, facts, missed
+from kernellab.teach.goals import Facts, Missed, asked, facts, missed
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
@@ -124,11 +124,17 @@ def judge_sketch(
         )
         return Outcome(Reached.WRONG, found.reason + _exchanged(wrong), keys, wrong=wrong), None
     reckoned = facts(program, task)
-    for goal in missed(goals, program, task, text, reckoned):
+    goal = next(unmet(text, program, task, goals, reckoned), None)
+    if goal is not None:
         return Outcome(Reached.GOAL, f"It is right. {goal.said}", (goal.key, "goal"), facts=reckoned), None
-    if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
-        return Outcome(Reached.GOAL, f"It is right. {said}", ("goal-packed", "goal"), facts=reckoned), None
     return Outcome(Reached.RIGHT, found.reason, facts=reckoned), program
+
+
+def unmet(text: str, program: Program, task: Task, goals: Goals, found: Facts | None) -> Iterator[Missed]:
+    """The goals that a sketch does not meet; what has to be compiled comes last."""
+    yield from missed(goals, program, task, text, found)
+    if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
+        yield Missed("goal-packed", said)
 
 
 def _exchanged(wrong: Wrong | None) -> str:
