@@ -38,7 +38,7 @@ class Knobs(BaseModel):
         description="an island's elites: its best, which migrate and which others are inspired by",
     )
     select: str = Field(
-        default="islands", description="how parents are selected: islands, ucb, beam, greedy, map-elites, random"
+        default="islands", description="how parents are selected: islands, ucb, beam, greedy, map-elites, lfbo, random"
     )
     operators: Annotated[tuple[str, ...], Option(on=_ON, changeable=True, several=True, default="all")] = Field(
         default=(), description="what may vary a candidate: rules, cross, model, or the name of an operator"

@@ -1,7 +1,8 @@
 """A class graded: the answer cells of students' notebooks, judged as text. No Python of theirs runs.
 
-Of each notebook the last answer to an exercise counts. A right answer has the exercise's points; one that is right and
-misses a goal has half of them. No time enters.
+Of each notebook the last answer to an exercise counts. A right answer has the exercise's points. One that is right and
+misses a goal has half of them where it is further than the starter: the starter missed that goal too, and was wrong or
+missed more. No time enters.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from kernellab.errors import CourseError
+from kernellab.content import content, find_workspace
+from kernellab.errors import CourseError, KernellabError
 from kernellab.records import Trust
+from kernellab.sketch.check import check
+from kernellab.task import Task
 from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
-from kernellab.teach.judge import Outcome, Reached, Verify, judge
+from kernellab.teach.goals import facts
+from kernellab.teach.judge import Outcome, Reached, Verify, judge, judge_sketch, unmet
 
 #: hears of each notebook that was graded, or why it was not
 Told = Callable[[Path, "CourseError | None"], None]
@@ -58,19 +64,23 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
     Raises:
         CourseError: the file is no notebook.
     """
-    try:
-        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CourseError(f"{notebook} is no notebook: {error}.", "Ask for the file again.") from None
     found: dict[str, tuple[str, ...]] = {}
-    for source in sources:
+    for source in _code(notebook):
         if answer := _ANSWER.match(source):
             found[answer["id"]] = (answer["text"],)
         elif cell := _ATTACK.match(source):
             name = course.attack("close" if cell["close"] else "break").id
             found[name] = (cell["text"],) if cell["close"] else (*found.get(name, ()), cell["text"])
     return found
+
+
+def _code(notebook: Path) -> list[str]:
+    """The texts of its code cells. Raises CourseError: the file is no notebook."""
+    try:
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CourseError(f"{notebook} is no notebook: {error}.", "Ask for the file again.") from None
 
 
 def grade(
@@ -84,7 +94,7 @@ def grade(
     Raises:
         VerifierError, TargetError: nothing can be judged on this machine.
     """
-    judged: dict[tuple[str, str, str], Outcome] = {}
+    judged: dict[tuple[str, str, str], tuple[Outcome, float]] = {}
     attacks: dict[tuple[str, str], set[str]] = {}
     for path in files:
         course, title = course_of(path), str(path.relative_to(root)) if root is not None else path.name
@@ -109,13 +119,48 @@ def grade(
             task = course.task(exercise)
             key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
             if key not in judged:
-                judged[key] = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
-            yield _mark(title, exercise, judged[key])
+                found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
+                judged[key] = found, _share(found, text, task, exercise, course)
+            yield _mark(title, exercise, *judged[key])
         tell(path, None)
 
 
-def _mark(notebook: str, exercise: Exercise, outcome: Outcome) -> Mark:
-    share = 1.0 if outcome.reached.good else 0.5 if outcome.reached is Reached.GOAL else 0.0
+def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: Course) -> float:
+    """The share of the exercise's points that an answer has."""
+    if outcome.reached is not Reached.GOAL:
+        return 1.0 if outcome.reached.good else 0.0
+    given = starter(course.lesson_of(exercise.id).name, exercise.id)
+    if given is None:
+        return 0.5
+    right = judge_sketch(given, task, exercise.goals)[0].reached in (Reached.RIGHT, Reached.GOAL)
+    before, now = (_missed(sketch, task, exercise) for sketch in (given, text))
+    further = before is None or (now is not None and (now < before if right else now <= before))
+    return 0.5 if further else 0.0
+
+
+def _missed(sketch: str, task: Task, exercise: Exercise) -> frozenset[str] | None:
+    """The goals that a sketch does not meet; None where it cannot be read."""
+    program = check(sketch).program
+    if program is None:
+        return None
+    return frozenset(goal.key for goal in unmet(sketch, program, task, exercise.goals, facts(program, task)))
+
+
+def starter(lesson: str, exercise: str) -> str | None:
+    """The answer cell that the lesson's notebook begins with; None where neither the workspace nor this installation
+    has that notebook."""
+    folders = [find_workspace()]
+    with suppress(KernellabError):
+        folders.insert(0, content("notebooks"))
+    for path in (folder / "lessons" / f"{lesson}.ipynb" for folder in folders):
+        if path.is_file():
+            for source in _code(path):
+                if (cell := _ANSWER.match(source)) and cell["id"] == exercise:
+                    return cell["text"]
+    return None
+
+
+def _mark(notebook: str, exercise: Exercise, outcome: Outcome, share: float) -> Mark:
     words = " ".join(f"{outcome.reached.value}: {outcome.said}".split())
     return Mark(notebook, exercise.id, share * exercise.points, exercise.points, words)
 

@@ -8,9 +8,9 @@ asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kernellab.errors import KernellabError
@@ -18,10 +18,11 @@ from kernellab.records import Author, CompilerLine, GateState, Source, Trust, Ve
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
-from kernellab.sketch.program.program import Program
+from kernellab.sketch.program.program import Gemm, Program
+from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
-from kernellab.teach.goals import Facts, asked, facts, missed
+from kernellab.teach.goals import Facts, Missed, asked, facts, missed
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
@@ -123,11 +124,17 @@ def judge_sketch(
         )
         return Outcome(Reached.WRONG, found.reason + _exchanged(wrong), keys, wrong=wrong), None
     reckoned = facts(program, task)
-    for goal in missed(goals, program, task, text, reckoned):
+    goal = next(unmet(text, program, task, goals, reckoned), None)
+    if goal is not None:
         return Outcome(Reached.GOAL, f"It is right. {goal.said}", (goal.key, "goal"), facts=reckoned), None
-    if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
-        return Outcome(Reached.GOAL, f"It is right. {said}", ("goal-packed", "goal"), facts=reckoned), None
     return Outcome(Reached.RIGHT, found.reason, facts=reckoned), program
+
+
+def unmet(text: str, program: Program, task: Task, goals: Goals, found: Facts | None) -> Iterator[Missed]:
+    """The goals that a sketch does not meet; what has to be compiled comes last."""
+    yield from missed(goals, program, task, text, found)
+    if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
+        yield Missed("goal-packed", said)
 
 
 def _exchanged(wrong: Wrong | None) -> str:
@@ -202,20 +209,21 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
 
 @dataclass(frozen=True)
 class Translation:
-    """A sketch in another language; ``lines`` leads from a line of ``code`` to the sketch's line it comes from."""
+    """A sketch in another language; ``lines`` leads from a line of ``code`` to the sketch's line it comes from.
+    ``missing`` says why there is no code."""
 
     language: str
-    code: str
-    lines: Mapping[int, int]
+    code: str = ""
+    lines: Mapping[int, int] = field(default_factory=dict)
+    missing: str = ""
 
 
 def translations(text: str, task: Task) -> list[Translation]:
     """A right sketch as the rules lower it: what a kernel engineer would read. Languages that the rules cannot lower it
-    to are left out."""
+    to are left out; a product that has no form in Gluon says why."""
     from kernellab.lowering import lower
     from kernellab.session.edits import main_file
     from kernellab.sketch.check import load_program
-    from kernellab.target import Backend, Target
     from kernellab.target.chips import find_chip
 
     chip = find_chip(_GPU)
@@ -228,7 +236,22 @@ def translations(text: str, task: Task) -> list[Translation]:
             source = lower(program, bind(program, task, {}, target), target)
             file = main_file(source)
             codes.append(Translation(language, source.files[file], source.line_map.get(file, {})))
-    return codes
+    return [*codes, *_gluon(program, task, Target(dsl="triton", backend=Backend.CUDA, chip=chip))]
+
+
+def _gluon(program: Program, task: Task, target: Target) -> list[Translation]:
+    """The part that the rules write in Gluon. Only a product has one, and only where its hints ask for it."""
+    from kernellab.lowering.triton.source import in_gluon, why_not_asynchronous
+    from kernellab.sketch.program.walk import statements
+
+    if not any(isinstance(step, Gemm) for kernel in program.kernels for step in statements(kernel.body)):
+        return []
+    binding = bind(program, task, {}, target)
+    code, lines = in_gluon(program, binding, target)
+    if code:
+        return [Translation("Gluon", code, lines)]
+    reasons = why_not_asynchronous(program, binding, target)
+    return [Translation("Gluon", missing="; ".join(f"{name}: {why}" for name, why in reasons.items()))]
 
 
 def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: Facts | None) -> Outcome:

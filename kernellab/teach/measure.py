@@ -12,6 +12,8 @@ from kernellab.task import Task
 
 #: a share of a copy's rate above which the two were not measured alike
 MOST_SHARE = 1.05
+#: the factor between the ends of an interval above which it is no measurement
+MOST_SPREAD = 3.0
 _IN_CACHES = "no share of a copy's is known: the data stays in the caches, or the copy was timed on a busy machine"
 
 
@@ -52,11 +54,16 @@ def figures(task: Task, target: Target, found: Ranking) -> Figures:
     """
     if not found.ranked or found.time is None:
         raise CourseError(f"It was not timed: {found.reason}", "Make it right first: %%kernel_exercise says more.")
-    paired = found.paired
+    paired, against = found.paired, ""
+    if paired is not None and paired.high > MOST_SPREAD * paired.low:
+        against = f"no speedup is known: it lies between {paired.low:.2f}x and {paired.high:.2f}x, so measure it again"
+        paired = None
+    elif paired is not None:
+        against = f"about {paired.text}"
     return Figures(
         ms=found.time.median_ms,
         speedup=paired.speedup if paired else None,
-        against=f"about {paired.text}" if paired else "",
+        against=against,
         least_bytes=least_bytes(task),
         bandwidth=target.chip.bandwidth or 0.0,
     )

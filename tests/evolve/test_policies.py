@@ -100,6 +100,15 @@ def test_a_cell_keeps_its_best_and_each_cell_is_drawn() -> None:
     assert drawn == {1, 2, 3, 4}
 
 
+def test_a_classifier_tells_whose_children_are_good() -> None:
+    # 1 has two stages and good children, 0 has one stage and bad ones
+    places = [Place(stages=1 + at % 2, intensity=1.0) for at in range(8)]
+    found = state([1.0, 1.0, 0.9, 3.0, 0.8, 3.1, 1.0, 1.0], places=places, parents=[0, 0, 0, 1, 0, 1, 0, 0])
+    requests = POLICIES["lfbo"].select(found, Random(1), [0, 1], 2)
+    assert all(found.evaluations[r.parents[0]].place.stages == 2 for r in requests)
+    assert requests[0].parents != requests[1].parents, "a batch is spread"
+
+
 def test_a_flagged_pass_is_no_elite_and_a_failed_verdict_ends_a_line() -> None:
     found = state([1.0, 5.0, 1.5, 4.0])
     verify(found, 1, 5.0, conditions=[StaticFinding(rule="thread", message="starts a thread")])

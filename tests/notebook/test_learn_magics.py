@@ -99,7 +99,7 @@ def test_what_another_chip_measured_is_marked_as_recorded(
     )  # fmt: skip
     monkeypatch.setattr("kernellab.teach.recorded.content", lambda name: tmp_path)
     missing = shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text)
-    assert "nobody has recorded it on an NVIDIA H200" in repr(missing)
+    assert "there is no recording of it on an NVIDIA H200" in repr(missing)
     (tmp_path / "replays").mkdir()
     slow = row.model_copy(update={"name": "slow", "ms": 1.5})
     write([row, slow], tmp_path / "replays" / "measured.json")

@@ -97,6 +97,23 @@ def test_a_right_sketch_is_shown_in_triton_and_cuda_line_by_line() -> None:
     assert f"{stored:>3} " + escape(text.splitlines()[stored - 1]) in page
 
 
+def test_a_product_is_shown_in_gluon_or_why_it_is_not() -> None:
+    found = course(ROOT)
+    shown = {}
+    for name in ("fed-by-the-copy-engine", "tile-the-product", "two-inputs"):
+        text = solution(name) or ""
+        shown[name] = text, translations(text, found.task(found.exercise(name)))
+    text, codes = shown["fed-by-the-copy-engine"]
+    gluon = codes[-1]
+    assert gluon.language == "Gluon" and "@gluon.jit" in gluon.code and "@triton.jit" not in gluon.code
+    product = next(n for n, line in enumerate(text.splitlines(), 1) if "gemm(" in line)
+    rows = gluon.code.splitlines()
+    assert any("warpgroup_mma" in rows[at - 1] for at, line in gluon.lines.items() if line == product)
+    text, codes = shown["tile-the-product"]
+    assert codes[-1].missing and not codes[-1].code and escape(codes[-1].missing) in linked(text, codes[-1])
+    assert [code.language for code in shown["two-inputs"][1]] == ["Triton", "CUDA C++"]
+
+
 def test_what_to_try_next_follows_from_the_figures() -> None:
     own = Figures(ms=1.0, speedup=None, against="about 2.00x eager", least_bytes=5e6, bandwidth=1e10)
     facts = Facts(traffic=1.0, launches=1, footprint=64, parallel=8, least_bytes=5e6, flops=1.0)

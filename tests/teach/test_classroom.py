@@ -38,6 +38,11 @@ def test_the_container_is_made_of_instructions_in_order_and_without_root() -> No
     assert words[0] == "FROM" and words[-1] == "CMD" and words.count("USER") == 1
     assert words.index("USER") < words.index("WORKDIR"), "the course is the student's own folder"
     assert "--no-install-recommends g++" in steps, "answers are compiled"
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    for line in re.findall(r"pip install ([^\n&]*)", steps):
+        assert "-c /tmp/wheels/constraints.txt" in line, "versions are those that are tested together"
+        wanted = [w for w in line.split() if re.fullmatch(r"[a-z][\w.=-]*", w)]
+        assert wanted and all("==" in name or f"\n{name}==" in pinned for name in wanted), wanted
     image = steps[steps.rindex("FROM ") :]
     assert re.findall(r"COPY (.*)", image) == ["--from=wheel /wheels /tmp/wheels"], "no layer has the repository"
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()

@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from teach_parts import LESSONS, ROOT
 
+from kernellab.teach.measure import MOST_SPREAD
+
 #: lesson -> what is measured against what, and the ratios that its sentences allow
 SAID = {
     "01_memory": {"poly/scale": (0.6, 1.7)},  # "nearly as fast"
@@ -23,6 +25,9 @@ SAID = {
     "20_narrow": {"int4/f32": (0.5, 8.5)},  # from what unpacking eats to the ratio of bytes
 }  # fmt: skip
 
+#: to be recorded again on a quiet machine (tools/demo.py --in-place), and then to be taken out here
+BUSY = {"01_memory", "03_fusion", "06_normalisation"}
+
 
 def _texts(path: Path) -> str:
     cells = nbformat.read(path, as_version=4).cells
@@ -32,8 +37,31 @@ def _texts(path: Path) -> str:
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_no_saved_output_has_a_share_above_105_percent(path: Path) -> None:
-    shares = re.findall(r"(\d+)% of (?:a copy's|the bound)", _texts(path))
-    assert [share for share in shares if int(share) > 105] == []
+    text = _texts(path)
+    shares = re.findall(r"(-?\d+(?:\.\d+)?) ?%", text)
+    assert [share for share in shares if not 0 <= float(share) <= 105] == []
+    # a lesson that times something next to a copy's rate has such a share
+    assert shares or "of a copy's" not in text
+
+
+def test_intervals_that_are_no_measurements_are_in_the_lessons_that_a_busy_machine_recorded() -> None:
+    loose = {
+        path.stem
+        for path in LESSONS
+        for low, high in re.findall(r"x eager \[([\d.]+), ([\d.]+)\]", _texts(path))
+        if float(high) > MOST_SPREAD * float(low)
+    }
+    assert loose == BUSY
+
+
+def test_the_winners_curse_is_as_lesson_14_says() -> None:
+    text = _texts(ROOT / "notebooks" / "lessons" / "14_search.ipynb")
+    rows = re.findall(r"the fastest of +(\d+): claimed ([\d.]+) .*; measured again ([\d.]+)", text)
+    claims, again = ([float(row[at]) for row in rows] for at in (1, 2))
+    assert len(rows) == 4 and claims == sorted(claims) and claims[2] > 1.1, "the more you try, the more you overstate"
+    assert all(0.97 < value < 1.03 for value in again), "a second measurement is not chosen for its luck"
+    better, kernels = (int(re.search(pattern, text)[1]) for pattern in (r"first design: (\d+)", r"(\d+) kernels; the"))  # type: ignore[index]
+    assert 0.85 < 1 - better / kernels < 0.95, "nine of ten kernels are slower"
 
 
 @pytest.mark.parametrize("lesson", SAID)

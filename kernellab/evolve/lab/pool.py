@@ -14,6 +14,8 @@ from kernellab.records import Record
 
 FOLDER = Path(__file__).parent / "pools"
 _SUFFIX = ".json.gz"
+#: an interval whose ends are farther apart than this factor is no measurement
+MOST_SPREAD = 3.0
 
 
 class Point(Record):
@@ -83,11 +85,26 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Pool:
-    """A recorded space by name. Raises EvolveError: there is none."""
+    """A recorded space by name; a point without a usable measurement has a reason and no time.
+
+    Raises:
+        EvolveError: there is none of that name.
+    """
     path = FOLDER / f"{name}{_SUFFIX}"
     if not path.exists():
         raise EvolveError(f"There is no recorded space {name!r}.", f"There are {', '.join(names())}.")
-    return Pool.model_validate_json(gzip.decompress(path.read_bytes()))
+    pool = Pool.model_validate_json(gzip.decompress(path.read_bytes()))
+    # the first design is what all others are compared with: 1 by definition, however its own sweeps scattered
+    first = pool.points[0].model_copy(update={"speedup": 1.0, "low": 1.0, "high": 1.0})
+    return pool.model_copy(update={"points": (first, *map(_measured, pool.points[1:]))})
+
+
+def _measured(point: Point) -> Point:
+    """The point; without its time where the sweeps differ so much that they say nothing."""
+    if point.reason or point.high <= MOST_SPREAD * point.low:
+        return point
+    why = f"Its sweeps lie between {point.low:.3g}x and {point.high:.3g}x: no measurement."
+    return point.model_copy(update={"reason": why, "ms": None, "speedup": 0.0, "low": 0.0, "high": 0.0})
 
 
 def write(pool: Pool, folder: Path = FOLDER) -> Path:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLOURS = dict(
     zip(
         CONTENDERS,
-        ("#2f7ed8", "#d8762f", "#3f9b3f", "#c0392b", "#b04fb0", "#7f8c8d", "#17a2b8", "#a08a10"),
+        ("#2f7ed8", "#d8762f", "#3f9b3f", "#c0392b", "#b04fb0", "#7f8c8d", "#17a2b8", "#a08a10", "#5b4fb0"),
         strict=True,
     )
 )

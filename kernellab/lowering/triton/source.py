@@ -63,13 +63,9 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
         text += body + "\n\n"
         mapped.update(lines)
         if kernel.name in own:
-            text += "if gluon is not None:\n\n"
-            for start, part in own[kernel.name].text():
-                text += start
-                body, lines = join_comments(part, program.text.splitlines(), text.count("\n") + 1)
-                text += body + "\n"
-                mapped.update(lines)
-            text += "\n"
+            part, lines = _in_gluon(program, own[kernel.name], text.count("\n"))
+            text += part
+            mapped.update(lines)
     return Source(
         dsl="triton", files={_FILE: text + host_text}, entry_file=_FILE, entry="kernel", line_map={_FILE: mapped}
     )
@@ -80,6 +76,28 @@ def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> 
     known = _known(program, binding)
     _, reasons = _asynchronous(program, binding, known, _wide(program, known), target)
     return {k.name: reasons.get(k.name, "no loop is hinted copy_engine") for k in own_kernels(program)}
+
+
+def in_gluon(program: Program, binding: Binding, target: Target) -> tuple[str, dict[int, int]]:
+    """The part of :func:`lower_triton`'s file that is Gluon, and its lines' places in the sketch; "" without one."""
+    known = _known(program, binding)
+    text, mapped = "", dict[int, int]()
+    for kernel in _asynchronous(program, binding, known, _wide(program, known), target)[0].values():
+        part, lines = _in_gluon(program, kernel, text.count("\n"))
+        text += part
+        mapped.update(lines)
+    return text, mapped
+
+
+def _in_gluon(program: Program, kernel: Asynchronous, before: int) -> tuple[str, dict[int, int]]:
+    """The functions of one kernel, after ``before`` lines of their file."""
+    text, mapped = "if gluon is not None:\n\n", dict[int, int]()
+    for start, part in kernel.text():
+        text += start
+        body, lines = join_comments(part, program.text.splitlines(), before + text.count("\n") + 1)
+        text += body + "\n"
+        mapped.update(lines)
+    return text + "\n", mapped
 
 
 def _asynchronous(

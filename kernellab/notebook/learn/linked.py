@@ -16,7 +16,11 @@ _STYLE = "display:flex;gap:12px;align-items:flex-start;overflow:auto"
 
 
 def linked(sketch: str, other: Translation) -> str:
-    """A fold-out with both; lines of the code that come from no line of the sketch are grey."""
+    """A fold-out with both; lines of the code that come from no line of the sketch are grey. Where there is no code,
+    the reason."""
+    if other.missing:
+        why = f"no {other.language} yet for {other.missing}; lesson 19 has the hints that ask for it"
+        return f"<p style='opacity:.75'>{escape(why)}</p>"
     sources = sketch.strip("\n").splitlines()
     # the judge counts the cell's lines, blank ones at its head too
     before = len(sketch) - len(sketch.lstrip("\n"))

@@ -62,7 +62,7 @@ def unrecorded(name: str, chip: str) -> Shown:
     """Said of a measurement that nobody has made on that chip yet."""
     from kernellab.teach.recorded import chip_name
 
-    said = f"{name}: nobody has recorded it on an {chip_name(chip)} yet. Without --on it is measured here."
+    said = f"{name}: there is no recording of it on an {chip_name(chip)} yet. Without --on it is measured here."
     return Shown(said, f"<div style='{_RECORDED}'>{escape(said)}</div>")
 
 
@@ -91,6 +91,8 @@ def compared(name: str, known: Progress, chip: str = "") -> Shown:
     """
     fast, over, slow = name.partition("/")
     ratio = known.ratio(name)
+    if ratio is None and over and chip:
+        return unrecorded(name, chip)
     if ratio is None or not over:
         missing = ", ".join(n for n in (fast, slow) if n and known.measurement(n) is None) or name
         raise CourseError(f"There is no measurement of {missing}.", "Run its %%kernel_measure cell first.")
