@@ -514,6 +514,14 @@ class RouteKind(str, Enum):
     STOP = "stop"
 
 
+def _told_apart(got: float | str | None, want: float | str | None) -> tuple[str, str]:
+    """Two values in as many digits as tell them apart."""
+    if not (isinstance(got, float) and isinstance(want, float)):
+        return str(got), str(want)
+    pairs = ((f"{got:.{digits}g}", f"{want:.{digits}g}") for digits in (6, 9, 17))
+    return next((pair for pair in pairs if pair[0] != pair[1]), (repr(got), repr(want)))
+
+
 class RouteFact(Record):
     """One fact that a route rests on: a finding (of the gate, or at a line of the sketch) has a ``place``, the first
     wrong element both sides' values there."""
@@ -524,13 +532,16 @@ class RouteFact(Record):
     code: str = ""
     #: the stage's own sentence, which a verdict shows as its reason
     of_stage: bool = False
+    #: a figure of the cost model, which a prompt that shows the sketch shows with it
+    of_cost: bool = False
     got: float | str | None = None
     want: float | str | None = None
 
     @property
     def line(self) -> str:
         if self.got is not None or self.want is not None:
-            return f"{self.text}: got {self.got}, want {self.want}"
+            got, want = _told_apart(self.got, self.want)
+            return f"{self.text}: got {got}, want {want}"
         return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
 
 

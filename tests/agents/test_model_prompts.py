@@ -189,7 +189,7 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     brief = replace(briefs(CPU)["code"], history=(Attempt(verdict=passed),), bound_ms=0.75)
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
     assert "The result is float32; its error may be" in told
-    assert "The bound is 0.75 ms on this machine" in told
+    assert "The bound is 0.75 ms" in told
     assert "which is not shown, took 2.5 ms, 1.00x eager [0.90, 1.10], no difference." in told
     assert "is refused" in told and "composes" not in told
     free = "\n".join(m.content for m in prompt(replace(brief, allow_library=True), knowledge).messages)
@@ -217,7 +217,7 @@ def test_a_time_by_rates_that_no_judge_measured_is_marked_as_rough() -> None:
 
 def test_no_sketch_is_said_to_need_less_than_the_task() -> None:
     brief = replace(briefs(CPU)["design"], bound_ms=123.0)
-    assert "Its roofline time is 123 ms" in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
+    assert "The sketch's roofline is 123 ms" in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
 
 
 def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where() -> None:

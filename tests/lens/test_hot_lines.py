@@ -73,7 +73,7 @@ def test_who_is_asked_for_something_faster_is_told_where_the_time_goes(verdict: 
     for brief in (design, code):
         assert PLANTED[:80] in "\n".join(hot_text(brief)) and len(hot_text(brief)) <= 3
         text = prompt(brief, knowledge).messages[-1].content
-        assert "of the samples of its time are at kernel.cpp:" in text
+        assert "of the samples of the kernel's time are at kernel.cpp:" in text
         unseen = replace(tried, verdict=verdict.model_copy(update={"hot": None}))
         assert "of the samples" not in prompt(replace(brief, history=(unseen,)), knowledge).messages[-1].content
 
