@@ -323,7 +323,7 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
     outside = 1.0 - sum(line.share for line in lines)
     if told_lines and outside >= _OUTSIDE_SHARE:
         told_lines.append(
-            f"{outside:.0%} of the samples are at no line of it: in threads that wait, the call, the host code."
+            f"{outside:.0%} of the samples are at no line of it: in helpers, waiting threads, the call, the host code."
         )
     return told_lines
 
