@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
+from kernellab.errors import told_apart
 
 
 class Record(BaseModel):
@@ -299,8 +300,7 @@ class Coverage(Record):
 
 
 class HotSpot(Record):
-    """A place of the candidate's machine code: the function's mangled name and bytes from its beginning; ``count``
-    samples were there."""
+    """A place of machine code: the function's mangled name, bytes from its beginning, and samples that were there."""
 
     function: str
     offset: int
@@ -514,25 +514,15 @@ class RouteKind(str, Enum):
     STOP = "stop"
 
 
-def _told_apart(got: float | str | None, want: float | str | None) -> tuple[str, str]:
-    """Two values in as many digits as tell them apart."""
-    if not (isinstance(got, float) and isinstance(want, float)):
-        return str(got), str(want)
-    pairs = ((f"{got:.{digits}g}", f"{want:.{digits}g}") for digits in (6, 9, 17))
-    return next((pair for pair in pairs if pair[0] != pair[1]), (repr(got), repr(want)))
-
-
 class RouteFact(Record):
-    """One fact that a route rests on: a finding (of the gate, or at a line of the sketch) has a ``place``, the first
-    wrong element both sides' values there."""
+    """What a route rests on: a finding (at the gate or a line) has a ``place``, the first wrong element two values."""
 
     text: str
     place: str = ""
     #: the checker's code of a finding
     code: str = ""
-    #: the stage's own sentence, which a verdict shows as its reason
+    #: the stage's own sentence, which a verdict shows as its reason; a figure that is shown with the sketch
     of_stage: bool = False
-    #: a figure of the cost model, which a prompt that shows the sketch shows with it
     of_cost: bool = False
     got: float | str | None = None
     want: float | str | None = None
@@ -540,8 +530,7 @@ class RouteFact(Record):
     @property
     def line(self) -> str:
         if self.got is not None or self.want is not None:
-            got, want = _told_apart(self.got, self.want)
-            return f"{self.text}: got {got}, want {want}"
+            return f"{self.text}: {told_apart(self.got, self.want)}"
         return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
 
 
