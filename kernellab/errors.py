@@ -19,6 +19,15 @@ def counted(number: int, noun: str, many: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {many or f'{noun}s'}"
 
 
+def told_apart(got: float | str | None, want: float | str | None) -> str:
+    """``got 1.5, want 2``: two values in as many digits as tell them apart."""
+    pairs = [(str(got), str(want))]
+    if isinstance(got, float) and isinstance(want, float):
+        pairs = [(f"{got:.{digits}g}", f"{want:.{digits}g}") for digits in (6, 9, 17)]
+    one, other = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
+    return f"got {one}, want {other}"
+
+
 def lasting(seconds: float) -> str:
     """``0.315 s``, ``90 s``: a time in a sentence, as exact as a reader needs it."""
     return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"

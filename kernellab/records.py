@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
+from kernellab.errors import told_apart
 
 
 class Record(BaseModel):
@@ -515,22 +516,22 @@ class RouteKind(str, Enum):
 
 
 class RouteFact(Record):
-    """One fact that a route rests on: a finding (of the gate, or at a line of the sketch) has a ``place``, the first
-    wrong element both sides' values there."""
+    """What a route rests on: a finding (at the gate or a line) has a ``place``, the first wrong element two values."""
 
     text: str
     place: str = ""
     #: the checker's code of a finding
     code: str = ""
-    #: the stage's own sentence, which a verdict shows as its reason
+    #: the stage's own sentence, which a verdict shows as its reason; a figure that is shown with the sketch
     of_stage: bool = False
+    of_cost: bool = False
     got: float | str | None = None
     want: float | str | None = None
 
     @property
     def line(self) -> str:
         if self.got is not None or self.want is not None:
-            return f"{self.text}: got {self.got}, want {self.want}"
+            return f"{self.text}: {told_apart(self.got, self.want)}"
         return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
 
 

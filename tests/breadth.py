@@ -69,7 +69,6 @@ SHARES = {
 PROVE_ONLY = frozenset(
     {
         "bench/test_suites.py::test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time",
-        "bench/test_suites.py::test_a_session_is_stopped_at_its_deadline_and_what_it_has_by_then_counts",
         "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem",
         "bench/test_suites.py::test_few_workers_do_what_was_put_off",
         "bench/test_throughput.py::test_one_pair_and_one_judge_for_real",

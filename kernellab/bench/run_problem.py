@@ -105,7 +105,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         with _room(job, task, waits) as waited:
             began += waited
             begins()
-            session = design(task, workspace=Path(job.workspace), fresh=True, **options_of(job))
+            session = design(task, workspace=Path(job.workspace), **options_of(job))
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
         gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
@@ -154,6 +154,7 @@ def options_of(job: Job) -> dict[str, Any]:
         "tune": job.tune,
         "memory": job.memory or "off",
         "hold_out": True,
+        "fresh": True,
         "options": {
             "baselines": list(BASELINES),
             "allow_library": job.allow_library,

@@ -118,7 +118,16 @@ def _matmul(look: _Look) -> bool:
 
 
 def _scan(look: _Look) -> bool:
-    return look.has(Role.SCAN) or _recurrence(look)
+    scans = [n for n in look.nodes if role_of(n.aten) is Role.SCAN]
+    return any(not _of_places(look, node) for node in scans) or _recurrence(look)
+
+
+def _of_places(look: _Look, node: Node) -> bool:
+    """Does a scan of whole numbers alone only say where elements are read or added?"""
+    own = look.before(node)
+    floats = any(i.name in own and "int" not in i.dtype and i.dtype != "bool" for i in look.graph.inputs)
+    moves = [n for n in look.nodes if role_of(n.aten) in (Role.GATHER, Role.SCATTER)]
+    return not floats and any(node.name in look.before(move) for move in moves)
 
 
 def _recurrence(look: _Look, linear: bool = True) -> bool:

@@ -120,7 +120,7 @@ def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence
 def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it_is_not() -> None:
     lines = contrast_lines(tried("S", (32, 64), (29, 33, 65)))
     assert lines[:2] == ["The smallest failing size is S=29.", "Right at S=32, 64; wrong at S=29, 33, 65."]
-    assert lines[2] == "Of these it is right exactly where S is a multiple of 32: look for a missing tail."
+    assert lines[2] == "It is right exactly where S is a multiple of 32: look for a missing tail."
     assert not any("multiple" in line for line in contrast_lines(tried("S", (29, 64), (32, 33))))
     assert contrast_lines(tried("S", (), (1, 64))) == ["It is wrong at each of 2 small sizes that were tried, S=1 too."]
     assert "right at all" in contrast_lines(tried("S", (1, 64), ()))[0]
@@ -134,10 +134,13 @@ def test_of_several_dims_the_one_that_tells_right_from_wrong_is_named() -> None:
     assert not any("where B" in line for line in lines)
 
 
-def test_the_suggestion_has_the_contrast() -> None:
+def test_the_suggestion_begins_with_what_tells_right_from_wrong_and_the_sizes_stand_once() -> None:
     evidence = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "wrong-values", "wrong_fraction": 1.0})
     found = route(EDGE.model_copy(update={"evidence": evidence}))
-    assert "Right at N=16, 32; wrong at N=15, 17." in found.suggestion
+    assert found.suggestion.startswith("It is right exactly where N is a multiple of 16")
+    assert "Right at" not in found.suggestion and "Right at N=16, 32; wrong at N=15, 17." in found.evidence
+    no_multiple = evidence.model_copy(update={"tried": tried("N", (15, 32), (16, 17)).tried})
+    assert "multiple" not in route(EDGE.model_copy(update={"evidence": no_multiple})).suggestion
     assert any("smallest failing size is N=15" in line for line in found.evidence)
 
 

@@ -145,7 +145,7 @@ def test_the_last_code_is_shown_with_its_verdict_and_criticised_in_the_same_requ
     assert "On its last code: line 9 adds 3" in reply.rationale
     assert to.purposes == ["edit"]
     told = to.asked[0][-1]["content"]
-    for part in (VERDICT.reason, "got 3.0, want 1.0", "xxxx", "+ 3.0", "Check the 3.0.", "CRITIQUE"):
+    for part in (VERDICT.reason, "got 3, want 1", "xxxx", "+ 3.0", "Check the 3.0.", "CRITIQUE"):
         assert part in told
     assert "kl_math.h" in told and "namespace kl" not in told, "helpers are named and not shown"
 

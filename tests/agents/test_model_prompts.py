@@ -11,7 +11,9 @@ import pytest
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, duration, operations
+from kernellab.agents.model.prompts.helpers import helpers_page
+from kernellab.agents.model.prompts.quotes import own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
@@ -26,6 +28,9 @@ from kernellab.records import (
     GateResult,
     GateState,
     Role,
+    Route,
+    RouteFact,
+    RouteKind,
     Stage,
     Timing,
     Verdict,
@@ -189,7 +194,7 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     brief = replace(briefs(CPU)["code"], history=(Attempt(verdict=passed),), bound_ms=0.75)
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
     assert "The result is float32; its error may be" in told
-    assert "The bound is 0.75 ms on this machine" in told
+    assert "The bound is 0.75 ms" in told
     assert "which is not shown, took 2.5 ms, 1.00x eager [0.90, 1.10], no difference." in told
     assert "is refused" in told and "composes" not in told
     free = "\n".join(m.content for m in prompt(replace(brief, allow_library=True), knowledge).messages)
@@ -217,7 +222,7 @@ def test_a_time_by_rates_that_no_judge_measured_is_marked_as_rough() -> None:
 
 def test_no_sketch_is_said_to_need_less_than_the_task() -> None:
     brief = replace(briefs(CPU)["design"], bound_ms=123.0)
-    assert "Its roofline time is 123 ms" in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
+    assert "The sketch's roofline is 123 ms" in "\n".join(cost_lines(brief, NORM_SKETCH, {}))
 
 
 def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where() -> None:
@@ -279,3 +284,58 @@ def test_how_to_read_errors_is_told_where_there_is_one(knowledge: Knowledge) -> 
         made = prompt(replace(brief, previous=source, history=(tried,)), knowledge)
         assert ("reading errors" in {s.name for s in made.sections}) is told
         assert ("The first error of g++ counts" in made.messages[-1].content) is told
+
+
+def test_a_designer_reads_the_figures_of_a_sketch_once(knowledge: Knowledge) -> None:
+    figure = "the sketch's own roofline is 12.34 ms"
+    facts = (RouteFact(text=figure, of_cost=True), RouteFact(text="time 1 ms, 25 % of the bound"))
+    slow = Route(to=RouteKind.DESIGNER, error_class="performance", reason="Slow.", facts=facts)
+    shown = replace(briefs(CPU)["design"], previous=NORM_SKETCH, route=slow)
+    told = prompt(shown, knowledge).messages[-1].content
+    assert figure not in told and "25 % of the bound" in told and "The sketch's roofline is" in told
+    assert figure in prompt(replace(shown, previous=None), knowledge).messages[-1].content
+
+
+def test_a_helper_whose_template_has_to_be_chosen_says_what_to_choose() -> None:
+    header = (
+        "// A tile.\ntemplate <class T, int SLOT>\ninline T* scratch(int64_t count) {\n}\n"
+        "template <class T>\ninline T larger(T a, T b) {\n}\n"
+    )
+    page = helpers_page({"kl_tile.h": header}, "kl::scratch<float, 0>(3); kl::larger(1, 2);")
+    assert "template <class T, int SLOT> T* scratch(int64_t count);  // A tile" in page
+    assert "\nT larger(T a, T b);" in page
+
+
+def test_a_coder_is_told_which_outputs_begin_at_zero(knowledge: Knowledge) -> None:
+    brief = briefs(CPU)["code"]
+    assert "filled with zeros" not in prompt(brief, knowledge).messages[-1].content
+    text = (
+        "import torch\n\ndef reference(x):\n    return x.sum(0)\n\ndef inputs():\n    return (torch.randn(64, 32),)\n"
+    )
+    task = load_task(text, "total")
+    sketch = """sketch total {
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[N]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(x[m, 0:N] -> row)
+        atomic_add(row -> y[0:N])
+}
+"""
+    told = prompt(replace(brief, task=task, sketch=sketch), knowledge).messages[-1].content
+    assert "stay as they are; y is filled with zeros before each call.)" in told
+
+
+def test_times_and_counts_have_units_that_leave_no_exponent() -> None:
+    assert [duration(ms) for ms in (12.5, 0.1, 0.0221, 2.122e-5)] == ["12.5 ms", "0.1 ms", "22.1 us", "0.02122 us"]
+    assert [operations(n) for n in (18.4e9, 526e3, 12)] == ["18.4 GFLOP", "526 kFLOP", "12 FLOP"]
+    near = RouteFact(text="first wrong: [0]", got=237.02793884277344, want=237.02794)
+    assert near.line == "first wrong: [0]: got 237.027939, want 237.02794"
+    assert RouteFact(text="at", got=3.0, want=1.0).line == "at: got 3, want 1"
+
+
+def test_the_language_says_each_operation_once() -> None:
+    text = own_language().text
+    for name in ("welford(", "sort(", "topk(", "full(", "clamp("):
+        assert text.count(name) == 1, name

@@ -95,7 +95,9 @@ def test_a_right_kernel_with_headroom_goes_back_to_the_designer_with_what_its_co
     assert "4 iterations can run at once on 64 cores" in found.suggestion
     evidence = "\n".join(found.evidence)
     assert evidence.count("of the bound") == 1 and "time 1 ms, 25 % of the bound" in evidence
-    assert "hottest loop: line" in evidence
+    assert "by the cost model most of the FLOPs are in the loop of line" in evidence
+    of_cost = {fact.text for fact in found.facts if fact.of_cost}
+    assert any("roofline" in text for text in of_cost) and not any("of the bound" in text for text in of_cost)
 
 
 def test_where_only_the_coder_can_do_better_it_is_the_coders(task: Any) -> None:
@@ -281,11 +283,12 @@ def test_without_routing_every_fault_is_the_coders(task: Any) -> None:
 def test_what_is_fetched_again_and_again_is_named(task: Any) -> None:
     few = Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), "cores": 2}))
     found = RouteBrief(task=task, target=few, sketch=SKETCH, gate=RIGHT, candidate=None, verdict=passed(2.0))
-    words, facts = slow_because(found)
+    words, given = slow_because(found)
+    facts = [fact.text for fact in given]
     assert "Keep W on chip: line 11 fetches it 4.0 times" in words
     assert "W is fetched 4.0 times (line 11)" in facts
     assert "the sketch is bound by memory" in facts
-    assert any(fact.startswith("hottest loop: line 9 ") for fact in facts)
+    assert any("are in the loop of line 9 " in fact for fact in facts)
 
 
 def test_of_two_launches_the_one_that_takes_the_time_is_named(task: Any) -> None:
@@ -302,14 +305,16 @@ sketch scaled {
     first = SKETCH.replace("Y[M, N]: f32 out", "T[M, N]: f32 temp").replace("-> Y[", "-> T[")
     found = brief(task, passed(0.5, ms=3.0), sketch=first + last)
     words, facts = slow_because(found)
-    said = "\n".join(facts)
+    said = "\n".join(fact.text for fact in facts)
+    assert not any(fact.of_cost for fact in facts)  # a prompt's figures are of the sketch as a whole
     assert "of 2 launches product (line 1) takes the most by the cost model, 9" in said
     assert "4 iterations can run at once" in said and "Only 4 iterations" in words  # not the last launch's one
     assert "in which of the 2 launches" in said and "was not measured" in said
     assert "gemm (line 12)" in hot_of(found) and "of launch product" in hot_of(found)
     blind = Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), "bandwidth": 0.0}))
     _, facts = slow_because(replace(found, target=blind))
-    assert "which of them takes most of the time is not known: the chip's rates are not" in "\n".join(facts)
+    said = "\n".join(fact.text for fact in facts)
+    assert "which of them takes most of the time is not known: the chip's rates are not" in said
 
 
 def test_a_sketch_that_cannot_be_costed_still_gets_a_word(task: Any) -> None:

@@ -72,3 +72,20 @@ def test_only_a_linear_recurrence_is_a_scan(step: str, family: str) -> None:
 
 def test_every_document_of_known_designs_is_of_a_family() -> None:
     assert set(Knowledge.load().families) <= {family.value for family in Family if family is not Family.NONE}
+
+
+@pytest.mark.parametrize(("taken", "family"), [("x[indices]", "indexing"), ("x", "scan")])
+def test_a_scan_that_only_says_where_elements_are_read_makes_no_scan(taken: str, family: str) -> None:
+    text = f"""
+import torch
+
+
+def reference(counts, indices, x):
+    ends = torch.cumsum({"counts, 0" if taken != "x" else "x, 0"})
+    return {"torch.zeros(6, 4).index_add_(0, ends, x[indices])" if taken != "x" else "ends * 2.0"}
+
+
+def inputs():
+    return torch.ones(5, dtype=torch.int64), torch.randint(0, 5, (5,)), torch.randn(5, 4)
+"""
+    assert family_of(export_graph(load_task(text, "places"))).value == family

@@ -14,6 +14,7 @@ from kernellab.agents.model.prompts.facts import hot_text
 from kernellab.agents.model.prompts.route import performance_lines
 from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.performance import slow_because, time_goes
 from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge
@@ -73,7 +74,7 @@ def test_who_is_asked_for_something_faster_is_told_where_the_time_goes(verdict: 
     for brief in (design, code):
         assert PLANTED[:80] in "\n".join(hot_text(brief)) and len(hot_text(brief)) <= 3
         text = prompt(brief, knowledge).messages[-1].content
-        assert "of the samples of its time are at kernel.cpp:" in text
+        assert "of the samples of the kernel's time are at kernel.cpp:" in text
         unseen = replace(tried, verdict=verdict.model_copy(update={"hot": None}))
         assert "of the samples" not in prompt(replace(brief, history=(unseen,)), knowledge).messages[-1].content
 
@@ -147,3 +148,24 @@ def test_lines_of_a_kernel_that_is_not_shown_are_not_named() -> None:
     failed = replace(tried, verdict=Verdict(passed=False, stage=Stage.CORRECT, reason="Wrong."))
     assert hot_text(CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried,)))
     assert not hot_text(CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried, failed)))
+
+
+@pytest.mark.parametrize(("elsewhere", "said"), [(0, "Begin at kernel.cpp:"), (9, "No line has more than 10%")])
+def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int, said: str) -> None:
+    source = lowered()
+    spots = everywhere(source).spots
+    line = max(hot_lines(source, everywhere(source)), key=lambda one: one.share).line
+    alone = next(
+        s for s in spots if [found.line for found in hot_lines(source, HotSpots(samples=1, spots=(s,)))] == [line]
+    )
+    hot = HotSpots(samples=1 + elsewhere, spots=(alone,))
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot)
+    candidate = Candidate(id="c", source=source, sketch=NORM_SKETCH)
+    target = detect_target("cpp")
+    words, _ = slow_because(RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, verdict, turns_left=3))
+    assert said in words and words.count("kernel.cpp:") == (not elsewhere)
+    told = time_goes(source, verdict)
+    assert len(told) == 1 + bool(elsewhere) and ("at no line of it" in told[-1]) is bool(elsewhere)
+    assert "so the time goes into" not in words, "what was sampled stands for what a model guesses"

@@ -77,7 +77,21 @@ def test_an_error_in_the_last_tile_is_said_to_lie_there() -> None:
     )
     result = gate(body, RMS)
     assert result.state is GateState.WRONG
-    assert "along dimension 2" in result.reason or "every element" in result.reason
+    assert "along axis 1" in result.reason or "every element" in result.reason
+
+
+def test_each_axis_and_diagonal_that_errors_keep_to_is_named() -> None:
+    import torch
+
+    from kernellab.sketch.gate.compare import _pattern
+
+    rows, columns = torch.arange(5)[:, None], torch.arange(7)[None, :]
+    assert _pattern(rows == columns).endswith(
+        "; only before 5 along axis 1 and where the indices of axes 0 and 1 are equal"
+    )
+    assert _pattern((rows > 0) & (columns > 1)) == "; only from 1 on along axis 0 and from 2 on along axis 1"
+    assert "equal" not in _pattern((rows == 1) & (columns == 1)), "one element is no diagonal"
+    assert _pattern(rows + columns >= 0) == ""
 
 
 def test_a_sketch_with_errors_is_wrong_with_its_diagnostics() -> None:

@@ -11,7 +11,7 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import KernellabError, counted
 from kernellab.lowering.embedded_sketch import bare, same_code
-from kernellab.records import Evidence, RouteFact, RouteKind, Stage, Tried, Verdict
+from kernellab.records import Evidence, GateState, RouteFact, RouteKind, Stage, Tried, Verdict
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
@@ -32,7 +32,9 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         return _about_sketch(brief)
     evidence = brief.verdict.evidence or Evidence()
     text = _about_code(brief, brief.verdict, evidence)
-    text = " ".join((text, *contrast_lines(evidence)))
+    if step := multiple(evidence):
+        # what tells right from wrong goes before what a signature suggests
+        text = f"{step} {text}"
     changed = _changed_since_it_passed(brief)
     if changed and not evidence.compiler:
         more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
@@ -53,8 +55,8 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     """What the route rests on."""
     facts = []
     if brief.gate is not None:
-        cases = f", {brief.gate.cases} cases" if brief.gate.cases else ""
-        facts.append(RouteFact(place=f"gate: {brief.gate.state.value}{cases}", text=brief.gate.reason))
+        place = "gate" if brief.gate.state is GateState.RIGHT else f"gate: {brief.gate.state.value}"
+        facts.append(RouteFact(place=place, text=brief.gate.reason))
         facts += [
             RouteFact(place=f"sketch line {d.line}", code=d.code, text=d.message) for d in brief.gate.diagnostics[:5]
         ]
@@ -167,7 +169,7 @@ def contrast_lines(evidence: Evidence) -> list[str]:
         smallest = min(wrong, key=lambda case: sum(case.sizes.values()))
         lines.append(f"The smallest failing size is {_sizes(smallest.sizes)}.")
         lines.append(f"Right at {_several(right)}; wrong at {_several(wrong)}.")
-        lines += _multiples(right, wrong)
+        lines += [step] if (step := multiple(evidence)) else []
     else:
         lines.append(f"With the task's own inputs it is right at all that were tried: {_several(right)}.")
     return lines
@@ -182,14 +184,16 @@ def _several(cases: Sequence[Tried]) -> str:
     return "; ".join(f"({_sizes(case.sizes)})" for case in cases)
 
 
-def _multiples(right: Sequence[Tried], wrong: Sequence[Tried]) -> list[str]:
-    """The multiple that a Dim must be of where that alone tells right from wrong; one Dim at a time."""
-    for dim in right[0].sizes:
+def multiple(evidence: Evidence) -> str:
+    """The multiple that a Dim must be of where that alone tells right from wrong, in a sentence; else empty."""
+    tried = [case for case in evidence.tried if case.family in ("", "inputs")]
+    right, wrong = ([case for case in tried if case.right is answer] for answer in (True, False))
+    for dim in right[0].sizes if right and wrong else ():
         for step in (64, 32, 16, 8, 4, 2):
             good, bad = {c.sizes[dim] for c in right}, {c.sizes[dim] for c in wrong}
             if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
-                return [f"Of these it is right exactly where {dim} is a multiple of {step}: look for a missing tail."]
-    return []
+                return f"It is right exactly where {dim} is a multiple of {step}: look for a missing tail."
+    return ""
 
 
 def _divided(brief: RouteBrief, dim: str, size: int) -> bool:

@@ -24,7 +24,7 @@ from kernellab.agents.rules.performance import (
 )
 from kernellab.agents.rules.slow import KEEP_EAGER, is_slow, may_measure
 from kernellab.conditions import LibraryShare, of
-from kernellab.records import Author, GateResult, GateState, Role, Route, RouteFact, RouteKind, Verdict
+from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
 
 #: the same failure this many times is a loop
 SAME = 3
@@ -113,7 +113,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         error_class=ErrorClass.PERFORMANCE.value,
         reason=f"{passed} There is headroom.",
         suggestion=f"{of_earlier}{suggestion}",
-        facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
+        facts=(*route_facts(brief), *facts),
     )
 
 
@@ -128,7 +128,7 @@ def _back(brief: RouteBrief, verdict: Verdict) -> Route:
         error_class=ErrorClass.PERFORMANCE.value,
         reason=f"Right at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
         suggestion=f"Measure the designs and their tunables against each other. {suggestion}",
-        facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
+        facts=(*route_facts(brief), *facts),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernellab.agents.briefs import Attempt, RouteBrief, best_of, times_as_fast
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted
-from kernellab.records import Author, Role, RouteKind, Source, Verdict
+from kernellab.records import Author, Role, RouteFact, RouteKind, Source, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
 from kernellab.verifier.audit.trace import trace
@@ -28,6 +28,9 @@ GAIN = 1.03
 _AGAIN = 1.2
 #: the least share of the samples from which a line is worth a word
 _HOT_SHARE = 0.05
+#: lines that are told; the share from which one is where to begin, and that outside of all lines which is told
+_HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
+_MEASURE = "Measure one change at a time."
 #: calls, the start of threads and the first touch of an output may take so many ms
 _AROUND_MS = 0.2
 #: arithmetic of a sketch above the reference's by this factor is worth a word
@@ -208,7 +211,7 @@ def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     return of_best, said
 
 
-def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[str]]:
+def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[RouteFact]]:
     """What the role ``to`` should change to make a right kernel faster, in words, and the facts that this rests on."""
     verdict = brief.verdict
     facts = []
@@ -221,12 +224,11 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     cost = _cost(brief)
     if cost is None:
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
-        return f"Make it faster{why} one change at a time.", facts
+        return f"Make it faster{why} one change at a time.", [RouteFact(text=fact) for fact in facts]
     words, found = _of_launches(cost, brief.target, brief.allow_library)
-    hot = _hot_line(brief)
-    if hot:
+    if hot := _hot_line(brief):
         # what was sampled goes before what a model guesses
-        words = [hot, *words]
+        words = [hot, *(said for said in words if said not in (_around(cost), _MEASURE))]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -244,7 +246,10 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
             )
         if to is RouteKind.CODER:
             words = [_about_code(standing, cost, _gain_over_best(brief), hot)]
-    return " ".join(words), facts + found
+    of_cost = len(cost.launches) < 2
+    return " ".join(words), [
+        *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=of_cost) for fact in found)
+    ]  # fmt: skip
 
 
 def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], list[str]]:
@@ -274,12 +279,13 @@ def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str) ->
     allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
     if gain is not None and gain * GAIN < 1:
         return (
-            f"{allowed}; an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and change one thing."
+            f"{allowed}; by the speedups an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and "
+            "change one thing."
         )
     if gain is not None and gain > GAIN and standing.time_ms - standing.sketch_ms < _AROUND_MS:
         return (
-            f"{allowed}, {gain:.2f} times as fast as the best before: what is left may be the call, "
-            "starting threads and the first touch of outputs as much as the loop."
+            f"{allowed}; by the speedups it is {gain:.2f} times as fast as the best before: what is left may be the "
+            "call, starting threads and the first touch of outputs as much as the loop."
         )
     if hot:
         return f"{allowed}. {hot}"
@@ -294,7 +300,14 @@ def _hot_line(brief: RouteBrief) -> str:
     lines = time_goes(brief.candidate.source, brief.verdict)
     if brief.verdict.counters:
         return lines[-1] if lines else ""  # what decides
-    return f"{lines[0]} Begin there." if lines else ""
+    from kernellab.lens.cpp.hot import hot_lines
+
+    found = hot_lines(brief.candidate.source, brief.verdict.hot)
+    if not lines or not found:
+        return ""
+    if (hottest := found[0]).share < _BEGIN_SHARE:
+        return f"No line has more than {hottest.share:.0%} of the samples: look at what is around the lines, too."
+    return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
 def time_goes(source: Source, verdict: Verdict) -> list[str]:
@@ -305,7 +318,14 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
 
     if verdict.counters:
         return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
-    return [line.told for line in hot_lines(source, verdict.hot) if line.share >= _HOT_SHARE]
+    lines = hot_lines(source, verdict.hot)
+    told_lines = [line.told for line in lines if line.share >= _HOT_SHARE][:_HOT_LINES]
+    outside = 1.0 - sum(line.share for line in lines)
+    if told_lines and outside >= _OUTSIDE_SHARE:
+        told_lines.append(
+            f"{outside:.0%} of the samples are at no line of it: in helpers, waiting threads, the call, the host code."
+        )
+    return told_lines
 
 
 def _gain_over_best(brief: RouteBrief) -> float | None:
@@ -345,14 +365,19 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
     hottest = _hottest(cost)
     if hottest is not None:
         share = "bytes" if cost.bound == "memory" else "FLOPs"
-        facts.append(f"hottest loop: line {hottest.line} ({hottest.label}), most of the {share}")
-        if not words:
-            once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
-            words.append(
-                f"{once}, so the time goes into what the loop of line {hottest.line} does each time: its loads, its "
-                "stores and its arithmetic. Change one thing at a time."
-            )
-    return words or ["Measure one change at a time."], facts
+        facts.append(f"by the cost model most of the {share} are in the loop of line {hottest.line} ({hottest.label})")
+    return words or [_around(cost) or _MEASURE], facts
+
+
+def _around(cost: Cost) -> str:
+    """Where the cost model lets a sketch's time go when nothing was sampled; empty where no loop holds it."""
+    if (hottest := _hottest(cost)) is None:
+        return ""
+    once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
+    return (
+        f"{once}, so the time goes into what the loop of line {hottest.line} does each time: its loads, its stores and "
+        "its arithmetic. Change one thing at a time."
+    )
 
 
 def hot_of(brief: RouteBrief) -> str:

@@ -38,13 +38,17 @@ class HotLine:
     stack: float = 0.0
 
     @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}{f' (sketch line {self.sketch})' if self.sketch else ''}"
+
+    @property
     def told(self) -> str:
         """The line in a sentence."""
-        place = f"{self.file}:{self.line}{f' (sketch line {self.sketch})' if self.sketch else ''}"
+        place = self.place
         # a comment stands for the sketch's line there, in full or in short
         code = self.text.partition("//")[0]
         quoted = shorten(code, _QUOTED, placeholder=" ...")
-        text = f"{self.share:.0%} of the samples of its time are at {place}, `{quoted}`"
+        text = f"{self.share:.0%} of the samples of the kernel's time are at {place}, `{quoted}`"
         if self.arithmetic:
             text += f"; its arithmetic is on {f'vectors of {self.bits} bits' if self.bits else 'single numbers'}"
         if self.stack >= _SPILLS:

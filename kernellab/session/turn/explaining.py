@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernellab.agents.rules.advice import advise, route_facts
 from kernellab.agents.rules.performance import hot_of, slow_because, standing_of
 from kernellab.errors import SessionError, counted
-from kernellab.records import BOUND_PASSED, RouteKind, Stage, StageState, Verdict
+from kernellab.records import BOUND_PASSED, RouteFact, RouteKind, Stage, StageState, Verdict
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import route_brief
@@ -119,13 +119,11 @@ def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanat
     standing = standing_of(brief)
     over = standing is not None and standing.sketch_ms > BOUND_PASSED * standing.time_ms
     if over:
-        facts.append(
-            "the kernel is faster than that: the cost model counts traffic that a cache spares, or work that the "
-            "machine does not do"
-        )
+        spared = "traffic that a cache spares, or work that the machine does not do"
+        facts.append(RouteFact(text=f"the kernel is faster than that: the cost model counts {spared}"))
     code = words if over else slow_because(brief, RouteKind.CODER)[0]
     points = [_against(verdict, number) for number in range(len(verdict.comparisons))]
-    points += [Point(f"{fact[:1].upper()}{fact[1:]}.") for fact in facts]
+    points += [Point(f"{fact.text[:1].upper()}{fact.text[1:]}.") for fact in facts]
     hot = hot_of(brief)
     points += [Point(hot)] if hot else []
     if standing is not None and standing.code_costs_more:

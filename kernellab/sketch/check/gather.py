@@ -55,7 +55,7 @@ def check_scatters(program: Program) -> list[Diagnostic]:
                 stored.add(stmt.region.tensor.name)
     for name, stmt in scattered.items():
         if stmt.tensor.role is TensorRole.OUT and name not in stored:
-            remedy = f"Store to all of {name} in a sketch before, or declare it inout."
+            remedy = f"Store to all of {name} in a sketch before, or add with atomic_add to what then begins at 0."
             what = "the indices may leave elements out"
             found.append(_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
     return found

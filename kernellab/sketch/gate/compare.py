@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -129,21 +129,34 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
 
 
 def _pattern(wrong: Tensor) -> str:
-    """Words for errors that lie only at the end of one axis, or at every k-th place of it."""
+    """Words for errors that lie only at the end of an axis, at each k-th place of it, or on a diagonal. Axes count from
+    0, as indices do."""
+    import torch
+
     if not bool((~wrong).any()):
         return ""
-    for axis in range(wrong.dim()):
-        others = tuple(d for d in range(wrong.dim()) if d != axis)
-        line = wrong.any(others) if others else wrong
-        places = [int(i) for i in line.nonzero().reshape(-1)]
-        size = wrong.shape[axis]
-        if len(places) < size and places == list(range(places[0], size)) and places[0] > 0:
-            return f"; only from {places[0]} on along dimension {axis + 1}"
-        if len(places) < size and places == list(range(places[-1] + 1)):
-            return f"; only before {places[-1] + 1} along dimension {axis + 1}"
-        steps = {b - a for a, b in pairwise(places)}
-        if len(places) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
-            return f"; every {step}-th along dimension {axis + 1}"
+    said = [words for axis in range(wrong.dim()) if (words := _along(wrong, axis))]
+    rows = torch.nonzero(wrong)
+    for one, other in combinations(range(wrong.dim()), 2):
+        here, there = rows[:, one], rows[:, other]
+        if bool((here == there).all()) and bool((here != here[0]).any()):
+            said.append(f"where the indices of axes {one} and {other} are equal")
+    return f"; only {' and '.join(said)}" if said else ""
+
+
+def _along(wrong: Tensor, axis: int) -> str:
+    """Where along ``axis`` the errors lie; empty where they have no pattern."""
+    others = tuple(d for d in range(wrong.dim()) if d != axis)
+    line = wrong.any(others) if others else wrong
+    places = [int(i) for i in line.nonzero().reshape(-1)]
+    size = wrong.shape[axis]
+    if len(places) < size and places == list(range(places[0], size)):
+        return f"from {places[0]} on along axis {axis}"
+    if len(places) < size and places == list(range(places[-1] + 1)):
+        return f"before {places[-1] + 1} along axis {axis}"
+    steps = {b - a for a, b in pairwise(places)}
+    if len(places) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
+        return f"at every {step}th place of axis {axis}"
     return ""
 
 

@@ -39,18 +39,18 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "reduce_any": ("reduce_any(x, axis=?, keepdims=false)", "Is any element true along an axis?"),
     "argmax": ("argmax(x, axis=?)", "The i64 index of the first largest element; NaN wins."),
     "argmin": ("argmin(x, axis=?)", "The i64 index of the first smallest element; NaN wins."),
-    "welford": ("mean, var = welford(x, axis=0)", "Mean and biased variance in one stable pass, of a tile never padded."),
-    "sort": ("values, order = sort(x, axis=0, descending=false)", "The elements in stable order and where they were; NaN is the greatest."),
-    "topk": ("values, order = topk(x, K, axis=0, largest=true)", "The first K of the stable order, largest first, and where they were."),
-    "cumsum": ("cumsum(x, axis=0, reverse=false)", "Running sums along an axis; reverse runs from its end."),
-    "cumprod": ("cumprod(x, axis=0, reverse=false)", "Running products along an axis."),
-    "cummax": ("cummax(x, axis=0, reverse=false)", "Running maxima along an axis."),
-    "cummin": ("cummin(x, axis=0, reverse=false)", "Running minima along an axis."),
+    "welford": ("mean, var = welford(x, axis=?)", "Mean and biased variance in one stable pass, of a tile never padded."),
+    "sort": ("values, order = sort(x, axis=?, descending=false)", "The elements in stable order and where they were; NaN is the greatest."),
+    "topk": ("values, order = topk(x, K, axis=?, largest=true)", "The first K of the stable order, largest first, and where they were."),
+    "cumsum": ("cumsum(x, axis=?, reverse=false)", "Running sums along an axis; reverse runs from its end."),
+    "cumprod": ("cumprod(x, axis=?, reverse=false)", "Running products along an axis."),
+    "cummax": ("cummax(x, axis=?, reverse=false)", "Running maxima along an axis."),
+    "cummin": ("cummin(x, axis=?, reverse=false)", "Running minima along an axis."),
     "associative_scan": (
-        'associative_scan("add", x, axis=0, reverse=false)',
+        'associative_scan("add|mul|max|min", x, axis=?, reverse=false)',
         "A scan by add, mul, max, min, or linear with two tiles: h[i] = a[i] * h[i-1] + b[i].",
     ),
-    "softmax": ("softmax(x, axis=0)", "exp(x - max) over its sum along an axis; keeps the shape."),
+    "softmax": ("softmax(x, axis=-1)", "exp(x - max) over its sum along an axis; keeps the shape."),
 }  # fmt: skip
 
 #: written by symbol or by ``x[:, None]`` only

@@ -29,6 +29,9 @@ from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.program import TensorRole
+from kernellab.sketch.program.walk import only_added_to, statements
 
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
@@ -77,6 +80,15 @@ class Base:
         rules = bare(self.lowered).files
         same = {name for name, text in self.files.items() if text == rules.get(name)}
         return [name for name in self.files if name == self.main_file or not (is_helper(name) or name in same)]
+
+    @property
+    def zeroed(self) -> list[str]:
+        """The tensors that the lowering's host code fills with zeros before a call."""
+        if self.lowered is None or not self.sketch or self.source is None or self.source.entry_file in self._own:
+            return []
+        program = load_program(self.sketch)
+        made = {t.name for t in program.tensors if t.role in (TensorRole.OUT, TensorRole.TEMP)}
+        return sorted(made & only_added_to([s for k in program.kernels for s in statements(k.body)]))
 
     @property
     def in_short(self) -> frozenset[str]:
@@ -261,6 +273,7 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
     )
     text = render(
         "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden, marked=bool(base.in_short),
+        zeroed=base.zeroed,
         fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"
@@ -282,6 +295,8 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
     if best is None or best.candidate is None or best.verdict is None or best.verdict.time is None:
         return []
     files = {n: t for n, t in bare(best.candidate.source).files.items() if not is_helper(n) and base.files.get(n) != t}
+    if best.sketch == brief.sketch and base.in_short:
+        files = {name: in_short(name, text, brief.sketch) for name, text in files.items()}
     text = render(
         "coder", "best", number=brief.history.index(best) + 1, ms=f"{best.verdict.time.median_ms:.4g}",
         files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},

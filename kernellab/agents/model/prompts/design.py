@@ -72,7 +72,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
 
 def _revision_parts(brief: DesignBrief) -> list[Part]:
     parts: list[Part] = []
-    given = dict(brief.previous_constexpr)
+    given, cost = dict(brief.previous_constexpr), ""
     if brief.previous:
         cost = "\n".join(cost_lines(brief, brief.previous, given))
         best = best_of(brief.history)
@@ -94,7 +94,8 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
     if brief.route is not None:
         slow = brief.route.error_class == ErrorClass.PERFORMANCE.value
-        parts.append(Part("route", "the Conductor", render("designer", "route", route=brief.route, performance=slow)))
+        text = render("designer", "route", route=brief.route, performance=slow, costed=bool(cost))
+        parts.append(Part("route", "the Conductor", text))
     if brief.notes:
         parts.append(Part("notes", "a person", render("designer", "notes", notes=brief.notes)))
     return parts

@@ -14,8 +14,6 @@ from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
-#: lines of the profile in a prompt
-_HOT = 3
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -63,17 +61,17 @@ def bound_lines(brief: Brief) -> list[str]:
     work = work_of(task)
     flops = work.total_flops + work.other_flops
     said = f"Each input read once and each output written once: {megabytes(total)}"
-    said += f"; all arithmetic: {flops / 1e9:.3g} GFLOP" if flops else ""
-    lines.append(f"{said}{f' ({work.total_flops / 1e9:.3g} in products)' if work.total_flops else ''}.")
+    said += f"; all arithmetic: {operations(flops)}" if flops else ""
+    lines.append(f"{said}{f' ({operations(work.total_flops)} of it in products)' if work.total_flops else ''}.")
     found = roofline_of(task, chip)
     bound = brief.bound_ms or (found.ms if found else None)
     if bound is not None:
         decides = (
             f"; {'arithmetic' if found.flops_ms > found.bytes_ms else 'memory traffic'} decides it" if found else ""
         )
-        lines.append(f"The bound is {rough(brief)}{bound:.4g} ms on this machine{decides}.")
+        lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}.")
         if rough(brief):
-            lines.append("It is rough: the Verifier has not measured this machine's rates yet.")
+            lines.append(f"It is rough: no judge has measured the rates of {chip.name}.")
     return lines
 
 
@@ -123,22 +121,22 @@ def time_lines(brief: Brief) -> list[str]:
     if verdict is None or verdict.time is None:
         return []
     eager = verdict.against("eager")
-    return [f"{title} {verdict.time.median_ms:.4g} ms{f', {eager.text}' if eager else ''}."]
+    return [f"{title} {duration(verdict.time.median_ms)}{f', {eager.text}' if eager else ''}."]
 
 
 def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
-    """Where the time of the kernel that is shown goes, in at most three lines; none where it is not seen: the lines of
+    """Where the time of the kernel that is shown goes, in at most four lines; none where it is not seen: the lines of
     another kernel are not those of the code that is shown."""
     return [] if "profile" in without | brief.ablation else hot_of_kernel(shown_kernel(brief))
 
 
 def hot_of_kernel(shown: Attempt | None) -> list[str]:
-    """Where the time of a round's kernel goes, in at most three lines; none where it is not seen."""
+    """Where the time of a round's kernel goes, in at most four lines; none where it is not seen."""
     if shown is None or shown.candidate is None or shown.verdict is None:
         return []
     if not shown.verdict.passed or shown.verdict.time is None:
         return []
-    return time_goes(shown.candidate.source, shown.verdict)[:_HOT]
+    return time_goes(shown.candidate.source, shown.verdict)
 
 
 def chip_lines(chip: Chip) -> list[str]:
@@ -175,29 +173,31 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) 
         return []
     ideal = sum(compulsory_bytes(task).values())
     lines = [
-        f"By the cost model it moves {megabytes(found.bytes_slow)} from memory ({found.bytes_slow / max(ideal, 1):.2f} "
-        f"times the ideal {megabytes(ideal)}); the tiles of one iteration take {kilobytes(found.footprint)}; "
+        f"By the cost model the sketch moves {megabytes(found.bytes_slow)} from memory "
+        f"({found.bytes_slow / max(ideal, 1):.2f} times the ideal {megabytes(ideal)}); the tiles of one iteration take "
+        f"{kilobytes(found.footprint)}; "
         f"{'in each launch at least ' if len(found.launches) > 1 else ''}"
         f"{counted(round(found.parallelism), 'iteration')} can run at once."
     ]
     if found.time_ms is not None:
         # what the model counts of a sketch may be less than what the task compels
         least = max(found.time_ms, brief.bound_ms or 0.0)
-        lines.append(f"Its roofline time is {rough(brief)}{least:.3g} ms; {found.bound} bounds it.")
+        lines.append(f"The sketch's roofline is {rough(brief)}{duration(least)}; {found.bound} bounds it.")
     if (ratio := more_work(task, found)) is not None:
         most = found.operations[0]
         lines.append(
-            f"It does {ratio:.1f} times the arithmetic of the reference ({sum(found.flops.values()) / 1e9:.3g} GFLOP); "
+            f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(found.flops.values()))}); "
             f"most of it, {most.share:.0%}, is {most.operation} in line {most.line}."
         )
+    moved = []
     for tensor in sorted(found.tensors, key=lambda t: -t.slow):
         again = (
             f", {tensor.slow / tensor.unique:.1f} times each"
             if tensor.unique and tensor.slow > 1.05 * tensor.unique
             else ""
         )
-        lines.append(f"- {tensor.tensor}: {megabytes(tensor.slow)}{again} (line {tensor.line})")
-    return lines
+        moved.append(f"{tensor.tensor} {megabytes(tensor.slow)}{again} (line {tensor.line})")
+    return [*lines, f"Moved from and to memory: {'; '.join(moved)}."] if moved else lines
 
 
 def verdict_figures(verdict: Verdict) -> list[str]:
@@ -218,6 +218,17 @@ def numbered(text: str) -> str:
     """``text`` with line numbers, so that a finding's line can be found."""
     lines = text.strip("\n").splitlines()
     return "\n".join(f"{n:>{len(str(len(lines)))}} | {line}" for n, line in enumerate(lines, start=1))
+
+
+def duration(ms: float) -> str:
+    """A time in milliseconds, or in microseconds where it is less than a tenth of one."""
+    return f"{ms:.4g} ms" if ms >= 0.1 else f"{1e3 * ms:.4g} us"
+
+
+def operations(count: float) -> str:
+    """A number of floating-point operations with its unit."""
+    scale, unit = next(((s, u) for s, u in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if count >= s), (1.0, ""))
+    return f"{count / scale:.3g} {unit}FLOP"
 
 
 def megabytes(count: float) -> str:

@@ -10,8 +10,8 @@ from kernellab.models.tokens import estimate
 
 #: a function or macro at the outermost level of a header, with the line of its template where it has one
 _C = re.compile(
-    r"^(?:template <[^\n]*>\n)?(?:(?:KL_INLINE|inline|static inline|__device__[\w ]*)\s+(?P<signature>[^\n{;]*?"
-    r"\b(?P<name>\w+)\([^{;]*?\))\s*(?:\{|;)|#define (?P<macro>(?P<word>KL_\w+)\([^)]*\)))",
+    r"^(?:template <(?P<parameters>[^\n]*)>[ \n])?(?:(?:KL_INLINE|inline|static inline|__device__[\w ]*)\s+"
+    r"(?P<signature>[^\n{;]*?\b(?P<name>\w+)\([^{;]*?\))\s*(?:\{|;)|#define (?P<macro>(?P<word>KL_\w+)\([^)]*\)))",
     re.MULTILINE,
 )
 _PYTHON = re.compile(r"^def (?P<signature>(?P<name>\w+)\([^\n]*\)):", re.MULTILINE)
@@ -63,8 +63,17 @@ def _functions(file: str, text: str) -> list[tuple[str, str, str]]:
         parts = match.groupdict()
         name = parts["name"] or parts.get("word") or ""
         signature = " ".join((parts.get("signature") or parts.get("macro") or "").split())
+        if parameters := _chosen(parts.get("parameters") or "", signature):
+            signature = f"template <{parameters}> {signature}"
         found.append((name, signature, _comment(text[: match.start()])))
     return found
+
+
+def _chosen(parameters: str, signature: str) -> str:
+    """A template's parameters where a caller has to give one, for the arguments do not say it."""
+    arguments = signature[signature.find("(") :]
+    names = [part.split("=")[0].split()[-1].lstrip(".") for part in parameters.split(",") if part.strip()]
+    return parameters if any(not re.search(rf"\b{name}\b", arguments) for name in names) else ""
 
 
 def _comment(before: str) -> str:

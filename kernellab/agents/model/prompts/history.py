@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, times_as_fast
+from kernellab.agents.model.prompts.marks import unmarked
 from kernellab.errors import counted
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
@@ -87,7 +88,7 @@ def _design(attempt: Attempt) -> tuple[object, dict[str, int | float]]:
 
 
 def _code(before: Source, after: Source) -> list[str]:
-    old, new = bare(before).files, bare(after).files
+    old, new = ({n: unmarked(n, t) for n, t in bare(source).files.items()} for source in (before, after))
     return [_lines(name, old.get(name, ""), text) for name, text in new.items() if old.get(name, "") != text]
 
 

@@ -34,6 +34,11 @@ def in_short(file: str, text: str, sketch: str) -> str:
     return short if in_full(file, short, sketch) == text else text
 
 
+def unmarked(file: str, text: str) -> str:
+    """``text`` without the comments that name lines of the sketch."""
+    return text if file.endswith(".py") else _C_SHORT.sub("", _C.sub("", text))
+
+
 def in_full(file: str, text: str, sketch: str) -> str:
     """``text`` with the words of the sketch's lines whose numbers stand alone in its comments."""
     lines = [line.strip() for line in sketch.split("\n")]

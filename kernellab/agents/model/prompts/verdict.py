@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernellab.agents.model.prompts.facts import verdict_figures
 from kernellab.agents.rules.advice import contrast_lines
 from kernellab.conditions import WeakTask, flags
-from kernellab.records import CompilerLine, Evidence, Verdict
+from kernellab.records import CompilerLine, Evidence, RouteFact, Verdict
 
 _LOG_LINES = 30
 _LOG_CHARACTERS = 2500
@@ -34,11 +34,10 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> l
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
     if evidence.first_wrong is not None:
-        lines.append(f"first wrong element {evidence.first_wrong}: got {evidence.got}, want {evidence.want}")
+        text = f"first wrong element {evidence.first_wrong}"
+        lines.append(RouteFact(text=text, got=evidence.got, want=evidence.want).line)
     if evidence.wrong_fraction is not None:
         lines.append(f"wrong elements: {100 * evidence.wrong_fraction:.3g} %")
-    if evidence.rel_frobenius is not None:
-        lines.append(f"relative error: {evidence.rel_frobenius:.3g}")
     lines += [f"flag: {flag}" for flag in flags(c for c in verdict.conditions if not isinstance(c, WeakTask))]
     return lines
 
