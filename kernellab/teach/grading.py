@@ -1,8 +1,8 @@
 """A class graded: the answer cells of students' notebooks, judged as text. No Python of theirs runs.
 
 Of each notebook the last answer to an exercise counts. A right answer has the exercise's points. One that is right and
-misses a goal has half of them where it is further than the starter: the starter missed that goal too, and was wrong or
-missed more. No time enters.
+misses a goal has half of them where it misses fewer goals than the starter, or the starter is no sketch yet. No time
+enters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernellab.task import Task
 from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
 from kernellab.teach.goals import facts
-from kernellab.teach.judge import Outcome, Reached, Verify, judge, judge_sketch, unmet
+from kernellab.teach.judge import Outcome, Reached, Verify, judge, unmet
 
 #: hears of each notebook that was graded, or why it was not
 Told = Callable[[Path, "CourseError | None"], None]
@@ -132,9 +132,8 @@ def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: 
     given = starter(course.lesson_of(exercise.id).name, exercise.id)
     if given is None:
         return 0.5
-    right = judge_sketch(given, task, exercise.goals)[0].reached in (Reached.RIGHT, Reached.GOAL)
     before, now = (_missed(sketch, task, exercise) for sketch in (given, text))
-    further = before is None or (now is not None and (now < before if right else now <= before))
+    further = before is None or (now is not None and now < before)
     return 0.5 if further else 0.0
 
 

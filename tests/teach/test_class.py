@@ -13,8 +13,9 @@ import pytest
 from teach_parts import ROOT
 
 from kernellab.cli.tools import grade
+from kernellab.teach import grading
 from kernellab.teach.exercise import course, solution
-from kernellab.teach.grading import starter
+from kernellab.teach.grading import notebooks, starter
 
 LESSONS = ("01_memory", "05_softmax", "07_tiling", "12_attention", "14_search")
 #: how many students of each kind take each lesson
@@ -115,7 +116,15 @@ def test_a_class_of_forty_has_its_points_and_no_trick_has_any(tmp_path: Path) ->
     assert page.index("honest0-14_search") < page.index("lazy0-14_search")
 
 
-@pytest.mark.parametrize("exercise", ["causal", "open-the-space"])
-def test_a_trick_is_another_text_than_the_starter_and_the_answer(exercise: str) -> None:
-    text = TRICKS[exercise](exercise)
-    assert text.strip() not in (_own(exercise).strip(), (starter("12_attention", exercise) or "").strip())
+@pytest.mark.parametrize("exercise", ["causal", "open-the-space", "tile-the-product", "out-of-reach"])
+def test_a_trick_and_a_starter_have_no_points(tmp_path: Path, exercise: str) -> None:
+    lesson = course(ROOT).lesson_of(exercise).name
+    given = starter(lesson, exercise)
+    assert given is not None
+    tricks = [given, TRICKS[exercise](exercise)] if exercise in TRICKS else [given]
+    for at, text in enumerate(tricks):
+        assert text.strip() != _own(exercise).strip()
+        cells = [{"cell_type": "code", "source": f"%%kernel_exercise {exercise}\n{text}"}]
+        (tmp_path / f"{at}.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    marks = list(grading.grade(notebooks(tmp_path), lambda _: course(ROOT), lambda *_: pytest.fail("it was verified")))
+    assert [mark.points for mark in marks] == [0.0] * len(tricks), marks
