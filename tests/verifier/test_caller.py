@@ -174,7 +174,9 @@ def test_a_kernel_that_is_wrong_at_some_addresses_is_refused(judge: Judge) -> No
 
 def test_a_plain_kernel_is_right_for_every_caller(judge: Judge) -> None:
     quiet = judge(source("os.getcwd()"))
-    told = ("prints", "default-dtype", "no-gradients", "no-inference-tensors", "one-thread", "one-call-at-a-time")
+    told: tuple[MarkKind, ...] = (
+        "prints", "default-dtype", "no-gradients", "no-inference-tensors", "one-thread", "one-call-at-a-time",
+    )  # fmt: skip
     assert quiet.passed and not any(quiet.marked(kind) for kind in told), (quiet.label, quiet.flags)
 
 
