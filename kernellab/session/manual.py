@@ -90,7 +90,9 @@ class Account:
                     self._ledger.add(turn, exchange)
                 self._counted[turn] = len(exchanges)
             found = self._ledger.as_dict()
-        return {**found, "budget": state.budget, "spent": self._bench.budget.spent(), "text": ledger_line(found)}
+        odd = next((exchange.warning for said in state.said.values() for exchange in said if exchange.warning), "")
+        text = ". ".join(filter(None, (ledger_line(found), odd)))
+        return {**found, "budget": state.budget, "spent": self._bench.budget.spent(), "text": text}
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
