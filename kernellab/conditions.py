@@ -541,12 +541,24 @@ class Stated(_Condition):
         return self.stated_flag
 
 
+class JudgedOn(_Condition):
+    """Another machine's judge reached it: its figures are of that one."""
+
+    kind: Literal["judged-on"] = "judged-on"
+    _concern: ClassVar[Concern] = "measurement"
+    host: str
+
+    @property
+    def label(self) -> str:
+        return f"judged on {self.host}"
+
+
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotReproduced, Stated,
+        NotSealed, NotReproduced, Stated, JudgedOn,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip
