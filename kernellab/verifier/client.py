@@ -15,7 +15,6 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any
 
-from kernellab import errors
 from kernellab.conditions import JudgedOn, joined
 from kernellab.content import module_command
 from kernellab.errors import KernellabError, VerifierError
@@ -28,7 +27,7 @@ from kernellab.verifier.judge.servers import ALLOCATOR, clean_environment
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
-from kernellab.verifier.remote import Remote
+from kernellab.verifier.remote import Remote, raised
 from kernellab.verifier.reproduction.agreement import reproduced
 from kernellab.verifier.sandbox import folders, sandbox
 
@@ -339,13 +338,3 @@ def _forget(folder: str, held: int) -> None:
 def _cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "kernellab")
-
-
-def raised(message: dict[str, Any]) -> KernellabError:
-    """The error of a judge's message."""
-    kind = getattr(errors, str(message["error"]), VerifierError)
-    error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
-    if message.get("trace"):
-        # as add_note does, which Python has from 3.11 on
-        error.__notes__ = [str(message["trace"])]
-    return error

@@ -1,15 +1,13 @@
 """The judge of another machine: requests travel as the local judge gets them, by ssh or through Dask.
 
-``ssh://[USER@]HOST[:PORT][/PYTHON]`` runs ``-m kernellab.verifier.remote`` there, which answers on its standard
+``ssh://[USER@]HOST[:PORT][/PYTHON]`` runs :mod:`kernellab.verifier.judge.afar` there, which answers on its standard
 output; ``dask://HOST:PORT`` gives each request to a worker that offers ``device``. A request changes nothing, so that
 one whose connection was lost is made again when there is a connection.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import select
 import shlex
 import socket
 import subprocess
@@ -22,20 +20,20 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
+from kernellab import errors
 from kernellab.errors import EvolveError, KernellabError, TargetError, VerifierError
 from kernellab.records import StageResult
 from kernellab.target import Target
 from kernellab.verifier.protocol import wire
 
-if TYPE_CHECKING:
-    from kernellab.verifier.client import Verifier
-
 #: what a Dask worker offers for each device that it may time on
 DEVICE = "device"
+#: what answers there
+_SERVER = "kernellab.verifier.judge.afar"
 #: seconds that a request waits for a connection that was lost, and between two tries
 WAIT, _PAUSE = 300.0, 1.0
 #: seconds between two looks at a cancelled request; until ssh is through; until a machine has said what it is
@@ -83,7 +81,7 @@ class Remote:
         Raises:
             VerifierError: no connection, no answer, or it was cancelled; and what the judge there raises.
         """
-        who = {"version": _version(), "client": self._client}
+        who = {"version": own_version(), "client": self._client}
         message = {**who, "request": request, "wanted": wanted, "deadline": deadline}
         until = time.monotonic() + deadline + patience
         lost_at = 0.0
@@ -123,8 +121,6 @@ class Remote:
             self.close()
             raise
         if "error" in found:
-            from kernellab.verifier.client import raised
-
             raise raised(found)
         return found
 
@@ -159,7 +155,7 @@ def _open(where: str) -> _Link:
     return _Ssh(where) if where.startswith("ssh:") else _Dask(where)
 
 
-def _version() -> str:
+def own_version() -> str:
     try:
         return version("kernellab")
     except PackageNotFoundError:
@@ -177,12 +173,16 @@ class _Ssh:
         self._channel, theirs = socket.socketpair()
         # a key or an agent answers, never a person; a machine that is gone is known within 15 s
         options = ["BatchMode=yes", f"ConnectTimeout={_THROUGH}", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
-        there = f"exec {shlex.quote(python or 'python3')} -m kernellab.verifier.remote"
+        there = f"exec {shlex.quote(python or 'python3')} -m {_SERVER}"
         command = ["ssh", "-T", *(word for o in options for word in ("-o", o)), *(["-p", port] if port else []), host]
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [*command, there], stdin=theirs, stdout=theirs, stderr=self._said, start_new_session=True
+                    [*command, there],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=self._said.fileno(),
+                    start_new_session=True,
                 )
             except FileNotFoundError:
                 raise VerifierError("This machine has no ssh.", "Install OpenSSH's client.") from None
@@ -231,7 +231,9 @@ class _Dask:
 
     def ask(self, message: dict[str, Any], heard: Callable[[], None], progress: _Progress) -> dict[str, Any]:
         try:
-            theirs = self._client.submit(_at_worker, message, pure=False, retries=1, resources={DEVICE: 1})
+            theirs = self._client.submit(
+                import_module(_SERVER).at_worker, message, pure=False, retries=1, resources={DEVICE: 1}
+            )
             while not theirs.done():
                 if self._client.status != "running":
                     raise Lost("the scheduler is gone")
@@ -274,86 +276,11 @@ def connected(address: str) -> Any:
         ) from None
 
 
-# -- on the other machine ----------------------------------------------------------------------------------------------
-
-
-def answer(verifier: Verifier, message: dict[str, Any], progress: _Progress = None) -> dict[str, Any]:
-    """The judge's message for a request, or the error that it raises, with this machine's name."""
-    from kernellab.dsls.machine import cpu_chip, detect_target
-
-    host = socket.gethostname()
-    request = message.get("request", {})
-    try:
-        if message.get("version") != _version():
-            raise TargetError(
-                f"{host} has kernellab {_version()}, and {message.get('version')} asks.", "Install the same on both."
-            )
-        if request["op"] == "hello":
-            return {"host": host}
-        if request["op"] == "target":
-            found = detect_target(request["dsl"], request["chip"])
-            return {"target": TypeAdapter(Target).dump_python(found, mode="json"), "host": host}
-        if request.get("backend") == "cpu" and "chip" in request:
-            request = {**request, "chip": cpu_chip().name}
-        return {**verifier.relay(request, message["wanted"], message["deadline"], progress), "host": host}
-    except KernellabError as error:
-        return {"error": type(error).__name__, "message": error.message, "remedy": error.remedy, "host": host}
-
-
-_worker: tuple[str, Verifier] | None = None
-
-
-def _at_worker(message: dict[str, Any]) -> dict[str, Any]:
-    """In a Dask worker, whose judge stays warm for the client that asked last; no two clients share one."""
-    global _worker
-    from kernellab.verifier.client import Verifier
-
-    if _worker is None or _worker[0] != message["client"]:
-        if _worker is not None:
-            _worker[1].__exit__(None, None, None)
-        _worker = message["client"], Verifier()
-    parts: list[dict[str, Any]] = []
-    found = answer(_worker[1], message, lambda part: parts.append(part.model_dump(mode="json")))
-    return {**found, "parts": parts}
-
-
-class _Stream:
-    """Two file descriptors as the stream that :mod:`wire` reads and writes."""
-
-    def __init__(self, read: int, write: int) -> None:
-        self._read, self._write = read, write
-
-    def recv(self, count: int) -> bytes:
-        return os.read(self._read, count)
-
-    def sendall(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._write, data) :]
-
-
-def main() -> None:
-    """Answers requests on standard input until it ends."""
-    from kernellab.verifier.client import Verifier
-
-    stream: Any = _Stream(os.dup(0), os.dup(1))
-    os.dup2(2, 1)  # what anything prints is no answer
-    threading.Thread(target=_end_with_connection, daemon=True).start()
-    with Verifier() as verifier, suppress(BrokenPipeError):
-        while (message := wire.receive(stream)) is not None:
-            wire.send(
-                stream,
-                answer(verifier, message, lambda part: wire.send(stream, {"progress": part.model_dump(mode="json")})),
-            )
-
-
-def _end_with_connection() -> None:
-    """No one waits for the verdict any more: the judge ends with this process, in the middle of a kernel too."""
-    poll = select.poll()
-    poll.register(0, select.POLLHUP | select.POLLRDHUP)
-    poll.poll()
-    time.sleep(1.0)  # one that was closed in order has left by then
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
+def raised(message: dict[str, Any]) -> KernellabError:
+    """The error of a judge's message."""
+    kind = getattr(errors, str(message["error"]), VerifierError)
+    error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
+    if message.get("trace"):
+        # as add_note does, which Python has from 3.11 on
+        error.__notes__ = [str(message["trace"])]
+    return error
