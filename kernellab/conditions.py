@@ -23,6 +23,8 @@ class _Condition(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     _concern: ClassVar[Concern] = "kernel"
+    #: the label, with the condition's fields in braces
+    _label: ClassVar[str] = ""
 
     @property
     def concern(self) -> Concern:
@@ -30,7 +32,7 @@ class _Condition(BaseModel):
 
     @property
     def label(self) -> str:
-        return ""
+        return self._label.format_map(self.__dict__)
 
     @property
     def flag(self) -> str:
@@ -303,12 +305,9 @@ class OutputStrides(_Condition):
     """An output does not lie in memory as the reference's does: ``form`` is contiguous or channels_last."""
 
     kind: Literal["output-strides"] = "output-strides"
+    _label: ClassVar[str] = "output {output} not {form}"
     output: int
     form: str = "contiguous"
-
-    @property
-    def label(self) -> str:
-        return f"output {self.output} not {self.form}"
 
 
 # -- whose work it is --------------------------------------------------------------------------------------------------
@@ -329,11 +328,8 @@ class IdleKernel(_Condition):
     """The result is right without this kernel."""
 
     kind: Literal["idle-kernel"] = "idle-kernel"
+    _label: ClassVar[str] = "dead: {kernel}"
     kernel: str
-
-    @property
-    def label(self) -> str:
-        return f"dead: {self.kernel}"
 
 
 class CachedResult(_Condition):
@@ -445,33 +441,26 @@ class LaunchBound(_Condition):
 
     @property
     def label(self) -> str:
-        more = f", {self.on_device:.2f}x eager on the device" if self.on_device is not None else ""
-        return f"launch-bound{more}"
+        return "launch-bound" + (f", {self.on_device:.2f}x eager on the device" if self.on_device is not None else "")
 
 
 class MoreCores(_Condition):
     """The timed calls had ``cores`` cores on average, the baselines' ``baselines``."""
 
     kind: Literal["cores"] = "cores"
+    _label: ClassVar[str] = "{cores:.1f} cores against {baselines} of the baselines"
     cores: float
     baselines: int
-
-    @property
-    def label(self) -> str:
-        return f"{self.cores:.1f} cores against {self.baselines} of the baselines"
 
 
 class BaselineMissing(_Condition):
     """A baseline that was asked for could not be timed."""
 
     kind: Literal["baseline-missing"] = "baseline-missing"
+    _label: ClassVar[str] = "no {baseline} baseline"
     _concern: ClassVar[Concern] = "measurement"
     baseline: str
     reason: str
-
-    @property
-    def label(self) -> str:
-        return f"no {self.baseline} baseline"
 
     @property
     def flag(self) -> str:
@@ -541,12 +530,21 @@ class Stated(_Condition):
         return self.stated_flag
 
 
+class JudgedOn(_Condition):
+    """Another machine's judge reached it: its figures are of that one."""
+
+    kind: Literal["judged-on"] = "judged-on"
+    _label: ClassVar[str] = "judged on {host}"
+    _concern: ClassVar[Concern] = "measurement"
+    host: str
+
+
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotReproduced, Stated,
+        NotSealed, NotReproduced, Stated, JudgedOn,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

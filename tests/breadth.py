@@ -68,6 +68,8 @@ SHARES = {
 #: tests without parameters that take long and guard what seldom changes: `make prove` alone runs them
 PROVE_ONLY = frozenset(
     {
+        "verifier/test_remote.py::test_a_connection_that_is_cut_in_the_middle_is_made_again",
+        "verifier/test_remote.py::test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another",
         "bench/test_suites.py::test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time",
         "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem",
         "bench/test_suites.py::test_few_workers_do_what_was_put_off",

@@ -27,6 +27,7 @@ from kernellab.conditions import (
     FixedArguments,
     FixedSizes,
     IdleKernel,
+    JudgedOn,
     LaunchBound,
     LaunchesWhenTraced,
     LibraryShare,
@@ -95,6 +96,7 @@ NOTICED: list[Condition] = [
     WeakTask(rule="zeros", reason="right for a >= 0 only"), DisturbedCalls(share=0.1), OtherClock(clock="events"),
     LaunchBound(on_device=1.25), MoreCores(cores=3.5, baselines=2), BaselineMissing(baseline="compile", reason="a, b"),
     NotSealed(native=True, reason="a call, aligned inputs only"), Stated(stated_label="contiguous-only, or not"),
+    JudgedOn(host="box"),
     NotReproduced(outcome="differs", baseline="eager", first=Ratio(speedup=1, low=1, high=1),
                   second=Ratio(speedup=2, low=2, high=2)),
 ]  # fmt: skip

@@ -25,6 +25,7 @@ PATTERNS = {
         "agents.model.reply.reading",
         "memory.notes",
         "models.dialect",
+        "verifier.remote",
         "models.faults",
         "models.json_text",
         "models.keys",

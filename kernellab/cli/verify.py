@@ -42,10 +42,10 @@ def verify(
     A capsule (`kernellab export SESSION --capsule FILE`) brings both along, and its own verdict is put beside this one.
     """
     from kernellab.dsls.detect import dsl_of
-    from kernellab.dsls.machine import detect_target
     from kernellab.dsls.sources import read_source, with_constants
     from kernellab.verifier import Verifier
     from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
+    from kernellab.verifier.remote import target_at
 
     # what is wrong with the call is told before anything is loaded
     dsl = call.dsl
@@ -57,7 +57,7 @@ def verify(
     candidate = with_constants(read_source(source, dsl, plain_dsl()), call.constants)
     if dsl is None and dsl_of(candidate.files) is None:
         say(f"No DSL is recognised in {source}, so it is judged as {candidate.dsl}; --dsl names another.")
-    target = detect_target(candidate.dsl)
+    target = target_at(call.target, candidate.dsl)
     loaded = load_task(task)
     weak = admit(loaded)
     with Progress() as told, Verifier() as verifier:

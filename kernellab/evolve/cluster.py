@@ -30,12 +30,11 @@ from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Evaluation, Step
 from kernellab.records import Verdict
 from kernellab.verifier.judge import turns
+from kernellab.verifier.remote import DEVICE, connected
 
 log = logging.getLogger("kernellab.evolve")
 
-#: what a worker offers for each device that it may time on
-DEVICE = "device"
-#: and what a worker offers that only prepares: candidates are made ready while the devices time others
+#: what a worker offers that only prepares: candidates are made ready while the devices time others
 BUILD = "build"
 #: such workers for each GPU, where the machine has the cores
 _BUILDERS = 2
@@ -210,12 +209,7 @@ class DaskWorkers:
             self._cluster = self._local(int(rest or 2), _visible() if on_gpu else [])
             return client(self._cluster)
         if kind == "dask" and rest.startswith("//"):
-            try:
-                return client(f"tcp:{rest}", timeout=10)
-            except OSError as error:
-                raise EvolveError(
-                    f"No Dask scheduler answers at {rest[2:]}: {error}", "Start one with `dask scheduler`."
-                ) from None
+            return connected(rest[2:])
         raise EvolveError(f"There is no cluster {where!r}.", "Write local, local:4 or dask://HOST:8786.")
 
     def _local(self, processes: int, gpus: list[str]) -> Any:

@@ -58,6 +58,11 @@ Chip = Annotated[
     Field(description="the chip to design for, by a name of knowledge/hardware"),
     Option(default="this machine's"),
 ]
+TargetAt = Annotated[
+    str,
+    Field(description="the machine whose judge decides: ssh://HOST[:PORT][/PYTHON] or dask://HOST:PORT"),
+    Option(on=EVERYWHERE, metavar="WHERE", default="this one"),
+]
 AllowLibrary = Annotated[
     bool, Field(description="accept kernels that call the framework's library, and label them so"), Option()
 ]
@@ -78,6 +83,7 @@ class DesignOptions(BaseModel):
         description="the DSL of the kernel: triton, cpp or cuda_c, with a model as Coder any DSL that has documents",
     )
     chip: Chip = None
+    target: TargetAt = ""
     max_turns: Annotated[int, Option(on=EVERYWHERE, metavar="N")] = Field(
         default=20, ge=1, description="begin no design or code after this many turns"
     )
@@ -213,6 +219,7 @@ class VerifyCall(VerificationOptions):
     dsl: Annotated[Union[str, None], Option(default="detected", magic_default="detected, else the session's")] = Field(
         default=None, description="the DSL of the source"
     )
+    target: Annotated[TargetAt, Option(metavar="WHERE", default="this one", magic_default="the session's")] = ""
     constants: Annotated[dict[str, Union[int, float]], Option(on=Surface.COMMAND, flag="set", metavar="NAME=VALUE")] = (
         Field(default_factory=dict, description="the value of a constant that the source defines")
     )

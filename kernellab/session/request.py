@@ -19,6 +19,7 @@ from kernellab.models import Budget
 from kernellab.options.design import ABLATIONS, DesignCall, DesignOptions
 from kernellab.records import Role, Source
 from kernellab.session.record.records import Created
+from kernellab.verifier.remote import check as check_where
 
 if TYPE_CHECKING:
     from kernellab.task import Task
@@ -58,7 +59,10 @@ class DesignRequest(DesignCall):
         Raises:
             TargetError, SessionError, ModelError: naming the argument.
         """
-        _check_target(self.dsl)
+        if self.target:
+            check_where(self.target)
+        else:
+            _check_target(self.dsl)
         _check_options(self.options)
         Budget.parse(self.budget)
         if unknown := sorted(set(self.ablation) - set(ABLATIONS)):
@@ -66,6 +70,8 @@ class DesignRequest(DesignCall):
         if self.lift and not is_model(specs[Role.DESIGNER]):
             remedy = "Give roles='designer=model'."
             raise SessionError("Lifting a sketch from a source takes a model as Designer.", remedy)
+        if self.counters and self.target:
+            raise SessionError("A GPU's counters are read on this machine only.", "Leave out counters or target.")
         if self.counters:
             from kernellab.lens.counters.read import preflight
 

@@ -76,6 +76,8 @@ class Target:
     dsl: str
     backend: Backend
     chip: Chip
+    #: where its judge is, as ssh://HOST or dask://HOST:PORT; "" for this machine
+    host: str = ""
 
     @property
     def default_extent(self) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any
 
-from kernellab import errors
+from kernellab.conditions import JudgedOn, joined
 from kernellab.content import module_command
 from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Ranking, Source, StageResult, Trust, Verdict
@@ -27,6 +27,7 @@ from kernellab.verifier.judge.servers import ALLOCATOR, clean_environment
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
+from kernellab.verifier.remote import Remote, raised
 from kernellab.verifier.reproduction.agreement import reproduced
 from kernellab.verifier.sandbox import folders, sandbox
 
@@ -50,6 +51,8 @@ class Verifier:
         self._channel: socket.socket | None = None
         self._lock = threading.Lock()
         self.notice = ""
+        #: the judges of other machines that were asked, by where they are
+        self._remotes: dict[str, Remote] = {}
         #: seconds beyond a verification's own deadline after which a judge that says nothing is ended
         self.patience = PATIENCE
         folders.sweep(_PREFIX)
@@ -65,7 +68,7 @@ class Verifier:
                 "op": "warm", "dsl": target.dsl, "backend": target.backend.value,
                 "compiles": compiles and target.backend is not Backend.INTERPRETER,
             }  # fmt: skip
-            self._ask(request, None, "warm", 8 * DEADLINES.start)
+            self._ask(request, None, "warm", 8 * DEADLINES.start, host=target.host)
 
     def prepare(self, task: Task, target: Target, options: VerifyOptions | None = None) -> bool:
         """Begins to build the baselines that a verification will ask for, and returns at once: are they all built?
@@ -77,7 +80,7 @@ class Verifier:
             "options": (options or VerifyOptions()).model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            return bool(self._ask(request, None, "prepared", 8 * DEADLINES.start)["prepared"])
+            return bool(self._ask(request, None, "prepared", 8 * DEADLINES.start, host=target.host)["prepared"])
 
     def release(self) -> None:
         """Has a judge that is there give back what it keeps for the next candidate of a task; it stays warm."""
@@ -107,8 +110,11 @@ class Verifier:
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            found = self._ask(request, progress, "verdict", options.deadline, cancel)
+            found = self._ask(request, progress, "verdict", options.deadline, cancel, target.host)
         verdict = Verdict.model_validate(found["verdict"])
+        if target.host:
+            there = joined(verdict.conditions, [JudgedOn(host=found["host"])])
+            return verdict.model_copy(update={"conditions": there})
         if target.backend is Backend.CPU:
             from kernellab.dsls.machine import keep_judged
 
@@ -131,7 +137,7 @@ class Verifier:
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            found = self._ask(request, progress, "ranking", options.deadline, cancel)
+            found = self._ask(request, progress, "ranking", options.deadline, cancel, target.host)
             return Ranking.model_validate(found["ranking"])
 
     def _twice(
@@ -153,6 +159,8 @@ class Verifier:
 
     def close(self) -> None:
         """Ends the judge and everything below it. Safe to repeat; a later call starts a new judge."""
+        for remote in self._remotes.values():
+            remote.close()
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if channel is not None:
@@ -177,10 +185,18 @@ class Verifier:
         """The judge's process; None while there is none."""
         return self._process.pid if self._process else None
 
+    def relay(self, request: dict[str, Any], wanted: str, deadline: float, progress: Progress | None) -> dict[str, Any]:
+        """The judge's message ``wanted`` for a request of another machine's client; raises what the judge raises."""
+        with self._lock:
+            return self._ask(request, progress, wanted, deadline)
+
     def _ask(
         self, request: dict[str, Any], progress: Progress | None, wanted: str, deadline: float,
-        cancel: threading.Event | None = None,
+        cancel: threading.Event | None = None, host: str = "",
     ) -> dict[str, Any]:  # fmt: skip
+        if host:
+            remote = self._remotes.setdefault(host, Remote(host))
+            return remote.ask(request, progress, wanted, deadline, self.patience, cancel)
         channel = self._start()
         # where judges take turns, a judge is silent for as long as the others have theirs
         patience = self.patience + (TURNS if turns.environment() else 0.0)
@@ -198,7 +214,7 @@ class Verifier:
                     if progress is not None:
                         progress(StageResult.model_validate(message["progress"]))
                 elif "error" in message:
-                    raise _error(message)
+                    raise raised(message)
                 elif wanted in message:
                     return message
         except TimeoutError:
@@ -322,12 +338,3 @@ def _forget(folder: str, held: int) -> None:
 def _cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "kernellab")
-
-
-def _error(message: dict[str, Any]) -> KernellabError:
-    kind = getattr(errors, str(message["error"]), VerifierError)
-    error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
-    if message.get("trace"):
-        # as add_note does, which Python has from 3.11 on
-        error.__notes__ = [str(message["trace"])]
-    return error

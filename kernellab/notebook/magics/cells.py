@@ -149,7 +149,9 @@ class WorkMagics(KernelMagic):
             session = self.session(args.name)
             task = named_task(session.name, {session.name: session})
         name = args.background or ""
-        made = verification(cell, session, task, file=args.file, dsl=args.dsl, options=options, name=name)
+        made = verification(
+            cell, session, task, file=args.file, dsl=args.dsl, options=options, name=name, where=call.target
+        )
         if not args.background:
             return made.run()
         self.namespace[args.background] = made

@@ -264,15 +264,16 @@ def _words(stage: StageResult) -> str:
 
 def verification(
     text: str, session: Session | None, task: Task, *, file: str | None, dsl: str | None, options: VerifyOptions,
-    name: str = "",
+    name: str = "", where: str = "",
 ) -> Verification:  # fmt: skip
     """The verification of the cell's ``text`` for ``task``.
 
     Raises:
         SessionError, TargetError: there is nothing to judge, or nothing to judge it on.
     """
-    from kernellab.dsls.machine import detect_target
+    from kernellab.verifier.remote import target_at
 
     source = source_of(text, session, file, dsl)
-    target = session.target if session is not None and session.target.dsl == source.dsl else detect_target(source.dsl)
+    usual = session is not None and session.target.dsl == source.dsl and where in ("", session.target.host)
+    target = session.target if session is not None and usual else target_at(where, source.dsl)
     return Verification(task, source, target, options, name)

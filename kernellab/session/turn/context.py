@@ -124,11 +124,11 @@ class Bench:
 
     def target(self) -> Target:
         """Raises TargetError."""
-        from kernellab.dsls.machine import detect_target
+        from kernellab.verifier.remote import target_at
 
         with self._target_lock:
             if self._target is None:
-                self._target = detect_target(self.created.dsl, self.created.chip)
+                self._target = target_at(self.created.target, self.created.dsl, self.created.chip)
             return self._target
 
     def role(self, role: Role, spec: str, channel: Channel) -> Any:

@@ -1,0 +1,147 @@
+"""The judge of another machine: through Dask with a real cluster, by ssh with a program in ssh's place that runs the
+command here; a connection that is cut is made again, and a bad address is one sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped,unused-ignore]
+import pytest
+
+from kernellab.conditions import JudgedOn, of
+from kernellab.errors import TargetError, VerifierError
+from kernellab.records import Source, Verdict
+from kernellab.task import load_task
+from kernellab.verifier import Verifier, VerifyOptions, remote
+from kernellab.verifier.remote import DEVICE, check, target_at
+from tests.evolve.runs import TASK
+
+KERNEL = """
+import ctypes
+import torch
+
+
+def kernel(x):
+    return torch.softmax(x, dim=-1)
+"""
+#: T1 is enough to see who judges; a call of the library is let through
+QUICK = VerifyOptions.model_validate({"level": "T1", "allow_library": True})
+
+
+def _judged(where: str) -> Verdict:
+    task, source = load_task(TASK, "soft"), Source(dsl="cpp", files={"kernel.py": KERNEL})
+    with Verifier() as verifier:
+        return verifier.verify(task, source, target_at(where, "cpp"), options=QUICK)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An ``ssh`` that keeps the command, and runs it on this machine."""
+    program = tmp_path / "ssh"
+    program.write_text('#!/bin/sh\necho "$@" >> "$0.said"\nfor last; do :; done\nsh -c "$last"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return f"ssh://me@box:2200{sys.executable}"
+
+
+def test_a_verdict_by_ssh_names_the_machine_and_asks_no_person(ssh: str, tmp_path: Path) -> None:
+    said = _judged(ssh)
+    assert said.passed, said.reason
+    assert of(said.conditions, JudgedOn)[0].host and "judged on" in said.label
+    words = (tmp_path / "ssh.said").read_text()
+    assert "-p 2200 me@box exec " in words and "BatchMode=yes" in words
+
+
+def test_a_connection_that_is_cut_in_the_middle_is_made_again(ssh: str, tmp_path: Path) -> None:
+    cut: list[int] = []
+    ended = threading.Event()
+
+    def cut_once() -> None:
+        """The far process ends as soon as its judge works."""
+        while not ended.is_set() and not cut:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if "kernellab.verifier.judge.main" in " ".join(process.cmdline()):
+                        there = process.parent()
+                        assert there is not None and "kernellab.verifier.judge.afar" in " ".join(there.cmdline())
+                        there.send_signal(signal.SIGKILL)
+                        cut.append(there.pid)
+                        return
+            time.sleep(0.02)
+
+    cutting = threading.Thread(target=cut_once)
+    cutting.start()
+    try:
+        said = _judged(ssh)
+    finally:
+        ended.set()
+        cutting.join()
+    assert cut and said.passed
+    assert len((tmp_path / "ssh.said").read_text().splitlines()) == 3, "the target, the judge, the judge again"
+
+
+def test_a_machine_that_does_not_answer_is_said_with_its_reason(ssh: str, tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\necho 'ssh: no route to box' >&2\nexit 255\n")
+    with pytest.raises(VerifierError, match="no route to box"):
+        target_at(ssh, "cpp")
+
+
+def test_another_version_is_refused(ssh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "own_version", lambda: "0.0.0-other")
+    with pytest.raises(TargetError, match="Install the same on both"):
+        target_at(ssh, "cpp")
+
+
+@pytest.mark.parametrize("where", ["box", "ssh://-oProxyCommand=x", "ssh://box;ls", "dask://box", "ssh://a b"])
+def test_an_address_of_no_known_form_is_refused_before_anything_runs(where: str) -> None:
+    with pytest.raises(TargetError, match="Write ssh://HOST"):
+        check(where)
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """A scheduler and one worker with a device, in processes next to this one."""
+    dask = pytest.importorskip("distributed")
+    options = {"nthreads": 1, "resources": {DEVICE: 1}, "dashboard": False, "host": "127.0.0.1", "memory_limit": 0}
+    config = import_module("dask.config")
+    with config.set({f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker")}):
+        made = dask.SpecCluster(
+            workers={0: {"cls": dask.Nanny, "options": options}},
+            scheduler={"cls": dask.Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}},
+        )
+    yield made.scheduler_address.replace("tcp:", "dask:")
+    made.close()
+
+
+def test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another(cluster: str) -> None:
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.is_set() and not killed:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if "kernellab.verifier.judge.main" in " ".join(process.cmdline()):
+                        worker = process.parent()
+                        assert worker is not None and "spawn_main" in " ".join(worker.cmdline())
+                        worker.send_signal(signal.SIGKILL)
+                        killed.append(worker.pid)
+                        return
+            time.sleep(0.02)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        said = _judged(cluster)
+    finally:
+        ended.set()
+        killing.join()
+    assert killed and said.passed and of(said.conditions, JudgedOn)
