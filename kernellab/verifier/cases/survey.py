@@ -317,24 +317,22 @@ class Survey:
         """A case whose arithmetic is exact up to where the reference rounds: which way a tie goes is decided then."""
         from kernellab.verifier.boundary_checks.watch import Exact
 
-        spans = self._float_bounds(32.0)
+        spans, exact_cases = self._float_bounds(32.0), list[tuple[int, Drawn]]()
         if not spans or any(low >= high for low, high in spans.values()):
             return
         largest = max(spans, key=lambda i: self.base.args[i].numel())
         name = self.task.args[largest].name
-        exact_cases: list[tuple[int, Drawn]] = []
         # the finest steps of which arithmetic is exact meet the most ties: of x * 20 those are multiples of an eighth
         for most, step in ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5)):
             spread = tuple((i, *span) for i, span in spans.items())
             case = self.base.with_change(("halves", largest, secrets.randbits(31), spread, most, step))
             try:
-                # drawn before the watch begins: only what the reference computes has to be exact
                 args = [a.double() if i in spans else a for i, a in enumerate(case.args)]
                 with Exact() as exact:
                     self.task.module().results(args)
                 if exact.holds and self._is_sound(case):
-                    drawn = Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True)
-                    exact_cases.append((exact.halves, drawn))
+                    purpose = f"{name} at ties not handled"
+                    exact_cases.append((exact.halves, Drawn(case, name, Grade.REFUSED, purpose, exact=True)))
             except (KernellabError, RuntimeError, ValueError):
                 self.dropped += 1
         if exact_cases:
