@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernellab.lowering.gluon.parts import Function, Layouts
-from kernellab.lowering.gluon.plan import Operand, Product, flat, is_view
+from kernellab.lowering.gluon.plan import Operand, Product, flat, is_view, turned
 from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.gluon.segments import split_at
 from kernellab.lowering.python_text import tidy
@@ -132,7 +132,9 @@ class Multiply:
 
     def _store(self, stmt: Store) -> None:
         writer, value, shape = self.writer, stmt.value, stmt.region.shape
-        shape = flat(shape) if len(shape) > 2 else shape
+        across_rows = len(shape) > 2 and value.type.shape == turned(shape)
+        lanes = merged([range(1, len(shape)), [0]], shape) if across_rows else _rows_and_columns(shape)
+        shape = value.type.shape if across_rows else flat(shape) if len(shape) > 2 else shape
         self.layouts.now = self.layouts.of(shape) if len(shape) == 2 else self.layouts.name(self.layouts.home)
         code = writer.values.filled(value, shape)
         code = tidy(writer.values.cast(Text(code, shape), stmt.value.type.dtype, stmt.region.tensor.dtype).code)
@@ -151,13 +153,15 @@ class Multiply:
             self.out.put(f"tma_store({source.name}, [{at}], {target})")
             return
         writer.places.enter()
-        place = writer.places.place(stmt.region, write=True, lanes=_rows_and_columns(stmt.region.shape))
+        place = writer.places.place(stmt.region, write=True, lanes=lanes)
         pointer, mask = tidy(place.pointer), tidy(place.mask) if place.mask else ""
         if len(shape) == 2:
             width = writer.ints.const(shape[1]) or 1
             each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
             across = max(1, min(32, width // each))
             layout = f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
+            if across_rows:  # neighbouring rows lie side by side
+                layout = "gl.BlockedLayout([1, 1], [32, 1], [WARPS, 1], [0, 1])"
             stored = writer.names.fresh("STORED")
             self.out.put(f"{stored}: gl.constexpr = {layout}")
             code = f"gl.convert_layout({code}, {stored})"

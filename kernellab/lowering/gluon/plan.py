@@ -218,9 +218,14 @@ def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
     return rows, shape[-1]
 
 
+def turned(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
+    """A tile's shape as a matrix with its first dimension as columns."""
+    return flat((*shape[1:], shape[0]))
+
+
 def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
     """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such, and of
-    ``tiles``, which are flat already; else the value itself."""
+    ``tiles``, which are flat already, or, of a turned matrix alone, its first dimension; else the value itself."""
     if len(value.type.shape) < 3:
         return value
     shape = flat(value.type.shape)
@@ -230,8 +235,15 @@ def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
         return value
     if value.op == "reshape":
         inner = value.args[0]
+        if (
+            isinstance(inner, Apply)
+            and inner.op == "transpose"
+            and inner.args[0].type.shape == turned(value.type.shape)
+        ):
+            return inner.args[0]
         return inner if inner.type.shape == shape else value
     args = [flattened(a, tiles) for a in value.args]
+    shape = args[0].type.shape if value.op == "cast" and len(args[0].type.shape) == 2 else shape
     fit = all(a.type.shape in ((), shape, shape[1:]) for a in args)
     elementwise = value.op == "cast" or OPS[value.op].kind is OpKind.POINTWISE
     return replace(value, args=tuple(args), type=replace(value.type, shape=shape)) if fit and elementwise else value
@@ -434,7 +446,8 @@ def _flat_ends(p: Plan) -> None:
             stmt = replace(stmt, tile=p.flat.get(stmt.tile.uid, stmt.tile), value=flattened(stmt.value, p.flat))
         elif isinstance(stmt, Store):
             stmt = replace(stmt, value=flattened(stmt.value, p.flat))
-            tall = tall or (stmt if shape and stmt.value.type.shape not in ((), shape, shape[1:]) else None)
+            fitting = ((), shape, shape[1:], turned(stmt.region.shape))
+            tall = tall or (stmt if shape and stmt.value.type.shape not in fitting else None)
         if any(len(v.type.shape) > 2 for s in statements((stmt,)) for root in s.values for v in subvalues(root)):
             tall = stmt
         after.append(stmt)

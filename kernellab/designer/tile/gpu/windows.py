@@ -147,7 +147,7 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     most = _SCALAR_TILE if ctx.scalar_products else 128
     n = max(16, min(power(facts.out), most))
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
-    if last and _is_asynchronous(ctx, win, p, facts):
+    if win.last and (last or all(o.expr is win for o in k.outs)) and _is_asynchronous(ctx, win, p, facts):
         # few channels: each box of weights serves more positions
         high, wide = _positions(p, _ROWS * _ROWS // n, _WIDEST)
         blocks = {
