@@ -110,11 +110,11 @@ CHANNELS_FIRST = f"""
 import torch
 import torch.nn.functional as F
 
-def reference(x, w):
-    return F.conv2d(x, w, padding=1)
+def reference(x, w, b):
+    return F.relu(F.conv2d(x, w, b, padding=1))
 
 def inputs():
-    return torch.randn(64, 128, 30, 30, {_BF16}), torch.randn(128, 128, 3, 3, {_BF16})
+    return torch.randn(64, 128, 30, 30, {_BF16}), torch.randn(192, 128, 3, 3, {_BF16}), torch.randn(192, {_BF16})
 """
 SASS_CASES = {
     "product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8, "blocks8": BLOCKS8,

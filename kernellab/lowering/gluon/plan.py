@@ -225,7 +225,7 @@ def turned(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
 
 def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
     """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such, and of
-    ``tiles``, which are flat already, or, of a turned matrix alone, its first dimension; else the value itself."""
+    ``tiles``, which are flat already, or their first dimension where such are turned; else the value itself."""
     if len(value.type.shape) < 3:
         return value
     shape = flat(value.type.shape)
@@ -233,6 +233,8 @@ def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
         return Read(replace(value.type, shape=shape), tiles[value.tile.uid])
     if not isinstance(value, Apply):
         return value
+    if value.op == "newaxis" and value.args[0].type.shape == value.type.shape[:1]:
+        return value.args[0]  # the same in each row of a turned matrix
     if value.op == "reshape":
         inner = value.args[0]
         if (
@@ -243,7 +245,9 @@ def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
             return inner.args[0]
         return inner if inner.type.shape == shape else value
     args = [flattened(a, tiles) for a in value.args]
-    shape = args[0].type.shape if value.op == "cast" and len(args[0].type.shape) == 2 else shape
+    across = turned(value.type.shape)
+    shape = across if any(a.type.shape == across for a in args) else shape
+    shape = args[0].type.shape if len(args) == 1 else shape
     fit = all(a.type.shape in ((), shape, shape[1:]) for a in args)
     elementwise = value.op == "cast" or OPS[value.op].kind is OpKind.POINTWISE
     return replace(value, args=tuple(args), type=replace(value.type, shape=shape)) if fit and elementwise else value

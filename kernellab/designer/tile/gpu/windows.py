@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Win
+from kernellab.designer.ir.expr import Axis, Free, Iota, Leaf, Win, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.channels_last import PRODUCTS, summed_block
@@ -147,7 +147,7 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     most = _SCALAR_TILE if ctx.scalar_products else 128
     n = max(16, min(power(facts.out), most))
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
-    if win.last and (last or all(o.expr is win for o in k.outs)) and _is_asynchronous(ctx, win, p, facts):
+    if win.last and (last or _by_channel(k, co)) and _is_asynchronous(ctx, win, p, facts):
         # few channels: each box of weights serves more positions
         high, wide = _positions(p, _ROWS * _ROWS // n, _WIDEST)
         blocks = {
@@ -170,6 +170,12 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
         t, blocks=blocks, warps=tile.warps or (8 if large else 4), stages=tile.stages, run=tile.run,
         positions_first=first, whole_channels=facts.inside <= 16, why=words(win, t.precision, tile.run),
     )  # fmt: skip
+
+
+def _by_channel(k: Launch, co: Axis) -> bool:
+    """Is the rest of what is stored the same at all positions?"""
+    others = (e for o in k.outs for e in walk(o.expr, inside=False) if isinstance(e, (Leaf, Iota)))
+    return all(Free()(e) <= {co} for e in others)
 
 
 def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
