@@ -174,8 +174,8 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
 
 def _by_channel(k: Launch, co: Axis) -> bool:
     """Is the rest of what is stored the same at all positions?"""
-    others = (e for o in k.outs for e in walk(o.expr, inside=False) if isinstance(e, (Leaf, Iota)))
-    return all(Free()(e) <= {co} for e in others)
+    rest = [e for o in k.outs if o.expr is not k.window for e in walk(o.expr, inside=False)]
+    return all(Free()(e) <= {co} for e in rest if isinstance(e, (Leaf, Iota)))
 
 
 def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
@@ -183,7 +183,8 @@ def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
     whole = facts.inside % 64 == 0 and facts.out % 64 == 0 and not facts.strided and len(p.spatial) == 2
     many = p.others * p.positions * facts.out >= ctx.cores * _ROWS * 64
     narrow = widest(win) in ("bfloat16", "float16") and not win.parts
-    return ctx.style.measured and asynchronous_chip(ctx) and whole and many and narrow and not win.backward
+    each = all(phases(tap) == 1 for tap in win.taps)
+    return ctx.style.measured and asynchronous_chip(ctx) and whole and many and narrow and each
 
 
 def _positions_first(ctx: Context, facts: _Facts) -> bool:
