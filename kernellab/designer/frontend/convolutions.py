@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,13 @@ def _window_of(
         rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
         value: Expr = b.dot(x, direct, c, rows, Ix(co), d, node.line)
         return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
-    if direct is not None and c is not None and b.narrow and side_by_side(x, c) and side_by_side(direct, c):
+    rows = direct is not None and c is not None and b.narrow and _rows_of(direct, c, weight.name, kernel)
+    if rows and not w.taps and _in_planes(x, channel, index[2:], shape[2:]):
+        assert direct is not None and c is not None
+        places = Ix(tuple(a for ix in index[2:] for a in ix.leaves()))
+        value = b.dot(direct, x, c, Ix(co), places, d, node.line)
+        return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+    if direct is not None and c is not None and rows and side_by_side(x, c):
         at: Expr = direct
     elif packed:
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
@@ -96,6 +103,27 @@ def _window_of(
 def side_by_side(factor: Expr, axis: Axis) -> bool:
     """Do the elements along ``axis`` lie next to each other in the tensor of ``factor``?"""
     return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
+
+
+def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
+    """Are the channels that an output sums side by side in its weights as they are?"""
+    if side_by_side(weight, c):
+        return True
+    point = isinstance(weight, Leaf) and weight.tensor == name and set(kernel) == {1}
+    return point and weight.index[1].leaves() == (c,)
+
+
+def _in_planes(x: Expr, channel: Ix, places: Index, extent: tuple[Length, ...]) -> bool:
+    """Are ``x`` planes of positions, one behind the other, each a whole number of 16 bytes of halves?
+
+    Channels are then the rows of a factor of a product as they are.
+    """
+    if not isinstance(x, Leaf) or x.dtype not in ("bfloat16", "float16"):
+        return False
+    plane = math.prod(e for e in extent if isinstance(e, int)) if all(isinstance(e, int) for e in extent) else 0
+    order = [leaves for ix in x.index if (leaves := ix.leaves())]
+    behind = order[order.index(channel.leaves()) + 1 :] if channel.leaves() in order else []
+    return plane > 0 and plane % 8 == 0 and behind == [leaves for ix in places if (leaves := ix.leaves())]
 
 
 @dataclass(frozen=True)
