@@ -11,7 +11,7 @@ from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes import chains
 from kernellab.designer.passes.attention import Roles, roles
-from kernellab.designer.tile.context import Context, below
+from kernellab.designer.tile.context import Context, below, power
 from kernellab.errors import DesignError
 
 
@@ -132,7 +132,14 @@ def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | 
     least, fit = (8, (None, None)) if ctx.gpu else (4, (inner, other))
     # lines of 128 bytes on both sides: measured on an H100, bf16, 0.100 ms against 0.110
     side = 64 if ctx.gpu and ctx.style.measured and widest_along(k, (inner, other)) <= 2 else 32
-    blocks = {inner: ctx.block("COLS", side, fit[0], least), other: ctx.block("ROWS", side, fit[1], least)}
+    wide = high = side
+    if ctx.gpu and isinstance(inner.extent, int) and isinstance(other.extent, int):
+        # past a short edge lanes idle: the taps of a window's weights are few
+        across, down = power(inner.extent), power(other.extent)
+        wide, high = min(across, max(side, min(side * side // down, 4 * side))), min(down, side)
+        high = min(down, max(high, min(side * side // wide, 4 * side)))
+        least = 1 if wide < side or high < side else least
+    blocks = {inner: ctx.block("COLS", wide, fit[0], least), other: ctx.block("ROWS", high, fit[1], least)}
     return replace(t, blocks=blocks)
 
 
