@@ -56,6 +56,8 @@ def window(w: Writer) -> tuple[Stmt, ...]:
     runs: dict[Axis, str] = {}
     if w.t.run:
         runs = _stream(w, order)
+    elif w.t.shared_rows:
+        _rows_together(w, _shared_tap(w))
     else:
         _finish(w, _matrices(w, None) if win.packed else _direct(w))
     return _grid(w, order, runs)
@@ -128,6 +130,8 @@ def _span(w: Writer, axis: Axis, runs: bool) -> tuple[Node, ...]:
         stop = Num(-(-length // stride)) if isinstance(length, int) else call("ceil", stop, Num(stride))
     if runs:
         return ZERO, stop, times(Name(w.t.run), Name(w.t.blocks[axis]))
+    if w.t.shared_rows and axis is _shared_tap(w).out:
+        return ZERO, stop, Num(w.t.shared_rows)
     return span_to(stop, w.t.blocks.get(axis))
 
 
@@ -245,6 +249,58 @@ def _term(w: Writer, axes: tuple[Axis, ...]) -> Node:
         return w.spread(value, axes).tree
     weight = _load(w, win.b)
     return Binary("*", w.spread(value, axes).tree, w.spread(weight, axes).tree)
+
+
+def _shared_tap(w: Writer) -> Tap:
+    """The tap whose outputs are rows that share their loads."""
+    return next(tap for tap in _moving(w) if tap.out is not None and tap.out not in w.t.blocks)
+
+
+def _rows_together(w: Writer, down: Tap) -> None:
+    """Stores several rows of outputs: each row of the input is loaded once, for all of them that it is a tap of.
+
+    Where rows are a loop, the weights past either end of the kernel are zeros by the edge rule.
+    """
+    win, axes = w.k.window, w.tile_axes(w.free(w.k.window))
+    assert down.out is not None
+    across, first, count = [tap for tap in _moving(w) if tap is not down], w.vars[down.out], w.t.shared_rows
+    names = [w.names.fresh("acc") for _ in range(count)]
+    outer = w.scopes[0]
+    outer.body += [let(name, filled(w.shape(axes), ZERO, _sum_dtype(w))) for name in names]
+    inside = list(product(*([at for at in range(tap.kernel) if not _is_outside(tap, at)] for tap in across)))
+    weights: dict[tuple[int, ...], Value] = {}
+
+    def weigh(at: int | Name, row: int, places: tuple[int, ...]) -> Node:
+        set_tap(w, down, Num(at - row) if isinstance(at, int) else Binary("-", at, Num(row)) if row else at)
+        key = (at - row, *places) if isinstance(at, int) else ()
+        value = weights.get(key) or _load(w, win.b)
+        if key:
+            weights[key] = value
+        return w.spread(value, axes).tree
+
+    def join(at: int | Name, rows: range) -> None:
+        totals: dict[int, Node] = {row: Name(names[row]) for row in rows}
+        for places in inside:
+            for tap, place in zip(across, places, strict=True):
+                set_tap(w, tap, Num(place))
+            set_tap(w, down, Num(at) if isinstance(at, int) else at)
+            x = w.spread(_ordered_as(w, _load(w, win.a), axes), axes).tree
+            for row in rows:
+                totals[row] = Binary("+", totals[row], Binary("*", x, weigh(at, row, places)))
+        w.body.extend(let(names[row], total) for row, total in totals.items())
+
+    if down.kernel * len(inside) > _UNROLLED:
+        name = w.names.fresh(tap_letters(win).get(down, "k"))
+        nest(w, [Head(name, (Num(down.kernel + count - 1),))], lambda: join(Name(name), range(count)))
+    else:
+        for at in range(down.kernel + count - 1):
+            join(at, range(max(0, at - down.kernel + 1), min(count, at + 1)))
+    for row, name in enumerate(names):
+        w.vars[down.out] = plus(first, row)
+        outer.known.clear()
+        outer.loaded.clear()
+        _finish(w, Value(Name(name), axes))
+    w.vars[down.out] = first
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------

@@ -86,8 +86,9 @@ def _window_of(
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
         at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
     elif mine == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
-        tensor = _packed(b, weight, groups, (), 1, transposed)
-        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), b.dtype(weight))
+        # each output is a sum of products in float32: wide weights are not converted at each
+        tensor = _packed(b, weight, groups, (), 1, transposed, "float32")
+        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), "float32")
     else:
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
         at = b.value(weight, (*pair, *ks))
@@ -195,7 +196,9 @@ def _padding(b: Builder, node: Node, given: Any, kernel: Any, stride: Any, dilat
     return spatial(given, len(kernel), 0)
 
 
-def _packed(b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], inside: int, transposed: bool) -> str:
+def _packed(
+    b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], inside: int, transposed: bool, dtype: str = ""
+) -> str:
     """The weight stored as [taps..., group, out channel, in channel], so that each tap's matrix lies in one piece."""
     shape = b.shape(weight)
     taps = tuple(shape[2:])
@@ -206,6 +209,7 @@ def _packed(b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], insi
     ks, group, co, c = axes[: len(taps)], axes[-3], axes[-2], axes[-1]
     first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)
     value = b.value(weight, (Ix(first), Ix(second), *ks))
+    value = aten.cast(value, dtype) if dtype else value
     return b.store(key, axes, value, (*taps, groups, extents.times(list(mine)), inside), Purpose.PACKED)
 
 

@@ -71,3 +71,5 @@ class Tiling:
     positions_first: bool = False
     #: name of the constexpr that says how many tiles of positions one program computes with the same weights (windows)
     run: str = ""
+    #: rows of outputs that one program joins from the same loads, where its windows move by one (windows)
+    shared_rows: int = 0

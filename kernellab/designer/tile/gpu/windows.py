@@ -29,6 +29,8 @@ _ROWS, _WIDEST = 128, 32
 #: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side; more than so many
 #: taps take twice the channels
 _CHANNELS, _SIDE_BY_SIDE, _FEW_TAPS = 32, 2048, 16
+#: rows of outputs that such a tile joins from the same loads
+_ROWS_TOGETHER = 2
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -82,11 +84,12 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
         few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
         each = 2 if not few else 4 if item_bytes(win.a.dtype) <= 2 else 1
         wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
-        blocks = {
-            last: _block(ctx, "BN", min(power(ctx.size(last)), each * _CHANNELS), 8, 256),
-            p.spatial[-1]: _block(ctx, "BW", wide, 1, 64),
-        }
-        return replace(t, blocks=blocks, warps=4)
+        rows = _ROWS_TOGETHER if _share_rows(k, p) else 0
+        each = min(each, 2) if rows else each
+        channels = min(power(ctx.size(last)), each * _CHANNELS)
+        wide = min(wide, _SIDE_BY_SIDE // channels) if rows else wide
+        blocks = {last: _block(ctx, "BN", channels, 8, 256), p.spatial[-1]: _block(ctx, "BW", wide, 1, 64)}
+        return replace(t, blocks=blocks, warps=4, shared_rows=rows)
     if not p.spatial:
         return t
     strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
@@ -106,6 +109,23 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
         blocks = {p.spatial[0]: _block(ctx, "BH", high, 1, 64), inner: _block(ctx, "BW", wide, 8, 512)}
     held = math.prod(ctx.consts.default(b) for b in blocks.values())
     return replace(t, blocks=blocks, warps=max(1, min(8, held // each)))
+
+
+def _share_rows(k: Launch, p: Places) -> bool:
+    """Can rows of outputs be joined from the same loads? Windows of weights that move by one, and whole programs."""
+    win, fixed = k.window, p.sizes[p.spatial[0]]
+    down = next((tap for tap in win.taps if tap.out is p.spatial[0]), None)
+    others = [tap for tap in win.taps if tap is not down and tap.kernel > 1]
+    if down is None or len(p.spatial) != 2 or [tap.out for tap in others] != [p.spatial[1]] or others[0].transposed:
+        return False
+    moves = (down.stride, down.dilation, down.transposed) == (1, 1, False) and down.kernel > 1
+    plain = win.pairs and not win.sums and win.join == "sum"
+    return (
+        moves and plain and isinstance(down.size, int) and down.out is not None and isinstance(down.out.extent, int)
+        and fixed % _ROWS_TOGETHER == 0
+        # no row of taps is outside in every program
+        and down.size > down.kernel + _ROWS_TOGETHER - 2 and fixed - _ROWS_TOGETHER >= down.pad
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
