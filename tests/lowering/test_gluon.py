@@ -15,8 +15,8 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
 from kernellab.lowering.bounds import Bounds
+from kernellab.lowering.gluon.boxes import box
 from kernellab.lowering.gluon.names import known
-from kernellab.lowering.gluon.plan import box
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num

@@ -74,13 +74,13 @@ def _window_of(
         rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
         value: Expr = b.dot(x, direct, c, rows, Ix(co), d, node.line)
         return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
-    rows = direct is not None and c is not None and b.narrow and _rows_of(direct, c, weight.name, kernel)
-    if rows and not w.taps and _in_planes(x, channel, index[2:], shape[2:]):
+    lying = direct is not None and c is not None and b.narrow and _rows_of(direct, c, weight.name, kernel)
+    if lying and not w.taps and _in_planes(x, channel, index[2:], shape[2:]):
         assert direct is not None and c is not None
         places = Ix(tuple(a for ix in index[2:] for a in ix.leaves()))
         value = b.dot(direct, x, c, Ix(co), places, d, node.line)
         return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
-    if direct is not None and c is not None and rows and side_by_side(x, c):
+    if direct is not None and c is not None and lying and side_by_side(x, c):
         at: Expr = direct
     elif packed:
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
@@ -108,10 +108,9 @@ def side_by_side(factor: Expr, axis: Axis) -> bool:
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
     """Are the channels that an output sums side by side in its weights as they are?"""
-    if side_by_side(weight, c):
-        return True
-    point = isinstance(weight, Leaf) and weight.tensor == name and set(kernel) == {1}
-    return point and weight.index[1].leaves() == (c,)
+    if not isinstance(weight, Leaf) or side_by_side(weight, c):
+        return isinstance(weight, Leaf)
+    return weight.tensor == name and set(kernel) == {1} and weight.index[1].leaves() == (c,)
 
 
 def _in_planes(x: Expr, channel: Ix, places: Index, extent: tuple[Length, ...]) -> bool:

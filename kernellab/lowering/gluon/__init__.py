@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernellab.lowering.gluon.boxes import Refused
 from kernellab.lowering.gluon.multiply import multiplies
 from kernellab.lowering.gluon.names import HELPERS, IMPORTS
 from kernellab.lowering.gluon.parts import Function
-from kernellab.lowering.gluon.plan import Refused, plan
+from kernellab.lowering.gluon.plan import plan
 from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.python_text import python_int, tidy
 from kernellab.lowering.triton.shapes import Computed

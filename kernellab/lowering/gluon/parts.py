@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernellab.lowering.gluon.plan import Box
+from kernellab.lowering.gluon.boxes import Box
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.text import names_in
 from kernellab.sketch.program.ints import IntExpr

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kernellab.lowering.gluon.boxes import box
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
-from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, box, flat
+from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, flat
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.grid import write_variables
 from kernellab.lowering.triton.kernel import KernelWriter
