@@ -407,7 +407,7 @@ class Writer:
 
     def _steps(self, axis: Axis | None, start: tree.Expr, step: int) -> tuple[Item, tuple[Axis, ...]]:
         """A slice of every ``step``-th element; the element itself where ``axis`` is not tiled."""
-        if axis is None or axis not in self.t.blocks:
+        if axis is None or (axis not in self.t.blocks and axis not in self.t.whole):
             return start, ()
         if step == 1:
             return tree.Slice(start, Binary("+", start, self.extent(axis))), (axis,)
@@ -416,8 +416,8 @@ class Writer:
 
     def _position(self, tap: Tap) -> tree.Expr:
         """Where in the input the first output of the tile looks at the current tap."""
-        at = self.vars[tap.out] if tap.out is not None else ZERO
-        k = self.at_tap.get(tap, ZERO)
+        at = self.vars[tap.out] if tap.out is not None and tap.out not in self.t.whole else ZERO
+        k = self.at_tap.get(tap) or (self.vars.get(tap.k, ZERO) if tap.k is not None else ZERO)
         if phases(tap) > 1:
             phase = Name(self.phase[tap.out][1]) if tap.out is not None else ZERO
             reach = combined([(phase, 1), (ONE, tap.pad), (k, -tap.dilation)])

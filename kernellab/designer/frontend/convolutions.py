@@ -11,7 +11,7 @@ from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.windows import LEAST_CHANNELS, at_window, is_plain, spatial, window
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Win
+from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
 
@@ -67,6 +67,8 @@ def _window_of(
     ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
     inner = Ix((c,)) if c is not None else Ix()
     x = at_window(b, source, (index[0], channel, *w.index))
+    if b.narrow and packed and groups == 1 and c is not None and not transposed and _few_positions(b, node, kernel):
+        return _by_positions(b, node, index, (source, weight), (stride, dilation, pad))
     direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
     if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
         # a product of matrices as both lie
@@ -104,6 +106,50 @@ def _window_of(
 def side_by_side(factor: Expr, axis: Axis) -> bool:
     """Do the elements along ``axis`` lie next to each other in the tensor of ``factor``?"""
     return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
+
+
+def _few_positions(b: Builder, node: Node, kernel: tuple[int, ...]) -> bool:
+    """Are its outputs few positions of many taps, of halves: the gradient of another convolution's weights?"""
+    shape = b.shape(node_ref(node))
+    fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
+    halves = node.dtype in ("bfloat16", "float16")
+    return fixed and halves and len(kernel) == 2 and math.prod(kernel) >= 64 and math.prod(shape[2:]) <= 64
+
+
+def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
+    """The convolution as a product over samples and positions: both factors are stored with those side by side, the
+    input once for each output position."""
+    source, weight = factors
+    stride, dilation, pad = numbers
+    x_shape, w_shape, shape = b.shape(source), b.shape(weight), b.shape(node_ref(node))
+    rank, summed = len(shape) - 2, (w_shape[1], *w_shape[2:])
+
+    def axes(sizes: Any) -> tuple[Axis, ...]:
+        return tuple(Axis(e) for e in sizes)
+
+    def dims(given: Any) -> Index:
+        return tuple(Ix((a,)) for a in given)
+
+    # the taps of the convolution are the positions of what is stored, and the other way round
+    outs, (n, *places), ci = axes(shape[2:]), axes(summed), Axis(x_shape[0])
+    taps = [
+        Tap(places[d], outs[d], shape[2 + d], dilation[d], stride[d], pad[d], x_shape[2 + d]) for d in range(rank)
+    ]
+    moved = tuple(Ix((t.out, t.k), 0, 1, t) for t in taps)
+    x = at_window(b, source, (Ix((ci,)), Ix((n,)), *moved))
+    wide, long = math.prod(shape[2:]) * x_shape[0], math.prod(summed)
+    at_x = b.kept(f"{source.name}_positions", (Ix((*outs, ci)), Ix((n, *places))), x, (wide, long))
+    co, (n2, *others) = Axis(w_shape[0]), axes(summed)
+    g = b.value(weight, dims((co, n2, *others)))
+    at_g = b.kept(f"{weight.name}_positions", (Ix((co,)), Ix((n2, *others))), g, (w_shape[0], long))
+    row, col, over = Axis(w_shape[0]), Axis(wide), Axis(long)
+    product = b.dot(
+        Leaf(at_g, dims((row, over)), node.dtype), Leaf(at_x, dims((col, over)), node.dtype),
+        Ix((over,)), Ix((row,)), Ix((col,)), aten.wide(node.dtype), node.line,
+    )  # fmt: skip
+    made = b.kept(f"{node.name}_by_position", dims((row, col)), product, (w_shape[0], wide))
+    at = Ix(tuple(a for ix in (*index[2:], index[0]) for a in ix.leaves()))
+    return Leaf(made, (index[1], at), product.dtype)
 
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:

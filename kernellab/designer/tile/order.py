@@ -63,9 +63,10 @@ def accesses(k: Launch) -> list[list[Axis]]:
 
 
 def sliceable(k: Launch, order: Iterable[Axis]) -> list[Axis]:
-    """The axes of ``order`` that may be tiled: none that runs backwards in a load, nor the chunks'."""
-    backward = {a for e in k.loads for ix in e.index if ix.sign == -1 for a in ix.leaves()}
-    return [a for a in order if a not in backward and a is not k.chunk and not a.single]
+    """The axes of ``order`` that may be tiled: none that runs backwards in a load, or is a tap; nor the chunks'."""
+    every = [ix for e in k.loads for ix in e.index]
+    apart = {a for ix in every if ix.sign == -1 for a in ix.leaves()} | {ix.win.k for ix in every if ix.win is not None}
+    return [a for a in order if a not in apart and a is not k.chunk and not a.single]
 
 
 def product_axes(k: Launch) -> list[Axis]:
