@@ -310,8 +310,10 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     names = titles(ctx.task.name, launches)
     tilings = [tiling(ctx, k) for k in launches]
     warps = [launch_warps(ctx, k, t) if ctx.gpu else 0 for k, t in zip(launches, tilings, strict=True)]
-    # the file's options are those of the launch that moves the most, and of the first product among such
-    heaviest = sorted(range(len(launches)), key=lambda n: -ctx.volume(launches[n].par | launches[n].red))
+    # the file's options are those of the launch with warp roles, which states them, or that moves the most, and of the
+    # first product among such
+    volumes = [ctx.volume(k.par | k.red) for k in launches]
+    heaviest = sorted(range(len(launches)), key=lambda n: (not tilings[n].groups, -volumes[n]))
     stages = next((tilings[n].stages for n in heaviest if launches[n].streams), 0)
     inputs = read.graph.inputs
     reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
