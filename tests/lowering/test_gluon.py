@@ -15,7 +15,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
 from kernellab.lowering.bounds import Bounds
-from kernellab.lowering.gluon.boxes import box
+from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.names import known
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -116,10 +116,21 @@ def reference(x, w, b):
 def inputs():
     return torch.randn(64, 128, 30, 30, {_BF16}), torch.randn(192, 128, 3, 3, {_BF16}), torch.randn(192, {_BF16})
 """
+BY_TWO = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(x, w):
+    return F.conv2d(x, w, padding=1, stride=2)
+
+def inputs():
+    last = lambda *shape: torch.randn(*shape, {_BF16}).to(memory_format=torch.channels_last)
+    return last(64, 128, 56, 56), last(128, 128, 3, 3)
+"""
 SASS_CASES = {
     "product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8, "blocks8": BLOCKS8,
     "convolution": CONVOLUTION, "residual": RESIDUAL, "two results": TWO_RESULTS,
-    "channels first": CHANNELS_FIRST,
+    "channels first": CHANNELS_FIRST, "by two": BY_TWO,
 }  # fmt: skip
 
 
@@ -233,3 +244,28 @@ def test_an_index_that_may_lie_outside_is_no_part_of_a_joined_dimension() -> Non
     assert after.shape == tensor.shape, "the row past the last is not the next sample's first"
     first = box(Region(tensor, (Point(int_op("-", outer, num(1))), Point(inner), *tile)), facts)
     assert first.shape == tensor.shape, "dimensions keep their order"
+
+
+@pytest.mark.parametrize("pad", [0, 1, 3])
+def test_a_box_of_every_second_element_reads_what_the_slice_does(pad: int) -> None:
+    length, tile = 16, 8
+    out, tap = IntExpr(IntKind.LOOP, name="o"), IntExpr(IntKind.LOOP, name="k")
+    loops = {"o": Loop("o", num(0), num(length // 2), num(1), ()), "k": Loop("k", num(0), num(4), num(1), ())}
+    start = int_op("-", int_op("+", int_op("*", out, num(2)), tap), num(pad))
+    tensor = Tensor("x", (num(length), num(64)), DType.BF16, TensorRole.IN)
+    rows = Range(start, num(tile), num(2))
+    found = box(Region(tensor, (rows, Range(num(0), num(64), num(1)))), Bounds({}, loops=loops))
+    assert found.shape == tuple(map(num, (length // 2, 2, 64))) and found.block == tuple(map(num, (tile, 1, 64)))
+    for o in range(length // 2):
+        for k in range(4):
+            first, rest = (int(at.evaluate({"o": o, "k": k})) for at in found.at[:2])
+            # outside either dimension the engine gives zeros
+            read = [2 * (first + n) + rest if 0 <= first + n < length // 2 else None for n in range(tile)]
+            wanted = [2 * o + k - pad + 2 * n for n in range(tile)]
+            assert read == [at if 0 <= at < length else None for at in wanted]
+
+
+def test_every_second_of_an_odd_number_of_elements_is_refused() -> None:
+    tensor = Tensor("x", (num(15), num(64)), DType.BF16, TensorRole.IN)
+    with pytest.raises(Refused, match="no whole number of steps"):
+        box(Region(tensor, (Range(num(0), num(8), num(2)), Range(num(0), num(64), num(1)))), Bounds({}))

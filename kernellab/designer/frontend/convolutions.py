@@ -132,9 +132,7 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
 
     # the taps of the convolution are the positions of what is stored, and the other way round
     outs, (n, *places), ci = axes(shape[2:]), axes(summed), Axis(x_shape[0])
-    taps = [
-        Tap(places[d], outs[d], shape[2 + d], dilation[d], stride[d], pad[d], x_shape[2 + d]) for d in range(rank)
-    ]
+    taps = [Tap(places[d], outs[d], shape[2 + d], dilation[d], stride[d], pad[d], x_shape[2 + d]) for d in range(rank)]
     moved = tuple(Ix((t.out, t.k), 0, 1, t) for t in taps)
     x = at_window(b, source, (Ix((ci,)), Ix((n,)), *moved))
     wide, long = math.prod(shape[2:]) * x_shape[0], math.prod(summed)
