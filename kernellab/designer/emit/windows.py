@@ -257,10 +257,7 @@ def _shared_tap(w: Writer) -> Tap:
 
 
 def _rows_together(w: Writer, down: Tap) -> None:
-    """Stores several rows of outputs: each row of the input is loaded once, for all of them that it is a tap of.
-
-    Where rows are a loop, the weights past either end of the kernel are zeros by the edge rule.
-    """
+    """Stores several rows of outputs: each row of the input is loaded once, for all of them that it is a tap of."""
     win, axes = w.k.window, w.tile_axes(w.free(w.k.window))
     assert down.out is not None
     across, first, count = [tap for tap in _moving(w) if tap is not down], w.vars[down.out], w.t.shared_rows
@@ -270,31 +267,25 @@ def _rows_together(w: Writer, down: Tap) -> None:
     inside = list(product(*([at for at in range(tap.kernel) if not _is_outside(tap, at)] for tap in across)))
     weights: dict[tuple[int, ...], Value] = {}
 
-    def weigh(at: int | Name, row: int, places: tuple[int, ...]) -> Node:
-        set_tap(w, down, Num(at - row) if isinstance(at, int) else Binary("-", at, Num(row)) if row else at)
-        key = (at - row, *places) if isinstance(at, int) else ()
-        value = weights.get(key) or _load(w, win.b)
-        if key:
-            weights[key] = value
-        return w.spread(value, axes).tree
+    def weigh(at: int, places: tuple[int, ...]) -> Node:
+        set_tap(w, down, Num(at))
+        if (at, *places) not in weights:
+            weights[at, *places] = _load(w, win.b)
+        return w.spread(weights[at, *places], axes).tree
 
-    def join(at: int | Name, rows: range) -> None:
+    def join(at: int, rows: range) -> None:
         totals: dict[int, Node] = {row: Name(names[row]) for row in rows}
         for places in inside:
             for tap, place in zip(across, places, strict=True):
                 set_tap(w, tap, Num(place))
-            set_tap(w, down, Num(at) if isinstance(at, int) else at)
+            set_tap(w, down, Num(at))
             x = w.spread(_ordered_as(w, _load(w, win.a), axes), axes).tree
             for row in rows:
-                totals[row] = Binary("+", totals[row], Binary("*", x, weigh(at, row, places)))
+                totals[row] = Binary("+", totals[row], Binary("*", x, weigh(at - row, places)))
         w.body.extend(let(names[row], total) for row, total in totals.items())
 
-    if down.kernel * len(inside) > _UNROLLED:
-        name = w.names.fresh(tap_letters(win).get(down, "k"))
-        nest(w, [Head(name, (Num(down.kernel + count - 1),))], lambda: join(Name(name), range(count)))
-    else:
-        for at in range(down.kernel + count - 1):
-            join(at, range(max(0, at - down.kernel + 1), min(count, at + 1)))
+    for at in range(down.kernel + count - 1):
+        join(at, range(max(0, at - down.kernel + 1), min(count, at + 1)))
     for row, name in enumerate(names):
         w.vars[down.out] = plus(first, row)
         outer.known.clear()

@@ -88,9 +88,10 @@ def _window_of(
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
         at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
     elif mine == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
-        # each output is a sum of products in float32: wide weights are not converted at each
-        tensor = _packed(b, weight, groups, (), 1, transposed, "float32")
-        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), "float32")
+        # each output is a sum of products in float32: few weights are not converted at each
+        wide = "float32" if math.prod(kernel) <= 16 else b.dtype(weight)
+        tensor = _packed(b, weight, groups, (), 1, transposed, wide)
+        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), wide)
     else:
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
         at = b.value(weight, (*pair, *ks))

@@ -112,14 +112,18 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
 
 
 def _share_rows(k: Launch, p: Places) -> bool:
-    """Can rows of outputs be joined from the same loads? Windows of weights that move by one, and whole programs."""
+    """Can rows of outputs be joined from the same loads? Windows of few weights that move by one, and whole programs.
+
+    Measured on an H200, bf16: 3 x 3 0.089 ms, 0.106 alone; 7 x 7 in a loop 0.105, 0.093 alone.
+    """
     win, fixed = k.window, p.sizes[p.spatial[0]]
     down = next((tap for tap in win.taps if tap.out is p.spatial[0]), None)
     others = [tap for tap in win.taps if tap is not down and tap.kernel > 1]
     if down is None or len(p.spatial) != 2 or [tap.out for tap in others] != [p.spatial[1]] or others[0].transposed:
         return False
     moves = (down.stride, down.dilation, down.transposed) == (1, 1, False) and down.kernel > 1
-    plain = win.pairs and not win.sums and win.join == "sum"
+    few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
+    plain = win.pairs and not win.sums and win.join == "sum" and few
     return (
         moves and plain and isinstance(down.size, int) and down.out is not None and isinstance(down.out.extent, int)
         and fixed % _ROWS_TOGETHER == 0
