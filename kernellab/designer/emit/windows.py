@@ -269,9 +269,10 @@ def _rows_together(w: Writer, down: Tap) -> None:
 
     def weigh(at: int, places: tuple[int, ...]) -> Node:
         set_tap(w, down, Num(at))
-        if (at, *places) not in weights:
-            weights[at, *places] = _load(w, win.b)
-        return w.spread(weights[at, *places], axes).tree
+        key = (at, *places)
+        if key not in weights:
+            weights[key] = _load(w, win.b)
+        return w.spread(weights[key], axes).tree
 
     def join(at: int, rows: range) -> None:
         totals: dict[int, Node] = {row: Name(names[row]) for row in rows}
