@@ -114,7 +114,9 @@ def _few_positions(b: Builder, node: Node, kernel: tuple[int, ...]) -> bool:
     shape = b.shape(node_ref(node))
     fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
     halves = node.dtype in ("bfloat16", "float16")
-    return fixed and halves and len(kernel) == 2 and math.prod(kernel) >= 64 and math.prod(shape[2:]) <= 64
+    if not fixed or not halves or len(kernel) != 2:
+        return False
+    return math.prod(kernel) >= 64 and math.prod(map(extents.fixed, shape[2:])) <= 64
 
 
 def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
@@ -122,7 +124,7 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
     input once for each output position."""
     source, weight = factors
     stride, dilation, pad = numbers
-    x_shape, w_shape, shape = b.shape(source), b.shape(weight), b.shape(node_ref(node))
+    x_shape, w_shape, shape = (tuple(map(extents.fixed, b.shape(ref))) for ref in (source, weight, node_ref(node)))
     rank, summed = len(shape) - 2, (w_shape[1], *w_shape[2:])
 
     def axes(sizes: Any) -> tuple[Axis, ...]:
@@ -134,7 +136,7 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
     # the taps of the convolution are the positions of what is stored, and the other way round
     outs, (n, *places), ci = axes(shape[2:]), axes(summed), Axis(x_shape[0])
     taps = [Tap(places[d], outs[d], shape[2 + d], dilation[d], stride[d], pad[d], x_shape[2 + d]) for d in range(rank)]
-    moved = tuple(Ix((t.out, t.k), 0, 1, t) for t in taps)
+    moved = tuple(Ix((place, out), 0, 1, tap) for place, out, tap in zip(places, outs, taps, strict=True))
     x = at_window(b, source, (Ix((ci,)), Ix((n,)), *moved))
     wide, long = math.prod(shape[2:]) * x_shape[0], math.prod(summed)
     at_x = b.kept(f"{source.name}_positions", (Ix((*outs, ci)), Ix((n, *places))), x, (wide, long))
@@ -144,7 +146,7 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
     row, col, over = Axis(w_shape[0]), Axis(wide), Axis(long)
     product = b.dot(
         Leaf(at_g, dims((row, over)), node.dtype), Leaf(at_x, dims((col, over)), node.dtype),
-        Ix((over,)), Ix((row,)), Ix((col,)), aten.wide(node.dtype), node.line,
+        over, Ix((row,)), Ix((col,)), aten.wide(node.dtype), node.line,
     )  # fmt: skip
     made = b.kept(f"{node.name}_by_position", dims((row, col)), product, (w_shape[0], wide))
     at = Ix(tuple(a for ix in (*index[2:], index[0]) for a in ix.leaves()))
