@@ -95,10 +95,12 @@ def mark_of(name: str, chip: str) -> str:
 
 def here(chip: str) -> Target | None:
     """The Target of that chip, where this machine has it; None elsewhere. Raises TargetError: no such chip is known."""
-    from kernellab.dsls.machine import detect_target, gpu_chip, named_chip
+    from kernellab.dsls.machine import detect_target, find_chip, gpu_chip, named_chip
 
     wanted, found = named_chip(chip), gpu_chip()
-    return detect_target("triton") if found is not None and found.name == wanted.name else None
+    # the driver's name has more words than the description's ("NVIDIA H100 80GB HBM3")
+    known = find_chip(found.name) if found is not None else None
+    return detect_target("triton") if known is not None and known.name == wanted.name else None
 
 
 def chip_name(chip: str) -> str:
