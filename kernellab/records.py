@@ -275,8 +275,7 @@ class Replay(Record):
 
 
 class Coverage(Record):
-    """How many of the edges of the reference's operations (a comparison's sides, a clamp's bounds, a mask's rows, NaN)
-    the inputs drawn for the kernel reached."""
+    """Edges of the reference's operations (a clamp's bounds, a mask's rows, NaN) that drawn inputs reached."""
 
     edges: int
     reached: int

@@ -362,7 +362,7 @@ def _steered(name: str, json: bool, act: Callable[[Run], None]) -> int:
 
 
 def _watched(run: Run, out: Path | None, json: bool) -> int:
-    """Says on stderr what agents are and ask for, and each round's end, until the run is over or nobody works on it."""
+    """Says on stderr what agents are and ask for, and each round's end, until the run is over or not worked on."""
     told = (0, 0)
     while not (run.state.status.ended or run.unattended):
         told = _tell(run, told)

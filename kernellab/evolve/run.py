@@ -61,7 +61,7 @@ log = logging.getLogger("kernellab.evolve")
 _LOOK = 0.3
 #: seconds that the workers of an ended run may take to close
 _CLOSING = 30.0
-#: errors of an injected sketch that are told
+#: errors of an injected sketch that are shown
 _TOLD = 5
 
 
