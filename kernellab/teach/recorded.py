@@ -95,7 +95,8 @@ def mark_of(name: str, chip: str) -> str:
 
 def here(chip: str) -> Target | None:
     """The Target of that chip, where this machine has it; None elsewhere. Raises TargetError: no such chip is known."""
-    from kernellab.dsls.machine import detect_target, find_chip, gpu_chip, named_chip
+    from kernellab.dsls.machine import detect_target, gpu_chip, named_chip
+    from kernellab.target.chips import find_chip
 
     wanted, found = named_chip(chip), gpu_chip()
     # the driver's name has more words than the description's ("NVIDIA H100 80GB HBM3")
