@@ -278,7 +278,8 @@ def connected(address: str) -> Any:
 
 def raised(message: dict[str, Any]) -> KernellabError:
     """The error of a judge's message."""
-    kind = getattr(errors, str(message["error"]), VerifierError)
+    named = getattr(errors, str(message["error"]), None)
+    kind = named if isinstance(named, type) and issubclass(named, KernellabError) else VerifierError
     error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
     if message.get("trace"):
         # as add_note does, which Python has from 3.11 on
