@@ -366,7 +366,8 @@ def test_where_the_time_goes_is_told_by_the_lines_of_the_code(story: tuple[Any, 
     shares = [line["share"] for line in found["lines"]]
     assert found["file"] == ("kernel.cpp" if shares else "") and shares == sorted(shares, reverse=True)
     assert 0 <= sum(shares) <= 1.0 and all(text[line["line"] - 1].strip() for line in found["lines"])
-    assert set(found["told"]) <= {line["text"] for line in found["lines"]}
+    others = set(found["told"]) - {line["text"] for line in found["lines"]}
+    assert len(others) <= (sum(shares) < 0.95), "a line's sentence, or the share that is at no line"
 
 
 def test_candidates_come_by_the_page(story: tuple[Any, Any]) -> None:
