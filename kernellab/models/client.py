@@ -243,7 +243,8 @@ class _Asked:
                 if left <= 0:
                     raise self._late()
                 # not wait_for, which before Python 3.12 loses a cancellation when the work ends in the same moment
-                await asyncio.wait({reading}, timeout=left)
+                # looked at again after stall_s: the first token may have come meanwhile
+                await asyncio.wait({reading}, timeout=min(left, settings.stall_s))
             reading.result()
         finally:
             if not reading.done():

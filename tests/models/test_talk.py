@@ -98,6 +98,13 @@ def test_a_failed_request_counts_what_it_cost() -> None:
         assert caught.value.kind is kind
 
 
+def test_silence_after_the_first_token_is_a_stall_however_long_the_first_may_take() -> None:
+    line = Line(silent("half a ker"), retries=0, first_token_s=300.0, stall_s=0.4, total_s=6.0)
+    with pytest.raises(ModelError, match="sent nothing more") as caught:
+        line.ask()
+    assert caught.value.kind is ModelFault.STALLED
+
+
 def test_a_budget_in_dollars_needs_a_price() -> None:
     line = Line(answer("hello"), budget=Budget(usd=1))
     with pytest.raises(ModelError, match=r"price of .* is not known"):
