@@ -61,6 +61,8 @@ class DesignRequest(DesignCall):
         """
         if self.target:
             check_where(self.target)
+            if self.dsl is not None:
+                get_adapter(self.dsl)  # whether it is ready is the other machine's affair
         else:
             _check_target(self.dsl)
         _check_options(self.options)

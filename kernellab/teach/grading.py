@@ -1,8 +1,8 @@
 """A class graded: the answer cells of students' notebooks, judged as text. No Python of theirs runs.
 
 Of each notebook the last answer to an exercise counts. A right answer has the exercise's points. One that is right and
-misses a goal has half of them where it misses fewer goals than the starter, or the starter is no sketch yet. No time
-enters.
+misses a goal has half of them where it misses fewer goals than the starter, or the starter misses none or is no sketch
+yet. No time enters.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: 
     if given is None:
         return 0.5
     before, now = (_missed(sketch, task, exercise) for sketch in (given, text))
-    further = before is None or (now is not None and now < before)
+    # a sketch that misses no goal and is still the starter is not right yet
+    further = not before or (now is not None and now < before)
     return 0.5 if further else 0.0
 
 

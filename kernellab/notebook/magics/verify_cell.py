@@ -274,6 +274,9 @@ def verification(
     from kernellab.verifier.remote import target_at
 
     source = source_of(text, session, file, dsl)
-    usual = session is not None and session.target.dsl == source.dsl and where in ("", session.target.host)
-    target = session.target if session is not None and usual else target_at(where, source.dsl)
+    where = where or (session.target.host if session is not None else "")
+    if session is not None and (session.target.dsl, session.target.host) == (source.dsl, where):
+        target = session.target
+    else:
+        target = target_at(where, source.dsl)
     return Verification(task, source, target, options, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,15 +89,13 @@ def shared_run(run: Run) -> str:
     judged = sorted((r for r in rows if r["value"]), key=lambda r: (r["value"] or 0.0) * (1 if least else -1))
     best = () if now["best"] is None else (now["best"],)
     order = list(dict.fromkeys([*best, *(r["number"] for r in judged), *sorted(state.proposals)]))
-    texts: Iterator[Entry] = (
-        entry
-        for number in order
-        for entry in (
-            ("answers", f"candidate {number}", candidate(state, number) | {"can": _NOTHING}),
-            *(("answers", f"compare {one} {number}", comparison(state, one, number))
-              for one in state.proposals[number].parents),
-        )
-    )  # fmt: skip
+
+    def texts(numbers: Sequence[int]) -> Iterator[Entry]:
+        for number in numbers:
+            yield "answers", f"candidate {number}", candidate(state, number) | {"can": _NOTHING}
+            for one in state.proposals[number].parents:
+                yield "answers", f"compare {one} {number}", comparison(state, one, number)
+
     pairs: Iterator[Entry] = (
         ("answers", f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2)
     )
@@ -112,7 +110,8 @@ def shared_run(run: Run) -> str:
     }  # fmt: skip
     data = {"traits": traits, "turns": {}, "answers": answers}
     title = f"{state.begun.name}: a kernellab search"
-    return _page("monitor", title, data, part(run.id, state), chain(pairs, texts))
+    looks = chain(texts(order[:_COMPARED]), pairs, texts(order[_COMPARED:]))
+    return _page("monitor", title, data, part(run.id, state), looks)
 
 
 def _page(name: str, title: str, data: dict[str, Any], fallback: str, more: Iterable[Entry]) -> str:

@@ -60,6 +60,8 @@ def uncounted(state: State, verified: Turn) -> str:
         return ""
     if state.created.counters:
         return verified.rationale
+    if state.created.target:
+        return "A GPU's counters are read on this machine only, and another one judged this kernel."
     return (
         "The GPU's counters were not read. Begin the session with --counters, which lets ncu run its kernels with your "
         "rights."

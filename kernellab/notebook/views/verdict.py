@@ -95,7 +95,7 @@ def verdict_view(verdict: Verdict, uncounted: str = "") -> VerdictView:
                 "kernel": launch.kernel,
                 "facts": [{"name": f.name, "text": f.value, "title": f.sentence} for f in facts_of(launch)],
             }
-            for launch in verdict.counters
+            for launch in sorted(verdict.counters, key=lambda one: -(one.us or 0.0))
         ],
         "uncounted": "" if verdict.counters else uncounted,
     }

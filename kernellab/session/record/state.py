@@ -346,12 +346,14 @@ def _compared(turn: Turn, event: Compared) -> Turn:
     held = {c.baseline for c in verdict.comparisons}
     new = [c for c in event.comparisons if c.baseline not in held]
     again = pooled(verdict.timed_again, [c for c in event.comparisons if c.baseline in held])
-    others = tuple(c.baseline for c in new)
+    others, measured = tuple(c.baseline for c in new), {c.baseline for c in event.comparisons}
     figures = {
         # the first figure stays what it was when the session told it
         "time": verdict.time or event.timing,
         "comparisons": [*verdict.comparisons, *new],
-        "timed_again": [c.model_copy(update={"paired_with": c.paired_with + others}) for c in again],
+        "timed_again": [
+            c.model_copy(update={"paired_with": c.paired_with + others}) if c.baseline in measured else c for c in again
+        ],
         "conditions": joined(verdict.conditions, event.conditions),
     }
     return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})

@@ -36,7 +36,12 @@ export class SketchField implements CheckedText {
       },
     );
     this.findings = computed(() => (this.text.value.trim() ? inOrder(this.checked.value?.diagnostics ?? []) : []));
-    this.errors = computed(() => this.findings.value.filter((one) => severityOf(one) === "error").length);
+    // an answer about an older text refuses nothing
+    this.errors = computed(() =>
+      this.checker.version.value === this.checker.checked.value
+        ? this.findings.value.filter((one) => severityOf(one) === "error").length
+        : 0,
+    );
     const keys = [
       // the browser would offer to save the page
       { key: "Mod-s", run: () => true },
@@ -104,7 +109,10 @@ export class SketchField implements CheckedText {
   #ask(wait?: number): void {
     const text = this.text.peek();
     if (text.trim()) this.checker.ask(text, wait);
-    else this.checked.value = null;
+    else {
+      this.checker.cancel();
+      this.checked.value = null;
+    }
   }
 }
 

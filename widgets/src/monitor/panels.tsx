@@ -322,8 +322,8 @@ export function LedgerPanel({ view }: { view: MonitorView }) {
         <table class="kl-table kl-mon-ledger">
           <caption>Spent in all</caption>
           <tbody>
-            {ledger.map(({ name, text }) => (
-              <tr key={name}>
+            {ledger.map(({ name, text }, index) => (
+              <tr key={index}>
                 <th scope="row">{name}</th>
                 <td>{text}</td>
               </tr>

@@ -67,7 +67,9 @@ function Inject({ view }: { view: MonitorView }) {
     }
   };
   field.send = async () => {
-    const first = sketch.findings.peek().find((one) => severityOf(one) === "error");
+    const first = sketch.errors.peek()
+      ? sketch.findings.peek().find((one) => severityOf(one) === "error")
+      : undefined;
     if (first) {
       sketch.focusLine(first.line);
       return;
