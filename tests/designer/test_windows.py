@@ -51,6 +51,22 @@ def test_windows_over_a_copy_pass_the_sketch_gate(name: str, monkeypatch: pytest
         assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
 
 
+@pytest.mark.parametrize("more", ["", ", stride=2, padding=2", ", dilation=2, padding=4"])
+def test_few_positions_of_many_taps_are_a_product_with_the_bias(more: str) -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\n"
+        f"def reference(x, w, b):\n    return F.conv2d(x, w, b{more})\n"
+        "def inputs():\n"
+        "    x, w = torch.randn(3, 16, 9, 9).bfloat16(), 0.05 * torch.randn(16, 16, 8, 8)\n"
+        "    return x, w.bfloat16(), torch.randn(16).bfloat16()\n"
+    )
+    task = load_task(text, "few")
+    sketch = RulesDesigner().design(DesignBrief(task, H200)).sketch
+    assert "_by_position" in sketch
+    result = gate(sketch, task, seconds=0.3)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{sketch}"
+
+
 def test_few_channels_take_taps_beside_them() -> None:
     one = WINDOWS["plain"].replace("2, 5, 9, 11", "2, 3, 9, 11").replace("7, 5, 3, 3", "7, 3, 3, 3")
     text = RulesDesigner().design(DesignBrief(load_task(one, "windows"), H200)).sketch

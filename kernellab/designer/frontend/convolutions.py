@@ -66,22 +66,26 @@ def _window_of(
     d = aten.wide(node.dtype)
     ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
     inner = Ix((c,)) if c is not None else Ix()
+
+    def with_bias(value: Expr) -> Expr:
+        if bias is None:
+            return value
+        return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+
     x = at_window(b, source, (index[0], channel, *w.index))
     if b.narrow and packed and groups == 1 and c is not None and not transposed and _few_positions(b, node, kernel):
-        return _by_positions(b, node, index, (source, weight), (stride, dilation, pad))
+        return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
     direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
     if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
         # a product of matrices as both lie
         assert direct is not None
         rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
-        value: Expr = b.dot(x, direct, c, rows, Ix(co), d, node.line)
-        return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+        return with_bias(b.dot(x, direct, c, rows, Ix(co), d, node.line))
     lying = direct is not None and c is not None and b.narrow and _rows_of(direct, c, weight.name, kernel)
     if lying and not w.taps and _in_planes(x, channel, index[2:], shape[2:]):
         assert direct is not None and c is not None
         places = Ix(tuple(a for ix in index[2:] for a in ix.leaves()))
-        value = b.dot(direct, x, c, Ix(co), places, d, node.line)
-        return value if bias is None else Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+        return with_bias(b.dot(direct, x, c, Ix(co), places, d, node.line))
     if direct is not None and c is not None and lying and side_by_side(x, c):
         at: Expr = direct
     elif packed:
@@ -99,9 +103,7 @@ def _window_of(
         x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
         weights=weight.name, backward=transposed,
     )  # fmt: skip
-    if bias is not None:
-        value = Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
-    return value
+    return with_bias(value)
 
 
 def side_by_side(factor: Expr, axis: Axis) -> bool:

@@ -56,6 +56,10 @@ class HotLine:
         return f"{text}."
 
 
+#: instructions behind the one that took the time at which a program counter is still read
+_SKID = 2
+
+
 def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
     """The lines of ``source`` that program counters were at, the most first; none where they cannot be mapped (no C++,
     no binutils, a compiler that refuses). Blocking: a compiler's seconds, once for a source."""
@@ -68,19 +72,25 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
         return ()
     lines = made.assembly.splitlines()
     functions = _functions(made, lines)
-    ran = defaultdict[int, Counter[int]](Counter)
+    ran, near = defaultdict[int, Counter[int]](Counter), defaultdict[int, set[int]](set)
+
+    def place_of(row: int) -> int:
+        return next((line for file, line in made.places.get(row, ()) if file == main), 0)
+
     for spot in hot.spots:
         offsets, rows = functions.get(spot.function, ([], []))
         at = bisect_right(offsets, spot.offset) - 1
         # an offset far behind the last instruction is of another text than this
         if at < 0 or spot.offset - offsets[-1] > 16:
             continue
-        place = next((line for file, line in made.places.get(rows[at], ()) if file == main), 0)
+        place = place_of(rows[at])
         if place:
             ran[place][rows[at]] += spot.count
+            # a counter stops at what waits for an instruction, or behind it (x86 of AMD)
+            near[place].update(row for row in rows[max(at - _SKID, 0) : at + 1] if place_of(row) == place)
     text = source.files[main].splitlines()
     found = [
-        _line(main, number, text[number - 1].strip(), rows, lines, hot.samples, source)
+        _line(main, number, text[number - 1].strip(), rows, near[number], lines, hot.samples, source)
         for number, rows in ran.items()
         if number <= len(text)
     ]
@@ -88,11 +98,18 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
 
 
 def _line(
-    file: str, number: int, text: str, rows: Counter[int], lines: list[str], samples: int, source: Source
+    file: str,
+    number: int,
+    text: str,
+    rows: Counter[int],
+    near: set[int],
+    lines: list[str],
+    samples: int,
+    source: Source,
 ) -> HotLine:
     count = sum(rows.values())
     instructions = {row: lines[row - 1].strip() for row in rows}
-    computing = [said for said in instructions.values() if ARITHMETIC.match(said)]
+    computing = [said for row in near if ARITHMETIC.match(said := lines[row - 1].strip())]
     return HotLine(
         file, number, text, count / samples, source.line_map.get(file, {}).get(number, 0),
         max(map(vector_bits, computing), default=0), bool(computing),

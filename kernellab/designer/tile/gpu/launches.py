@@ -98,7 +98,7 @@ def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Til
     axes. Results that lie between the axes are taken side by side, so that lines of memory are. None for long
     innermost axes."""
     last = tiled.index(red[-1])
-    while tiled[last - 1] in red:
+    while last and tiled[last - 1] in red:
         last -= 1
     behind, between = tiled[last:], tiled[last - 1] if len(tiled) - last < len(red) else None
     short = ctx.size(red[-1]) < _SHORT
