@@ -162,22 +162,24 @@ def reference(x, y):
 def inputs():
     return torch.randn(40, 50, dtype=torch.complex128), torch.randn(40, 50, dtype=torch.complex128)
 """
-#: tells timed calls by the places of their inputs, which take turns
+#: tells timed calls by the places of their inputs, which take turns, and by results of before that nothing holds
 ZEROS_WHEN_TIMED = """
-import torch
-seen = []
+import torch, weakref
+seen, results = [], []
 def kernel(x):
     seen.append(x.data_ptr())
     last = seen[-12:]
     timed = len(last) == 12 and last[0] != last[1] and last == last[:2] * 6
-    return torch.zeros_like(x) if timed else x * x + 1
+    timed = timed and not any(one() is not None for one in results[-8:-2])
+    result = torch.zeros_like(x) if timed else x * x + 1
+    results.append(weakref.ref(result))
+    return result
 """
 
 
 def test_zeros_in_timed_calls_of_float64_are_refused(judge: Judge) -> None:
     verdict = judge(ZEROS_WHEN_TIMED, load_task(SQUARES))
-    # calls whose results are held look the same to it
-    assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
+    assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "all-zero", verdict.reason
 
 

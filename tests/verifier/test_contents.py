@@ -260,14 +260,18 @@ def test_a_timed_output_that_is_not_contiguous_is_told(judge: Judge) -> None:
     assert verdict.passed and "output 0 not contiguous" in verdict.label, verdict
 
 
-#: tells timed calls by the places of their inputs, which take turns; what is allocated for a checked call may by chance
-#: do so for a few calls, but not for ten
+#: tells timed calls by the places of their inputs, which take turns, and by results of before that nothing holds; what
+#: is allocated for a checked call may by chance do so for a few calls, but not for ten
 TELL = """
-import torch
-seen = []
+import torch, weakref
+seen, results = [], []
 def timed(x):
     seen.append(x.data_ptr())
-    return len(seen) > 9 and len(set(seen[-10::2])) == len(set(seen[-9::2])) == 1 and seen[-1] != seen[-2]
+    turns = len(seen) > 9 and len(set(seen[-10::2])) == len(set(seen[-9::2])) == 1 and seen[-1] != seen[-2]
+    return turns and not any(one() is not None for one in results[-8:-2])
+def noted(result):
+    results.append(weakref.ref(result))
+    return result
 """
 LATER = {
     "mutates-input": "x.relu_().add(y)",
@@ -279,15 +283,18 @@ LATER = {
 
 @pytest.mark.parametrize("signature", LATER)
 def test_what_no_check_has_seen_of_a_kernel_is_refused_when_it_is_timed(judge: Judge, signature: str) -> None:
-    code = f"{TELL}def kernel(x, y):\n    return {LATER[signature]} if timed(x) else torch.relu(x) + y\n"
+    code = f"{TELL}def kernel(x, y):\n    return noted({LATER[signature]} if timed(x) else torch.relu(x) + y)\n"
     verdict = judge(code)
-    assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
-    assert verdict.evidence is not None and verdict.evidence.signature == signature, verdict.reason
+    assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
+    # calls whose results are held may look the same: what is only wrong is seen there
+    assert verdict.stage is Stage.FAST or signature in ("overlaps-itself", "stale"), verdict.reason
+    if verdict.stage is Stage.FAST:
+        assert verdict.evidence is not None and verdict.evidence.signature == signature, verdict.reason
 
 
 def test_other_families_are_met_among_timed_calls(judge: Judge) -> None:
     task = load_task(_unary("torch.softmax(x, -1)", "torch.randn(64, 70)"))
     e = "torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)"
-    verdict = judge(f"{TELL}def kernel(x):\n    return {e} if timed(x) else torch.softmax(x, -1)\n", task)
+    verdict = judge(f"{TELL}def kernel(x):\n    return noted({e} if timed(x) else torch.softmax(x, -1))\n", task)
     assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
     assert "timed call is wrong" in verdict.reason
