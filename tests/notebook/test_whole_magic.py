@@ -26,7 +26,11 @@ def test_a_model_in_a_cell_gets_a_profile_whose_sliders_predict(shell: Interacti
     *controls, told = box.children
     before = told.value
     assert before == sentence(found, {}) and before.endswith("1.00x.")
-    row = found.apart()[0]
+    rows = found.apart()
+    if not rows:  # each row ran at its bound: there is nothing to slide
+        assert not controls
+        return
+    row = rows[0]
     controls[0].value = fastest(row)
     assert told.value == sentence(found, {row.number: controls[0].value}) != before
 

@@ -351,9 +351,9 @@ def _compared(turn: Turn, event: Compared) -> Turn:
         # the first figure stays what it was when the session told it
         "time": verdict.time or event.timing,
         "comparisons": [*verdict.comparisons, *new],
-        "timed_again": [
+        "timed_again": tuple(
             c.model_copy(update={"paired_with": c.paired_with + others}) if c.baseline in measured else c for c in again
-        ],
+        ),
         "conditions": joined(verdict.conditions, event.conditions),
     }
     return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
