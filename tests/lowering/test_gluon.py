@@ -17,6 +17,7 @@ from kernellab.lowering import lower
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.names import known
+from kernellab.lowering.gluon.plan import plan
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
@@ -200,6 +201,21 @@ def test_a_window_starts_at_its_first_key_and_masks_only_its_edges() -> None:
     assert "range(max(0, " in sketch
     assert " or " in next(line for line in sketch.splitlines() if line.strip().startswith("if "))
     assert "guarded_to" in lowered(sketch, WINDOW)
+
+
+@pytest.mark.parametrize("keys", [50, 150, 256])
+def test_every_group_counts_keys_from_where_the_tile_begins(keys: int) -> None:
+    # what the loading warp fills a buffer with has to be what a group takes it for, wherever its own rows begin
+    program = load_program(first_sketch(WINDOW.replace("256", str(keys))))
+    values = {c.name: int(c.value) for c in program.constexprs if c.value is not None}
+    made = plan(program, program.kernels[0], values, HOPPER, values)
+    seen, rows = made.seen_from_shares(), next(lp for lp in made.loops if lp.step.name == made.rows)
+    height = values[made.rows]
+    own = height // made.groups
+    for first in range(0, 2048, height):
+        filled = made.loop.start.evaluate({**values, rows.var: first})
+        shares = [{**values, made.rows: own, rows.var: first + who * own} for who in range(made.groups)]
+        assert {seen.start.evaluate(share) for share in shares} == {filled}
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,8 @@ class Multiply:
             if isinstance(s, Load) and s.tile.uid in self.plan.flat
         }
         self.of = {id(p.stmt): p for p in self.plan.products}
+        #: the loop as each group's rows see it: it begins where that of the whole tile does
+        self.loop = self.plan.seen_from_shares() if self.plan.shares else self.plan.loop
         self.group = {p_id: g for p_id, p in self.of.items() for g in [self._group_of(p)]}
         #: sums that products in flight will change, oldest first, each with the barrier to free
         self.flying: list[tuple[str, str]] = []
@@ -65,7 +67,7 @@ class Multiply:
         self._all(p.before)
         for load in p.resident:
             out.put(f"mbarrier.wait({roles.barrier([load], 'ready')}, {'tile_count & 1' if p.persistent else '0'})")
-        self.writer.ints.loops[p.loop.var] = p.loop
+        self.writer.ints.loops[p.loop.var] = self.loop
         if p.in_turn:
             # one bit distinguishes a buffer's phases: no group looks at one before those ahead have read theirs
             out.put("mbarrier.wait(turns.index(who), (tile_count // GROUPS & 1) ^ (1 if who == 0 else 0))")
@@ -234,7 +236,7 @@ class Multiply:
         self.out.depth += 1
         self.writer.places.enter()
         var = self.writer.int_text(IntExpr(IntKind.LOOP, name=self.plan.loop.var))
-        self.out.put(f"{var} = {self.roles.step(self.writer, 't')}")
+        self.out.put(f"{var} = {self.roles.step(self.writer, self.loop, 't')}")
         body()
         self.writer.places.leave(release=True)
         self.out.depth -= 1
@@ -324,7 +326,7 @@ class Multiply:
             start = stop
         out.at = p.loop.span.line
         var = self.writer.int_text(IntExpr(IntKind.LOOP, name=p.loop.var))
-        out.put(f"{var} = {self.roles.step(self.writer, 'last')}")
+        out.put(f"{var} = {self.roles.step(self.writer, self.loop, 'last')}")
         self._steps(rest, "last", None)
         self._land()
 
@@ -335,7 +337,7 @@ class Multiply:
             return [("last", None)]
         condition = guards[0].cond
         parts = list(condition.args) if condition.op == "or" else [condition]
-        bounds = [split_at(part, self.plan.loop) for part in parts]
+        bounds = [split_at(part, self.loop) for part in parts]
         if any(b is None for b in bounds) or len(bounds) > 2 or len({b[0] for b in bounds if b}) != len(bounds):
             return [("last", None)]
         self.out.at = guards[0].span.line

@@ -12,7 +12,7 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
-from kernellab.sketch.program.ints import IntExpr, IntKind, int_op
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
     FLOAT8,
     Alloc,
@@ -103,6 +103,13 @@ class Plan:
         """Has each group a share of a tile's rows?"""
         return self.groups > 1 and not self.in_turn
 
+    def seen_from_shares(self) -> Loop:
+        """The loop, its start by the rows of the whole tile; in a group the rows' variable and step are its share's."""
+        rows = next(lp for lp in self.loops if lp.step == self.height)
+        var, tile = IntExpr(IntKind.LOOP, name=rows.var), int_op("*", rows.step, num(self.groups))
+        whole = int_op("*", int_op("//", var, tile), tile)
+        return replace(self.loop, start=_put(_put(self.loop.start, rows.step, tile), var, whole))
+
     @property
     def early(self) -> Product | None:
         """The product that is issued an iteration before its result is read, where ``ahead`` asks for it."""
@@ -183,6 +190,13 @@ def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
         if len(shape) == 2 and all(any(lp.step == f for lp in loops) for f in _factors(shape[0])):
             return shape[0]
     raise Refused("its products have no rows that are a tunable step of a parallel loop")
+
+
+def _put(expr: IntExpr, old: IntExpr, new: IntExpr) -> IntExpr:
+    """``expr`` with ``new`` in place of ``old``."""
+    if expr == old:
+        return new
+    return int_op(expr.op, *(_put(a, old, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
 
 
 def _factors(extent: IntExpr) -> list[IntExpr]:
@@ -428,6 +442,8 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
         raise Refused("groups take tiles in turn only of a persistent grid whose tiles all take as many steps")
     own = rows // groups if p.shares else rows
     least = GROUP_ROWS * (p.warps // groups // 4)
+    if p.shares and any(lp.step == p.height and lp.start != num(0) for lp in p.loops):
+        raise Refused("groups share rows that do not begin at 0")
     if p.shares and p.rows not in {c.name for c in program.constexprs if c.choices}:
         # the edge of a group's rows is then tested by the whole tile's, at launch
         raise Refused(f"{p.rows} is no tunable, and several groups share its rows")

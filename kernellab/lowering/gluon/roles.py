@@ -12,7 +12,7 @@ from kernellab.lowering.triton.grid import write_variables
 from kernellab.lowering.triton.kernel import KernelWriter
 from kernellab.lowering.triton.shapes import Computed
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program.program import Load, Program, Region
+from kernellab.sketch.program.program import Load, Loop, Program, Region
 
 #: names that the functions have in addition to the sketch's
 OWN = frozenset([
@@ -129,10 +129,9 @@ class Roles:
             writer.out.put(f"tile_count += {'GROUPS' if turns else '1'}")
             writer.out.depth -= 1
 
-    def step(self, writer: KernelWriter, t: str) -> str:
+    def step(self, writer: KernelWriter, loop: Loop, t: str) -> str:
         """The loop variable's value at step ``t``."""
-        p = self.plan
-        step, start = writer.int_text(p.loop.step), p.loop.start
+        step, start = writer.int_text(loop.step), loop.start
         code = f"{t} * {step}"
         return tidy(code if start == num(0) else f"{writer.int_text(start)} + {code}")
 
@@ -156,7 +155,7 @@ class Roles:
         out.depth += 1
         writer.ints.loops[p.loop.var] = p.loop
         var = writer.int_text(IntExpr(IntKind.LOOP, name=p.loop.var))
-        out.put(f"{var} = {self.step(writer, 't')}")
+        out.put(f"{var} = {self.step(writer, p.loop, 't')}")
         out.put(f"slot = {self.count('t')} % STAGES")
         out.put(f"phase = {self.count('t')} // STAGES & 1")
         for group in p.streams:
