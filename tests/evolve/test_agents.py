@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,13 +101,21 @@ def test_each_of_several_answers_is_a_candidate(tmp_path: Path) -> None:
     assert again.ask(ChatRequest(exchange.messages)).others == exchange.others
 
 
+def _agent_works() -> bool:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it may end meanwhile
+            found.append("scripted" in str(process.cmdline()))
+    return any(found)
+
+
 def test_a_direction_that_a_person_edits_reaches_an_agent_that_works(tmp_path: Path) -> None:
     write_agent(tmp_path, {"sleep": 3}, STATUS, submit(SKETCH))
     run = evolve(
         TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
         vary="agent:scripted=0.5", memory="off",
     )  # fmt: skip
-    until(lambda: any("scripted" in str(p.cmdline()) for p in psutil.Process().children(recursive=True)), 60)
+    until(_agent_works, 60)
     run.direct("vectors along n only")
     run.wait(60)
     (exchange, *_) = (event.exchange for _, event in run._stream.read() if isinstance(event, Exchanged))

@@ -71,7 +71,8 @@ def test_a_connection_that_is_cut_in_the_middle_is_made_again(ssh: str, tmp_path
                 with suppress(psutil.Error):
                     if "kernellab.verifier.judge.main" in " ".join(process.cmdline()):
                         there = process.parent()
-                        assert there is not None and "kernellab.verifier.judge.afar" in " ".join(there.cmdline())
+                        if there is None or "kernellab.verifier.judge.afar" not in " ".join(there.cmdline()):
+                            continue  # a judge of other tests in this process
                         there.send_signal(signal.SIGKILL)
                         cut.append(there.pid)
                         return
@@ -131,7 +132,8 @@ def test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another(cl
                 with suppress(psutil.Error):
                     if "kernellab.verifier.judge.main" in " ".join(process.cmdline()):
                         worker = process.parent()
-                        assert worker is not None and "spawn_main" in " ".join(worker.cmdline())
+                        if worker is None or "spawn_main" not in " ".join(worker.cmdline()):
+                            continue
                         worker.send_signal(signal.SIGKILL)
                         killed.append(worker.pid)
                         return
