@@ -37,7 +37,7 @@ def open_player(
     if options is not None:
         check_agent(name, options, str(budget.limits))
     most, left = options.tool_calls if options else settings.tool_calls, budget.left("tool_calls")
-    folders.sweep(_PREFIX)
+    folders.sweep(_PREFIX, listed=False)
     path, held = folders.held(_PREFIX)
     folder = Path(path)
     channel.at_end.extend([lambda: os.close(held), lambda: sandbox.remove(path)])  # the last is called first

@@ -36,9 +36,11 @@ DEVICE = "device"
 _SERVER = "kernellab.verifier.judge.afar"
 #: seconds that a request waits for a connection that was lost, and between two tries
 WAIT, _PAUSE = 300.0, 1.0
+#: times that a request is made again after its connection ended while it was judged
+_CUTS = 2
 #: seconds between two looks at a cancelled request; until ssh is through; until a machine has said what it is
 _LOOK, _THROUGH, _DETECT = 0.1, 15, 180.0
-_SSH = re.compile(r"ssh://((?:[\w.+]+@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
+_SSH = re.compile(r"ssh://((?:[\w.+][\w.+-]*@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
 _DASK = re.compile(r"dask://([\w.][\w.-]*:\d+)")
 _FORMS = "Write ssh://HOST, ssh://USER@HOST:PORT/PATH/TO/PYTHON or dask://HOST:8786."
 
@@ -84,7 +86,7 @@ class Remote:
         who = {"version": own_version(), "client": self._client}
         message = {**who, "request": request, "wanted": wanted, "deadline": deadline}
         until = time.monotonic() + deadline + patience
-        lost_at = 0.0
+        lost_at, cut = 0.0, 0
 
         def heard() -> None:
             if cancel is not None and cancel.is_set():
@@ -97,15 +99,23 @@ class Remote:
 
         try:
             while True:
+                judging = False
                 try:
                     if self._link is None:
                         self._link = _open(self.where)
                         self._link.ask({**message, "request": {"op": "hello"}}, heard, None)
                         self._known, lost_at = True, 0.0
+                    judging = True
                     found = self._link.ask(message, heard, progress)
                     break
                 except Lost as lost:
                     self.close()
+                    cut += judging
+                    if cut > _CUTS:
+                        raise VerifierError(
+                            f"The connection to {self.where} ended {cut} times during this request: {lost}",
+                            "See that machine's memory and logs, and ask again.",
+                        ) from None
                     now = time.monotonic()
                     lost_at = lost_at or now
                     if not self._known or now - lost_at > WAIT:

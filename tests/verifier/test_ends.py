@@ -113,3 +113,14 @@ def test_what_a_killed_client_held_is_removed_by_the_next_one_and_nothing_else(
     os.close(other)
     assert not Path(lost).exists() and not Path(left).exists()
     assert all(Path(path).exists() for path in (kept, theirs, mine, away, tmp_path / "tmplinked__"))
+
+
+def test_a_list_that_an_agent_wrote_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    of_a_person, of_an_agent = tmp_path / "tmp-of-a-person", tmp_path / "kernellab-agent-x"
+    of_a_person.mkdir()
+    of_an_agent.mkdir()
+    (of_an_agent / "elsewhere").symlink_to("..")
+    os.utime(of_an_agent, (0, 0))
+    folders.sweep("kernellab-agent-", listed=False)
+    assert of_a_person.exists() and not of_an_agent.exists()

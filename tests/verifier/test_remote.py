@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import pytest
@@ -147,3 +148,26 @@ def test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another(cl
         ended.set()
         killing.join()
     assert killed and said.passed and of(said.conditions, JudgedOn)
+
+
+class Ends:
+    """A machine that says what it is, and whose judge ends at each request."""
+
+    asked = 0
+
+    def ask(self, message: dict[str, Any], *_: Any) -> dict[str, Any]:
+        if message["request"]["op"] == "hello":
+            return {"host": "box"}
+        Ends.asked += 1
+        raise remote.Lost("the judge is gone")
+
+    def close(self) -> None: ...
+
+
+def test_a_request_that_ends_its_server_is_not_made_again_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_open", lambda where: Ends())
+    monkeypatch.setattr(remote, "_PAUSE", 0.0)
+    Ends.asked = 0
+    with pytest.raises(VerifierError, match="ended 3 times"):
+        remote.Remote("ssh://first-last@box").ask({"op": "verify"}, None, "verdict", 60.0, 60.0)
+    assert Ends.asked == 3

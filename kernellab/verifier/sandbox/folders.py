@@ -53,8 +53,9 @@ def clear(held: str) -> None:
         sandbox.remove(path)
 
 
-def sweep(prefix: str) -> None:
-    """Removes this user's folders of this name's beginning that no process holds: theirs were killed."""
+def sweep(prefix: str, listed: bool = True) -> None:
+    """Removes this user's folders of this name's beginning that no process holds: theirs were killed. Those elsewhere
+    that they list go too where ``listed``; an agent writes into its folder, so that its list names nothing."""
     for folder in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{prefix}*")):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -62,7 +63,8 @@ def sweep(prefix: str) -> None:
                 found = os.fstat(descriptor)
                 if found.st_uid == os.getuid() and time.time() - found.st_mtime > _FRESH:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    clear(folder)
+                    if listed:
+                        clear(folder)
                     sandbox.remove(folder)
             finally:
                 os.close(descriptor)

@@ -32,13 +32,14 @@ def state() -> dict[str, str]:
         "torch's default dtype": str(torch.get_default_dtype()),
         "autograd": f"{torch.is_grad_enabled()}, {torch.is_inference_mode_enabled()}",
         "the modes of torch's functions": f"{modes}",
-        "the precision of torch's products": torch.get_float32_matmul_precision(),
         "garbage collection": str(gc.isenabled()),
         "the limit of recursion": str(sys.getrecursionlimit()),
         "the environment": repr(sorted(os.environ.items())),
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
     }
+    with contextlib.suppress(RuntimeError):  # torch refuses to tell once its newer settings were used
+        found["the precision of torch's products"] = torch.get_float32_matmul_precision()
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         lines = dict(line.split(":", 1) for line in status if ":" in line)
         found |= {
@@ -95,10 +96,7 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 with torch.inference_mode():
                     args = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
             elif how == "conjugated":
-                args = tuple(
-                    a.conj().resolve_conj().conj() if isinstance(a, torch.Tensor) and a.is_complex() else a
-                    for a in args
-                )
+                args = tuple(map(conjugate, args))
             else:
                 stack.callback(torch.set_default_dtype, torch.get_default_dtype())
                 torch.set_default_dtype(torch.float64)
