@@ -67,9 +67,7 @@ function Inject({ view }: { view: MonitorView }) {
     }
   };
   field.send = async () => {
-    const first = sketch.errors.peek()
-      ? sketch.findings.peek().find((one) => severityOf(one) === "error")
-      : undefined;
+    const first = sketch.errors.peek() ? sketch.findings.peek().find((one) => severityOf(one) === "error") : undefined;
     if (first) {
       sketch.focusLine(first.line);
       return;

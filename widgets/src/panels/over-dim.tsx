@@ -5,6 +5,7 @@ import { three, times } from "../format";
 import type { Roofline, SizePoint } from "../protocol";
 import { Button, Choice } from "../ui";
 import type { View } from "../view";
+import { Levels } from "./levels";
 import { scaleEnd } from "./whiskers";
 
 const W = 680;
@@ -94,14 +95,7 @@ function Picture({ sweep, against }: { sweep: Sweep; against: string }) {
       role="img"
       aria-label="speedup by size; the table below has the numbers"
     >
-      {ticks(0, top, false, 4).map((tick) => (
-        <g key={tick} class="kl-tick">
-          <path d={`M${LEFT} ${y(tick)}H${W - RIGHT}`} />
-          <text x={LEFT - 6} y={y(tick) + 3.5} text-anchor="end">
-            {tick}x
-          </text>
-        </g>
-      ))}
+      <Levels at={ticks(0, top, false, 4)} y={y} left={LEFT} right={W - RIGHT} name={(tick) => `${tick}x`} />
       {sweep.sizes.map((size) => (
         <text key={size} class="kl-tick-name" x={x(Math.max(size, low))} y={H - BOTTOM + 14} text-anchor="middle">
           {size}

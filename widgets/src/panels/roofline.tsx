@@ -8,6 +8,7 @@ import { percent, si, three, times } from "../format";
 import type { Roofline } from "../protocol";
 import { Empty, Fold } from "../ui";
 import type { View } from "../view";
+import { Levels } from "./levels";
 import { OverDim } from "./over-dim";
 import { scaleEnd } from "./whiskers";
 
@@ -96,14 +97,7 @@ function Roofs({ view, roofline }: { view: View; roofline: Roofline }) {
             </text>
           </g>
         ))}
-        {ticks(y0, y1, true, 6).map((tick) => (
-          <g key={tick} class="kl-tick">
-            <path d={`M${LEFT} ${y(tick)}H${W - RIGHT}`} />
-            <text x={LEFT - 6} y={y(tick) + 3.5} text-anchor="end">
-              {si(tick)}
-            </text>
-          </g>
-        ))}
+        <Levels at={ticks(y0, y1, true, 6)} y={y} left={LEFT} right={W - RIGHT} name={si} />
         <text class="kl-axis-name" x={(LEFT + W - RIGHT) / 2} y={H - 6} text-anchor="middle">
           intensity, flop per byte moved
         </text>
@@ -236,14 +230,7 @@ function History({ view, roofline }: { view: View; roofline: Roofline }) {
         role="group"
         aria-label="speedup by turn; the same numbers are in the table below"
       >
-        {ticks(0, high, false, 4).map((tick) => (
-          <g key={tick} class="kl-tick">
-            <path d={`M${LEFT} ${y(tick)}H${W - RIGHT}`} />
-            <text x={LEFT - 6} y={y(tick) + 3.5} text-anchor="end">
-              {tick}x
-            </text>
-          </g>
-        ))}
+        <Levels at={ticks(0, high, false, 4)} y={y} left={LEFT} right={W - RIGHT} name={(tick) => `${tick}x`} />
         {turnTicks(first, last).map((tick) => (
           <text key={tick} class="kl-tick-name" x={x(tick)} y={HISTORY - BOTTOM + 14} text-anchor="middle">
             {tick}
