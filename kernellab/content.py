@@ -4,6 +4,7 @@ texts that are written to files of a person's choice."""
 from __future__ import annotations
 
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernellab.errors import KernellabError
@@ -66,3 +67,11 @@ def written(path: Path, text: str) -> Path:
     except OSError as error:
         raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
     return path
+
+
+def installed(package: str = "kernellab") -> str:
+    """The installed version of a distribution; "" where there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from kernellab.content import installed
 from kernellab.dsls import ADAPTERS
 from kernellab.dsls.machine import cpu_chip, gpu_chip, gpu_products
 from kernellab.errors import KernellabError, ModelError
@@ -65,7 +65,7 @@ def diagnose(probe_models: bool = False) -> Diagnosis:
     With ``probe_models`` each configured model is asked for one token.
     """
     compilers = {name: _compiler(name, arguments) for name, arguments in _COMPILERS.items()}
-    packages = {name: _package(name) for name in _PACKAGES}
+    packages = {name: installed(name) for name in _PACKAGES}
     dsls = {name: _dsl(name) for name in ADAPTERS}
     gpus = [chip for index in range(len(gpu_products())) if (chip := gpu_chip(index)) is not None]
     return Diagnosis(
@@ -85,7 +85,7 @@ def diagnose(probe_models: bool = False) -> Diagnosis:
 def report(probe_models: bool = False) -> str:
     """The diagnosis as text for people."""
     found = diagnose(probe_models)
-    lines = [f"kernellab {_package('kernellab') or '?'} on {found.system}, Python {found.python}", "", "chips"]
+    lines = [f"kernellab {installed('kernellab') or '?'} on {found.system}, Python {found.python}", "", "chips"]
     lines += [f"  {_chip_words(chip)}" for chip in found.chips]
     if len(found.chips) == 1:
         lines.append("  no NVIDIA GPU: Triton runs in its interpreter, checked and never timed")
@@ -143,7 +143,7 @@ def agents_of() -> tuple[str, ...]:
         known = agents(find_workspace())
     except KernellabError as error:
         return (f"not ready: {error}",)
-    if not _package("agent-client-protocol") or not _package("mcp"):
+    if not installed("agent-client-protocol") or not installed("mcp"):
         return tuple(f"{name}: not ready: pip install 'kernellab[agents]'" for name in known)
     lines = []
     for name, options in known.items():
@@ -215,13 +215,6 @@ def _compiler(name: str, arguments: list[str]) -> str:
     words = done.stdout.strip().splitlines()
     release = next((line for line in words if "release" in line), words[0] if words else "found")
     return release.partition("release ")[2].partition(",")[0] or release
-
-
-def _package(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def _install(compilers: Mapping[str, str], packages: Mapping[str, str]) -> tuple[str, ...]:

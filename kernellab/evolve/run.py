@@ -9,11 +9,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.content import find_workspace
+from kernellab.content import find_workspace, installed
 from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
 from kernellab.errors import EvolveError, JournalError, KernellabError, SketchError, counted
@@ -485,7 +484,7 @@ def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
         name=called, text=text, dsl=request.dsl, chip=request.chip, knobs=chosen, model=request.model,
         allow_library=request.allow_library, precision=wanted, rounded=tuple(sorted(asked.rounded)),
         given=tuple(given), memory=request.memory if request.memory is not None else memory_defaults(place).use,
-        version=_version(),
+        version=installed(),
     )  # fmt: skip
 
 
@@ -564,10 +563,3 @@ def _options(begun: Begun) -> dict[str, Any]:
     """What the Verifier is asked in addition to its defaults."""
     told = {"allow_library": begun.allow_library, "precision": begun.precision}
     return {name: value for name, value in told.items() if value}
-
-
-def _version() -> str:
-    try:
-        return version("kernellab")
-    except PackageNotFoundError:
-        return ""

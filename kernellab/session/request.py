@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from pydantic import ConfigDict, ValidationError
 
 from kernellab.agents.roles import is_model
+from kernellab.content import installed
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TargetError
 from kernellab.exchanges import Exchange
@@ -92,7 +92,7 @@ class DesignRequest(DesignCall):
             approval=approval,
             start_sketch=self.sketch,
             start_source=self.source,
-            version=_version(),
+            version=installed(),
         )
         return created.model_copy(update={"key": _key(created)})
 
@@ -112,13 +112,6 @@ def _key(created: Created) -> str:
     if created.roles.get(Role.ANALYST) == "rules":
         del fields["roles"][Role.ANALYST.value]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _version() -> str:
-    try:
-        return version("kernellab")
-    except PackageNotFoundError:
-        return ""
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from math import prod
 
 from kernellab.errors import CourseError
+from kernellab.evolve.lab.pool import MOST_SPREAD
 from kernellab.records import Ranking
 from kernellab.target import Target
 from kernellab.task import Task
 
 #: a share of a copy's rate above which the two were not measured alike
 MOST_SHARE = 1.05
-#: the factor between the ends of an interval above which it is no measurement
-MOST_SPREAD = 3.0
 _IN_CACHES = "no share of a copy's is known: the data stays in the caches, or the copy was timed on a busy machine"
 
 

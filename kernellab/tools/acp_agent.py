@@ -467,9 +467,8 @@ def _commanding() -> list[str]:
     """Folders and sockets by which the agent could command the notebook, a Jupyter server or the person's programs."""
     from jupyter_core.paths import jupyter_config_dir, jupyter_runtime_dir
 
-    with contextlib.suppress(
-        OSError
-    ):  # what is not there cannot be hidden, and a server may begin while an agent works
+    # what is not there cannot be hidden, and a server may begin while an agent works
+    with contextlib.suppress(OSError):
         os.makedirs(jupyter_runtime_dir(), 0o700, exist_ok=True)
     application = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)
     kernel = application.instance().abs_connection_file if application and application.initialized() else ""

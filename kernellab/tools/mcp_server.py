@@ -17,9 +17,10 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
+from kernellab.content import installed
 from kernellab.errors import KernellabError
 from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents
@@ -183,24 +184,16 @@ def _of_session(context: Context, name: str, part: str) -> str:
 # -- the SDK -----------------------------------------------------------------------------------------------------------
 
 
-def sdk_version() -> str:
-    """The installed SDK's version; "" where there is none."""
-    try:
-        return version("mcp")
-    except PackageNotFoundError:
-        return ""
-
-
 def make_server(handlers: Handlers) -> Any:
     """A server of the installed SDK.
 
     Raises:
         ToolError: the SDK is not installed, or too old.
     """
-    installed = sdk_version()
-    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    found = installed("mcp")
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
     if numbers < (1, 24):
-        state = f"mcp {installed} is too old" if installed else "The package mcp is not installed"
+        state = f"mcp {found} is too old" if found else "The package mcp is not installed"
         raise ToolError(f"{state}; `kernellab mcp` needs 1.24 or newer.", "pip install 'kernellab[agents]'")
     return (_server_of_2 if numbers >= (2, 0) else _server_of_1)(_answers(handlers))
 

@@ -10,10 +10,10 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernellab.content import installed
 from kernellab.records import Record, Timing
 from kernellab.tuning.measure import Measured
 from kernellab.tuning.search import Tuned
@@ -44,7 +44,7 @@ def key(designs: Sequence[str], target: Target, sizes: Mapping[str, object], fix
         "chip": [target.chip.name, target.chip.cores],
         "backend": target.backend.value,
         "dsl": target.dsl,
-        "versions": {name: _version(name) for name in _VERSIONS},
+        "versions": {name: installed(name) for name in _VERSIONS},
         "sizes": {name: str(size) for name, size in sorted(sizes.items())},
         "fixed": dict(sorted(fixed.items())),
     }
@@ -83,10 +83,3 @@ def write(name: str, limit: int | str, tuned: Tuned) -> None:
         os.replace(file.name, folder() / f"{name}-{limit}.json")
     except OSError:
         return
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""

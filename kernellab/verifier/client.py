@@ -195,7 +195,7 @@ class Verifier:
         cancel: threading.Event | None = None, host: str = "",
     ) -> dict[str, Any]:  # fmt: skip
         if host:
-            remote = self._remotes.setdefault(host, Remote(host))
+            remote = self._remotes[host] = self._remotes.get(host) or Remote(host)
             return remote.ask(request, progress, wanted, deadline, self.patience, cancel)
         channel = self._start()
         # where judges take turns, a judge is silent for as long as the others have theirs

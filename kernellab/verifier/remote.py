@@ -18,13 +18,13 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
 from kernellab import errors
+from kernellab.content import installed
 from kernellab.errors import EvolveError, KernellabError, TargetError, VerifierError
 from kernellab.records import StageResult
 from kernellab.target import Target
@@ -83,7 +83,7 @@ class Remote:
         Raises:
             VerifierError: no connection, no answer, or it was cancelled; and what the judge there raises.
         """
-        who = {"version": own_version(), "client": self._client}
+        who = {"version": installed(), "client": self._client}
         message = {**who, "request": request, "wanted": wanted, "deadline": deadline}
         until = time.monotonic() + deadline + patience
         lost_at, cut = 0.0, 0
@@ -165,13 +165,6 @@ def _open(where: str) -> _Link:
     return _Ssh(where) if where.startswith("ssh:") else _Dask(where)
 
 
-def own_version() -> str:
-    try:
-        return version("kernellab")
-    except PackageNotFoundError:
-        return ""
-
-
 class _Ssh:
     """A process of kernellab at the other end of ssh, for as long as the connection."""
 
@@ -210,8 +203,8 @@ class _Ssh:
                     return found
                 if progress is not None:
                     progress(StageResult.model_validate(found["progress"]))
-        except (OSError, wire.Malformed) as error:
-            raise Lost(self._why() or str(error)) from None
+        except (OSError, wire.Malformed):
+            raise Lost(self._why()) from None
 
     def close(self) -> None:
         self._channel.close()
@@ -250,15 +243,13 @@ class _Dask:
                 heard()
                 time.sleep(_LOOK)
             found: dict[str, Any] = theirs.result(timeout=_THROUGH)
-        except (Lost, KernellabError):
+        except (Lost, KernellabError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # Dask's own have no stable base
-            if isinstance(error, Exception) and type(error).__name__ == "KilledWorker":
+            if type(error).__name__ == "KilledWorker":
                 raise VerifierError(
                     "Several workers died while they judged it.", "See the workers' logs, and verify again."
                 ) from None
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
             raise Lost(f"the cluster is gone ({type(error).__name__})") from None
         for part in found.get("parts", ()):
             if progress is not None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,35 @@ def _judged(where: str) -> Verdict:
         return verifier.verify(task, source, target_at(where, "cpp"), options=QUICK)
 
 
+@contextmanager
+def ending(command: str) -> Iterator[list[int]]:
+    """The first process of ``command`` that has a judge which works is killed, once; its number."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.is_set() and not killed:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if "kernellab.verifier.judge.main" not in " ".join(process.cmdline()):
+                        continue
+                    there = process.parent()
+                    # a judge of other tests has another parent
+                    if there is not None and command in " ".join(there.cmdline()):
+                        there.send_signal(signal.SIGKILL)
+                        killed.append(there.pid)
+                        return
+            time.sleep(0.02)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        killing.join()
+
+
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An ``ssh`` that keeps the command, and runs it on this machine."""
@@ -62,30 +91,8 @@ def test_a_verdict_by_ssh_names_the_machine_and_asks_no_person(ssh: str, tmp_pat
 
 
 def test_a_connection_that_is_cut_in_the_middle_is_made_again(ssh: str, tmp_path: Path) -> None:
-    cut: list[int] = []
-    ended = threading.Event()
-
-    def cut_once() -> None:
-        """The far process ends as soon as its judge works."""
-        while not ended.is_set() and not cut:
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    if "kernellab.verifier.judge.main" in " ".join(process.cmdline()):
-                        there = process.parent()
-                        if there is None or "kernellab.verifier.judge.afar" not in " ".join(there.cmdline()):
-                            continue  # a judge of other tests in this process
-                        there.send_signal(signal.SIGKILL)
-                        cut.append(there.pid)
-                        return
-            time.sleep(0.02)
-
-    cutting = threading.Thread(target=cut_once)
-    cutting.start()
-    try:
+    with ending("kernellab.verifier.judge.afar") as cut:
         said = _judged(ssh)
-    finally:
-        ended.set()
-        cutting.join()
     assert cut and said.passed
     assert len((tmp_path / "ssh.said").read_text().splitlines()) == 3, "the target, the judge, the judge again"
 
@@ -97,7 +104,7 @@ def test_a_machine_that_does_not_answer_is_said_with_its_reason(ssh: str, tmp_pa
 
 
 def test_another_version_is_refused(ssh: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "own_version", lambda: "0.0.0-other")
+    monkeypatch.setattr(remote, "installed", lambda: "0.0.0-other")
     with pytest.raises(TargetError, match="Install the same on both"):
         target_at(ssh, "cpp")
 
@@ -124,29 +131,8 @@ def cluster() -> Iterator[str]:
 
 
 def test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another(cluster: str) -> None:
-    killed: list[int] = []
-    ended = threading.Event()
-
-    def kill() -> None:
-        while not ended.is_set() and not killed:
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    if "kernellab.verifier.judge.main" in " ".join(process.cmdline()):
-                        worker = process.parent()
-                        if worker is None or "spawn_main" not in " ".join(worker.cmdline()):
-                            continue
-                        worker.send_signal(signal.SIGKILL)
-                        killed.append(worker.pid)
-                        return
-            time.sleep(0.02)
-
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
+    with ending("spawn_main") as killed:
         said = _judged(cluster)
-    finally:
-        ended.set()
-        killing.join()
     assert killed and said.passed and of(said.conditions, JudgedOn)
 
 

@@ -28,9 +28,8 @@ GAIN = 1.03
 _AGAIN = 1.2
 #: the least share of the samples from which a line is worth a word
 _HOT_SHARE = 0.05
-#: lines that are told; the share from which one is where to begin, and that outside of all lines which is told
+#: lines that a prompt names; the share from which one is where to begin, and from which that outside of all is named
 _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
-_MEASURE = "Measure one change at a time."
 #: calls, the start of threads and the first touch of an output may take so many ms
 _AROUND_MS = 0.2
 #: arithmetic of a sketch above the reference's by this factor is worth a word
@@ -225,10 +224,10 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     if cost is None:
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", [RouteFact(text=fact) for fact in facts]
-    words, found = _of_launches(cost, brief.target, brief.allow_library)
-    if hot := _hot_line(brief):
-        # what was sampled goes before what a model guesses
-        words = [hot, *(said for said in words if said not in (_around(cost), _MEASURE))]
+    hot = _hot_line(brief)
+    # what was sampled stands in place of what a model guesses
+    words, found = _of_launches(cost, brief.target, brief.allow_library, guess=not hot)
+    words = [hot, *words] if hot else words
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -252,13 +251,14 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     ]  # fmt: skip
 
 
-def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], list[str]]:
-    """Words and facts about the launch that takes most of the time in the model, where there are several."""
+def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tuple[list[str], list[str]]:
+    """Words and facts about the launch that takes most of the time in the model, where there are several; ``guess`` as
+    in :func:`_from_cost`."""
     if len(cost.launches) < 2:
-        return _from_cost(cost, target)
+        return _from_cost(cost, target, guess)
     launch = hot_launch(cost)
     if launch is None:
-        words, facts = _from_cost(cost, target)
+        words, facts = _from_cost(cost, target, guess)
         unknown = "which of them takes most of the time is not known: the chip's rates are not"
         return words, [f"the sketch has {len(cost.launches)} launches; {unknown}", *facts]
     took = (
@@ -268,7 +268,7 @@ def _of_launches(cost: Cost, target: Target, library: bool) -> tuple[list[str], 
     if launch.library:
         other = "" if library else ": another design must do without it"
         return [f"{launch.kernel} is a call of the framework's library{other}."], [took]
-    words, facts = _from_cost(launch.cost, target, f"launch {launch.kernel}")
+    words, facts = _from_cost(launch.cost, target, guess, f"launch {launch.kernel}")
     return words, [took, *facts]
 
 
@@ -334,7 +334,8 @@ def _gain_over_best(brief: RouteBrief) -> float | None:
     return times_as_fast(brief.verdict, best.verdict) if brief.verdict and best and best.verdict else None
 
 
-def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[list[str], list[str]]:
+def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> tuple[list[str], list[str]]:
+    """Words and facts by the cost model; with ``guess`` also where the time may go when nothing stands out."""
     at_once = f"{counted(round(cost.parallelism), 'iteration')} can run at once"
     words, facts = [], [f"{name} is bound by {cost.bound}", at_once]
     worst = max(cost.tensors, key=lambda t: t.slow - t.unique, default=None)
@@ -366,7 +367,7 @@ def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[li
     if hottest is not None:
         share = "bytes" if cost.bound == "memory" else "FLOPs"
         facts.append(f"by the cost model most of the {share} are in the loop of line {hottest.line} ({hottest.label})")
-    return words or [_around(cost) or _MEASURE], facts
+    return words or ([_around(cost) or "Measure one change at a time."] if guess else []), facts
 
 
 def _around(cost: Cost) -> str:

@@ -157,9 +157,10 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
     """Are the channels that an output sums side by side in its weights as they are?"""
-    if not isinstance(weight, Leaf) or side_by_side(weight, c):
-        return isinstance(weight, Leaf)
-    return weight.tensor == name and set(kernel) == {1} and weight.index[1].leaves() == (c,)
+    if not isinstance(weight, Leaf):
+        return False
+    pointwise = weight.tensor == name and set(kernel) == {1} and weight.index[1].leaves() == (c,)
+    return pointwise or side_by_side(weight, c)
 
 
 def _in_planes(x: Expr, channel: Ix, places: Index, extent: tuple[Length, ...]) -> bool:

@@ -75,8 +75,8 @@ def roofline(state: State, facts: Facts) -> Roofline:
 
 def counted_bytes(verdict: Verdict) -> float:
     """What a GPU counted of a call's traffic with memory; 0 where a launch's was not counted."""
-    moved = [(one.read_bytes, one.written_bytes) for one in verdict.counters]
-    return sum((read or 0.0) + (written or 0.0) for read, written in moved) if None not in sum(moved, ()) else 0.0
+    moved = [count for one in verdict.counters for count in (one.read_bytes, one.written_bytes)]
+    return 0.0 if None in moved else sum(count or 0.0 for count in moved)
 
 
 def reference_name(state: State) -> str:

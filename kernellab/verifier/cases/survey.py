@@ -317,11 +317,11 @@ class Survey:
         """A case whose arithmetic is exact up to where the reference rounds: which way a tie goes is decided then."""
         from kernellab.verifier.boundary_checks.watch import Exact
 
-        spans, exact_cases = self._float_bounds(32.0), list[tuple[int, Drawn]]()
+        spans = self._float_bounds(32.0)
         if not spans or any(low >= high for low, high in spans.values()):
             return
         largest = max(spans, key=lambda i: self.base.args[i].numel())
-        name = self.task.args[largest].name
+        exact_cases: list[tuple[int, Case]] = []
         # the finest steps of which arithmetic is exact meet the most ties: of x * 20 those are multiples of an eighth
         for most, step in ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5)):
             spread = tuple((i, *span) for i, span in spans.items())
@@ -331,12 +331,12 @@ class Survey:
                 with Exact() as exact:
                     self.task.module().results(args)
                 if exact.holds and self._is_sound(case):
-                    purpose = f"{name} at ties not handled"
-                    exact_cases.append((exact.halves, Drawn(case, name, Grade.REFUSED, purpose, exact=True)))
+                    exact_cases.append((exact.halves, case))
             except (KernellabError, RuntimeError, ValueError):
                 self.dropped += 1
         if exact_cases:
-            self.cases.append(max(exact_cases, key=lambda one: one[0])[1])
+            case, name = max(exact_cases, key=lambda one: one[0])[1], self.task.args[largest].name
+            self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
 
     def _watched(self, args: Sequence[Any]) -> Watch:
         from kernellab.verifier.boundary_checks.watch import watched
@@ -592,8 +592,8 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
 
 def _value(name: str, position: int, kind: str, number: int, purpose: str) -> _Proposal:
     """One number throughout, or in some places, tried where the reference's operations are there for it alone."""
-    change = _pattern(position, kind, number, number)
-    return _Proposal(change, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
+    every = _pattern(position, kind, number, number)
+    return _Proposal(every, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
 
 
 def _pattern(position: int, kind: str, low: float, high: float) -> tuple[Any, ...]:

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from kernellab.content import installed
 from kernellab.errors import KernellabError, TargetError
 from kernellab.records import StageResult
 from kernellab.target import Target
 from kernellab.verifier.client import Verifier
 from kernellab.verifier.protocol import wire
-from kernellab.verifier.remote import own_version
 
 
 def answer(
@@ -30,9 +30,9 @@ def answer(
     host = socket.gethostname()
     request = message.get("request", {})
     try:
-        if message.get("version") != own_version():
+        if message.get("version") != installed():
             raise TargetError(
-                f"{host} has kernellab {own_version()}, and {message.get('version')} asks.", "Install the same on both."
+                f"{host} has kernellab {installed()}, and {message.get('version')} asks.", "Install the same on both."
             )
         if request["op"] == "hello":
             return {"host": host}

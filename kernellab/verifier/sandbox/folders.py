@@ -1,4 +1,4 @@
-"""Folders of a process that may be killed: locked while it lives, so that the next one removes what nobody holds."""
+"""Folders of a process that may be killed: locked while it lives, so that the next one removes those without a lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 
 from kernellab.verifier.sandbox import sandbox
 
-#: seconds after which a folder that nobody holds was left behind: before, it may not be locked yet
+#: seconds after which a folder that no process holds was left behind: before, it may not be locked yet
 _FRESH = 60.0
 #: in a folder that is held: the names of those outside of it that end with it
 _LISTED = "elsewhere"
