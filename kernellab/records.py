@@ -253,11 +253,9 @@ class ReplayStep(Record):
     name: str
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    #: dynamic shared memory, bytes
-    shared: int = 0
-    #: a thread's registers, and bytes of local memory (spills)
-    registers: int | None = None
-    local: int | None = None
+    shared: int = 0  # dynamic, bytes
+    registers: int | None = None  # a thread's
+    local: int | None = None  # bytes of local memory: spills
 
 
 class Replay(Record):
@@ -308,10 +306,12 @@ class HotSpot(Record):
 
 
 class HotSpots(Record):
-    """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first."""
+    """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first;
+    ``further`` samples were in these files too, at places that the list leaves out."""
 
     samples: int
     spots: tuple[HotSpot, ...] = ()
+    further: int = 0
 
 
 class KernelCounters(Record):

@@ -176,3 +176,5 @@ def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int,
     told = time_goes(source, verdict)
     assert len(told) == 1 + bool(elsewhere) and ("at no line of it" in told[-1]) is bool(elsewhere)
     assert "so the time goes into" not in words, "what was sampled stands for what a model guesses"
+    listed_in_part = verdict.model_copy(update={"hot": hot.model_copy(update={"further": elsewhere})})
+    assert time_goes(source, listed_in_part) == told[:1], "samples at places that are not listed may be at its lines"

@@ -318,9 +318,11 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
 
     if verdict.counters:
         return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
+    if verdict.hot is None:
+        return []
     lines = hot_lines(source, verdict.hot)
     told_lines = [line.told for line in lines if line.share >= _HOT_SHARE][:_HOT_LINES]
-    outside = 1.0 - sum(line.share for line in lines)
+    outside = 1.0 - sum(line.share for line in lines) - verdict.hot.further / verdict.hot.samples
     if told_lines and outside >= _OUTSIDE_SHARE:
         told_lines.append(
             f"{outside:.0%} of the samples are at no line of it: in helpers, waiting threads, the call, the host code."

@@ -213,7 +213,7 @@ def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
         for (name, offset), count in places.most_common(HONEST.hot_spots)
         if name and len(name) <= HONEST.hot_name
     ]
-    return HotSpots(samples=len(samples), spots=tuple(spots))
+    return HotSpots(samples=len(samples), spots=tuple(spots), further=len(mine) - sum(s.count for s in spots))
 
 
 def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
