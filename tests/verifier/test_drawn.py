@@ -769,3 +769,54 @@ def test_a_maximum_that_begins_from_a_number_that_is_not_low_enough_is_told(judg
     task = task_of("x.amax(-1)", "x", ONE)
     assert "large x not handled" in judge(kernel(task, "x.clamp(min=-1e4).amax(-1)"), task).label
     assert "large" not in judge(kernel(task, "x.amax(-1)"), task).label
+
+
+LIF = """
+    v, spikes = torch.zeros_like(x[0]), []
+    for t in range(x.shape[0]):
+        v = v * 0.9 + x[t]
+        spike = (v >= {limit}).float()
+        v, spikes = v * (1 - spike), [*spikes, spike]
+    return torch.stack(spikes)
+"""
+#: references that compare what they have computed, their arguments, and the comparison with its other side for ties
+TIES = {
+    "a loop over time": (LIF.format(limit="1.0"), "x", "torch.randn(6, 40)", (">=", ">")),
+    "a limit of many digits": (LIF.format(limit="0.9"), "x", "torch.randn(6, 40)", (">=", ">")),
+    "a limit that is an argument": (
+        LIF.format(limit="h"), "x, h", "torch.randn(6, 40), torch.rand(40) + 0.5", (">=", ">")
+    ),
+    "a square": ("\n    return torch.where(x * x >= 0.25, x, 0.0)", "x", ONE, (">=", ">")),
+    "a sigmoid": ("\n    return (torch.sigmoid(x) > 0.5).float()", "x", ONE, (">", ">=")),
+    "distances": (
+        "\n    return ((a[:, None] - b).square().sum(-1) <= 1).float()",
+        "a, b", "torch.randn(24, 3), torch.randn(20, 3)", ("<=", "<"),
+    ),
+    "a hinge": (
+        "\n    m = 1 - x * y\n    return torch.where(m > 0, m + 1, 0.0)",
+        "x, y", f"{ONE}, torch.sign({ONE})", (">", ">="),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_an_exact_tie_of_what_is_computed_tells_on_which_side_it_falls(name: str) -> None:
+    body, arguments, inputs, (side, other) = TIES[name]
+
+    def task(text: str) -> Task:
+        return load_task(f"import torch\ndef reference({arguments}):{text}\ndef inputs():\n    return {inputs}\n", "t")
+
+    survey = Survey(cases.case(task(body), {}, Family.OWN), seconds=30.0)
+    for _ in survey.make():
+        pass
+    exact = [one.case for one in survey.cases if one.exact]
+    results = task(body.replace(side, other)).module().results
+    assert any(not torch.equal(results(case.args)[0], case.native[0]) for case in exact)
+
+
+def test_a_tie_that_another_order_of_operations_moves_is_no_exact_one() -> None:
+    """What is divided by 40, or multiplied by its reciprocal, differs by a rounding."""
+    survey = Survey(cases.case(task_of("torch.where(x > x.mean(-1, keepdim=True), x, 0.0)", "x", ONE), {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert not any(one.exact for one in survey.cases)

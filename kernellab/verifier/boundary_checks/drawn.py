@@ -150,9 +150,8 @@ def _refuses(
 
 def _words(one: Drawn) -> str:
     change = one.case.change
-    what = {"pattern": change[2], "halves": "ties, with exact arithmetic"}.get(
-        change[0], "values at an edge of the reference"
-    )
+    ties = "ties, with exact arithmetic"
+    what = {"pattern": change[2], "halves": ties, "still": ties}.get(change[0], "values at an edge of the reference")
     sizes = ", ".join(f"{k}={v}" for k, v in one.case.sizes)
     return f"{sizes + ', ' if sizes else ''}{one.argument}: {what}"
 

@@ -49,7 +49,7 @@ def distances(op: str, bound: Bound) -> Iterator[Distance]:
     """The distances whose signs are edges of a call of ``op``."""
     given: Any = bound.get("self")
     if op in _COMPARED and isinstance(given, Tensor) and "other" in bound:
-        yield _distance("difference", given, bound["other"], purpose=True, for_nan=op in _COMPARISONS)
+        yield _distance("difference", given, bound["other"], purpose=True, for_nan=op in COMPARISONS)
     elif op in _CLAMPS and isinstance(given, Tensor):
         for bound_name in _CLAMPS[op]:
             if bound.get(bound_name) is not None:
@@ -81,7 +81,7 @@ def distances(op: str, bound: Bound) -> Iterator[Distance]:
 def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
     """The other edges of a call: name, reached, purpose."""
     given: Any = bound.get("self")
-    if op in _COMPARISONS and isinstance(given, Tensor) and not given.is_floating_point() and "other" in bound:
+    if op in COMPARISONS and isinstance(given, Tensor) and not given.is_floating_point() and "other" in bound:
         # what integers (lengths, positions) leave of a row
         yield from _masked(_COMPARISON[op](given, bound["other"]))
     elif op in ("where", "masked_fill"):
@@ -124,8 +124,8 @@ def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
 _COMPARISON: Mapping[str, Callable[[Any, Any], Any]] = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
 }  # fmt: skip
-_COMPARISONS = frozenset(_COMPARISON)
-_COMPARED = _COMPARISONS | {"maximum", "minimum", "fmax", "fmin", "max", "min"}
+COMPARISONS = frozenset(_COMPARISON)
+_COMPARED = COMPARISONS | {"maximum", "minimum", "fmax", "fmin", "max", "min"}
 _CLAMPS = {"clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",), "hardtanh": ("min_val", "max_val")}
 _CUT: Mapping[str, tuple[float, ...]] = {
     "relu": (0.0,), "leaky_relu": (0.0,), "elu": (0.0,), "_prelu_kernel": (0.0,), "abs": (0.0,), "sign": (0.0,),
@@ -163,7 +163,9 @@ def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan
         two_sided = for_nan and is_float and one.numel() > 1 and other.numel() > 1
         one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
         return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan, two_sided)
-    return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
+    # a number is rounded to the tensor's dtype before it is compared with it
+    number = float(torch.tensor(other, dtype=one.dtype)) if one.is_floating_point() else float(other)
+    return Distance(name, _few(one).double() - number, is_float, purpose, for_nan)
 
 
 def _few(value: Tensor) -> Tensor:

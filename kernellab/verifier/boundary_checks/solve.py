@@ -21,6 +21,8 @@ Tensor = torch.Tensor
 #: steps of the secant method for one edge, and elements of an argument that are tried: the first, and more for an edge
 #: that was reached where it decides nothing
 _STEPS, _ELEMENTS, _MORE = 6, 2, 6
+#: the nearest multiple of one by so many is tried, too
+_SHORT = 64
 _SIDES = {"below": -1, "at": 0, "above": 1}
 
 
@@ -36,13 +38,16 @@ class Patch:
 
 class Solver:
     """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be, and
-    ``decides`` whether an answer depends on an edge that arguments reach."""
+    ``decides`` whether an answer depends on an edge that arguments reach; ``step`` is the first of a
+    search from zero."""
 
     def __init__(
         self, run: Callable[[Sequence[Any]], Watch | None], args: Sequence[Any], base: Watch,
         bounds: dict[int, tuple[float, float]], seed: int, decides: Callable[[Edge, tuple[int, int, float]], bool],
+        step: float = 0.125,
     ) -> None:  # fmt: skip
         self.run, self.args, self.base, self.bounds, self.decides = run, list(args), base, bounds, decides
+        self.step = step
         self.generator = torch.Generator().manual_seed(seed)
 
     def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
@@ -55,7 +60,7 @@ class Solver:
                 if number >= _ELEMENTS and idle.isdisjoint(open_):
                     break
                 now = float(self.args[position].reshape(-1)[index])
-                step = 0.25 * abs(now) + 0.125
+                step = 0.25 * abs(now) + self.step
                 moved = self._moved(position, index, now + step) if open_ and left() else None
                 if moved is None:
                     continue
@@ -89,6 +94,8 @@ class Solver:
         element = int(change.abs().argmax())
         low, high = self.bounds[at[0]]
         x0, d0, x1, d1 = now, float(before[element]), now + step, float(after[element])
+        if side == 0 and d1 == 0.0 and moved.edges.get(edge):
+            return x1
         for _ in range(_STEPS):
             slope = (d1 - d0) / (x1 - x0) if x1 != x0 else 0.0
             if not isfinite(slope) or slope == 0.0:
@@ -115,14 +122,16 @@ class Solver:
         return None
 
     def _next_to(self, edge: Edge, place: Place, element: int, at: tuple[int, int], x: float) -> float | None:
-        """The edge itself may lie one rounding away from what the steps came to."""
+        """The edge itself may lie one rounding away from what the steps came to, or at a number of few digits."""
         tensor = self.args[at[0]]
         near = torch.tensor(x, dtype=tensor.dtype)
+        values_near = [round(x * _SHORT) / _SHORT]
         for towards in (inf, -inf):
             if tensor.dtype.itemsize >= 4:
-                value = float(torch.nextafter(near, torch.tensor(towards, dtype=tensor.dtype)))
+                values_near.append(float(torch.nextafter(near, torch.tensor(towards, dtype=tensor.dtype))))
             else:
-                value = nextafter(x, towards)
+                values_near.append(nextafter(x, towards))
+        for value in values_near:
             found = self._moved(*at, value)
             values = None if found is None else self._values(found, place)
             if found is not None and found.edges.get(edge) and (values is None or _is_at(values[element], 0)):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernellab.verifier.boundary_checks.operations import Distance, Edge, distances, facts
+from kernellab.verifier.boundary_checks.operations import COMPARISONS, Distance, Edge, distances, facts
 from kernellab.verifier.protocol.rules import DRAWN
 
 #: calls of one operation that are distinguished: those beyond are taken together (an unrolled loop)
@@ -101,7 +101,7 @@ class Turned(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.overloadpacket.__name__ == self.op:
             self.left -= 1
             if self.left == -1:
-                self.of_arguments = {_memory(args[0]), _memory(args[1])} <= self._places
+                self.of_arguments = {_memory(a) for a in args[:2] if isinstance(a, Tensor)} <= self._places
                 return made ^ (args[0] == args[1])
         return made
 
@@ -111,14 +111,18 @@ def _memory(value: Tensor) -> int:
 
 
 class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, :attr:`holds` stays true as long as each float result has few bits, and all that is divided by are powers
-    of two: any right way to compute the same then gives the same to the bit, also where a rounding breaks ties."""
+    """Inside, :attr:`holds` stays true as long as each float result has few bits, or the digits of one of ``inputs``,
+    and all that is divided by are powers of two: any right way to compute the same then gives the same to the bit, also
+    where a rounding breaks ties or equal values are compared."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Sequence[Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.holds = True
-        #: elements that lay halfway between two whole numbers before they were rounded
-        self.halves = 0
+        #: elements that lay halfway between two whole numbers before they were rounded, and floats that were equal to
+        #: what they were compared with
+        self.halves = self.ties = 0
+        #: significands of the inputs that have more than few bits
+        self._digits = torch.cat([torch.empty(0, dtype=torch.float64), *map(_long_digits, inputs)])
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -129,13 +133,27 @@ class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
         op = func.overloadpacket.__name__.removesuffix("_")
         if op == "round" and isinstance(args[0], Tensor):
             self.halves += int((args[0] - args[0].floor() == 0.5).sum())
+        if op in COMPARISONS and isinstance(args[0], Tensor) and args[0].is_floating_point():
+            self.ties += int((args[0] == args[1]).sum())
         if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
-            self.holds &= _bits(args[1]) <= 1
+            self.holds &= _bits(args[1]) <= 1 or not bool(torch.as_tensor(args[0]).any())
         if op in ("mean", "var", "std", "var_mean") and isinstance(args[0], Tensor) and isinstance(made, Tensor):
-            self.holds &= _bits(args[0].numel() / max(made.numel(), 1)) <= 1
+            self.holds &= _bits(args[0].numel() / max(made.numel(), 1)) <= 1 or not bool(args[0].any())
         for one in made if isinstance(made, (tuple, list)) else (made,):
-            self.holds &= not isinstance(one, Tensor) or not one.is_floating_point() or _bits(one) <= _FEW
+            if isinstance(one, Tensor) and one.is_floating_point() and _bits(one) > _FEW:
+                self.holds &= self._is_of_inputs(one)
         return made
+
+    def _is_of_inputs(self, value: Tensor) -> bool:
+        """Has each element that has more than few bits the digits of an input?"""
+        finite = bool(self._digits.numel()) and bool(value.isfinite().all())
+        return finite and bool(torch.isin(_long_digits(value), self._digits).all())
+
+
+def _long_digits(value: Tensor) -> Tensor:
+    """The different significands of a tensor's elements that have more than few bits."""
+    digits = torch.frexp(torch.unique(value).double()).mantissa.abs()
+    return digits[digits * 2**_FEW != (digits * 2**_FEW).round()]
 
 
 def _bits(value: Any) -> int:

@@ -21,10 +21,11 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
     low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
     ...), most, step)``: multiples of ``step`` or of a smaller power of two, up to ``most``, in the first argument,
-    powers of two in the others, or ``("together", argument, argument, seed, values)``: each pair of these once at one
-    place of both, ``("near", argument, argument, seed)``: nearly the first one's rows in the second, or ``("last", -1,
-    seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest, and some rows of
-    masks are true throughout."""
+    powers of two in the others, or ``("still", argument, ((argument, value), ...), ((argument, flat index, value),
+    ...))``: one value throughout each argument but for single elements, or ``("together", argument, argument, seed,
+    values)``: each pair of these once at one place of both, ``("near", argument, argument, seed)``: nearly the first
+    one's rows in the second, or ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its
+    largest and its smallest, and some rows of masks are true throughout."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -54,6 +55,11 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
         seen = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
             out[position] = _exact(args[position], seen, low, high, position != where, *change[4:])
+    elif kind == "still":
+        for position, value in change[2]:
+            out[position] = torch.full_like(args[position], value, memory_format=torch.contiguous_format)
+        for position, index, number in change[3]:
+            out[position].view(-1)[index] = number
     elif kind == "scalar":
         out[where] = change[2]
     elif kind == "permuted":

@@ -117,8 +117,6 @@ class Survey:
 
     def make(self) -> Iterator[None]:
         """Makes the cases, one at each step."""
-        from kernellab.verifier.boundary_checks.operations import ROUNDED
-
         # nothing of NumPy comes to torch's dispatcher
         watching = self.task.framework != "numpy"
         _warmed()
@@ -143,8 +141,7 @@ class Survey:
                 continue
             self._try(proposal)
         yield from self._solved()
-        if any(e.op in ROUNDED for e in self.edges):
-            self._add_exact()
+        self._add_exact()
         self._pause()
 
     def _affordable(self) -> int:
@@ -314,28 +311,16 @@ class Survey:
         return True
 
     def _add_exact(self) -> None:
-        """A case whose arithmetic is exact up to where the reference rounds: which way a tie goes is decided then."""
-        from kernellab.verifier.boundary_checks.watch import Exact
+        from kernellab.verifier.cases.exact import ExactCases
 
         spans = self._float_bounds(32.0)
         if not spans or any(low >= high for low, high in spans.values()):
             return
-        largest = max(spans, key=lambda i: self.base.args[i].numel())
-        exact_cases: list[tuple[int, Case]] = []
-        # the finest steps of which arithmetic is exact meet the most ties: of x * 20 those are multiples of an eighth
-        for most, step in ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5)):
-            spread = tuple((i, *span) for i, span in spans.items())
-            case = self.base.with_change(("halves", largest, secrets.randbits(31), spread, most, step))
-            try:
-                args = [a.double() if i in spans else a for i, a in enumerate(case.args)]
-                with Exact() as exact:
-                    self.task.module().results(args)
-                if exact.holds and self._is_sound(case):
-                    exact_cases.append((exact.halves, case))
-            except (KernellabError, RuntimeError, ValueError):
-                self.dropped += 1
-        if exact_cases:
-            case, name = max(exact_cases, key=lambda one: one[0])[1], self.task.args[largest].name
+        made = ExactCases(
+            self.base, spans, self.edges, self._run, self._is_sound, lambda: self._time_left(DRAWN.exact_share)
+        )
+        for case in made.make():
+            name = self.task.args[case.change[1]].name
             self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
 
     def _watched(self, args: Sequence[Any]) -> Watch:

@@ -479,6 +479,9 @@ class DrawnRule:
     #: how far the solver may go for an edge, and patterns in which it is looked whether equal elements decide
     far: float = 1e6
     ties: int = 6
+    #: comparisons of which exact ties are looked for, and the share of the seconds by which that ends
+    exact_edges: int = 12
+    exact_share: float = 1.4
     #: share of an output's root mean square by which the two answers for equal elements must differ then
     apart: float = 0.02
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow

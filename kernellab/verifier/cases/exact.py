@@ -1,0 +1,125 @@
+"""Cases whose arithmetic is exact up to where the reference rounds or compares: which way a tie goes is decided there.
+
+Any right way to compute gives the same values in them, so that no rounding excuses another answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from math import floor, frexp, log2
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import KernellabError
+from kernellab.verifier.boundary_checks.operations import COMPARISONS, ROUNDED, Edge
+from kernellab.verifier.boundary_checks.solve import Solver
+from kernellab.verifier.boundary_checks.watch import Exact, Watch, turned
+from kernellab.verifier.protocol.rules import DRAWN
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases.cases import Case
+
+#: the largest value and the step of a grid: the finest steps of which arithmetic is exact meet the most ties (of
+#: x * 20 those are multiples of an eighth)
+_GRIDS = ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5))
+#: what a lowered constant argument is where zero is none of its values: the largest power of two up to this
+_MOST = 1.0
+
+
+class ExactCases:
+    """The exact cases of ``base``, of whose float arguments ``spans`` gives the least and the largest value; ``run``
+    watches a run of the reference (None where it raises), ``sound`` says whether a case's answer can be judged."""
+
+    def __init__(
+        self, base: Case, spans: dict[int, tuple[float, float]], edges: set[Edge],
+        run: Callable[[Sequence[Any]], Watch | None], sound: Callable[[Case], bool], left: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.base, self.spans, self.edges, self.run, self.sound, self.left = base, spans, edges, run, sound, left
+        self.results = base.task.module().results
+        self.largest = max(spans, key=lambda i: base.args[i].numel())
+
+    def make(self) -> Iterator[Case]:
+        """One case for roundings, and those for the comparisons of floats that have a side for equal values."""
+        compared = {e for e in self.edges if e.op in COMPARISONS and e.name == "difference at"}
+        on_grids = list(self._on_grids()) if compared or any(e.op in ROUNDED for e in self.edges) else []
+        for count in ("halves", "ties"):
+            found = [one for one in on_grids if getattr(one[0], count)]
+            if found:
+                yield max(found, key=lambda one: getattr(one[0], count))[1]
+        if compared and self.left():
+            yield from self._still(compared)
+
+    def _on_grids(self) -> Iterator[tuple[Exact, Case]]:
+        spread = tuple((i, *span) for i, span in self.spans.items())
+        for most, step in _GRIDS:
+            change = ("halves", self.largest, secrets.randbits(31), spread, most, step)
+            with suppress(KernellabError, RuntimeError, ValueError):
+                case = self.base.with_change(change)
+                exact = self._watched(case)
+                if exact is not None and self.sound(case):
+                    yield exact, case
+
+    def _still(self, compared: set[Edge]) -> Iterator[Case]:
+        """Cases of arguments that are zero (or a power of two) but for single elements that lead to a tie: what a loop
+        over time has made before is exact then, too."""
+        values = tuple((i, _calm(*span)) for i, span in self.spans.items())
+        if any(value is None for _, value in values):
+            return
+
+        def case_of(*patches: tuple[int, int, float]) -> Case:
+            return self.base.with_change(("still", self.largest, values, patches))
+
+        still = case_of()
+        watch = self.run(still.args)
+        if watch is None:
+            return
+        calm = self._decided(still, {e for e in compared if watch.edges.get(e)})
+        if calm:
+            yield still
+        found: dict[tuple[int, int], float] = {}
+
+        def decides(edge: Edge, at: tuple[int, int, float]) -> bool:
+            return bool(self._decided(case_of(at), {edge}))
+
+        missing = sorted(compared - calm, key=lambda e: (e.op, e.number))
+        secrets.SystemRandom().shuffle(missing)
+        solver = Solver(self.run, still.args, watch, self.spans, secrets.randbits(31), decides, step=1.0)
+        for patch in solver.solve(missing[: DRAWN.exact_edges], self.left):
+            found.setdefault((patch.position, patch.index), patch.value)
+        patches = [(*at, value) for at, value in found.items()]
+        together = case_of(*patches)
+        if len(patches) > 1 and self._watched(together) is not None and self.sound(together):
+            yield together
+        else:
+            yield from map(case_of, patches[: DRAWN.solved])
+
+    def _decided(self, case: Case, edges: set[Edge]) -> set[Edge]:
+        """Those of the comparisons ``edges`` whose answer for equal values decides an output of ``case``, which is
+        exact; none where it is not."""
+        with suppress(KernellabError, RuntimeError, ValueError):
+            if edges and self._watched(case) is not None and self.sound(case):
+                return {e for e in edges if turned(self.results, case.args, case.native, e).matters}
+        return set()
+
+    def _watched(self, case: Case) -> Exact | None:
+        """A run in float64, or in float32 where the arguments are; None where it is not exact.
+
+        Raises:
+            KernellabError, RuntimeError: the reference does not run so.
+        """
+        args = [a.double() if i in self.spans and a.dtype.itemsize < 4 else a for i, a in enumerate(case.args)]
+        with Exact([a for i, a in enumerate(args) if i in self.spans]) as exact:
+            self.results(args)
+        return exact if exact.holds else None
+
+
+def _calm(low: float, high: float) -> float | None:
+    """Zero, or the power of two nearest to it, between ``low`` and ``high``; None where there is none."""
+    if low <= 0.0 <= high:
+        return 0.0
+    least, most = (low, high) if low > 0 else (-high, -low)
+    fraction, exponent = frexp(least)
+    power = 2.0 ** (exponent - (fraction == 0.5))
+    power = max(power, min(_MOST, 2.0 ** floor(log2(most))))
+    return None if power > most else power if low > 0 else -power
