@@ -820,3 +820,25 @@ def test_a_tie_that_another_order_of_operations_moves_is_no_exact_one() -> None:
     for _ in survey.make():
         pass
     assert not any(one.exact for one in survey.cases)
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong", "arguments", "inputs"),
+    [
+        ("g * (1.0 / (g.norm() + 1e-6)).clamp(max=1.0)", "g * (1.0 / (g.norm() + 1e-6))", "g", ONE),
+        (
+            "torch.searchsorted(b, x)", "torch.searchsorted(b, x, right=True)",
+            "b, x", "torch.sort(torch.rand(16)).values, torch.rand(24, 8)",
+        ),
+    ],
+    ids=["a clamp of a norm", "values that are boundaries"],
+)  # fmt: skip
+def test_what_no_single_element_reaches_is_reached_by_a_whole_argument(
+    body: str, wrong: str, arguments: str, inputs: str
+) -> None:
+    survey = Survey(cases.case(task_of(body, arguments, inputs), {}, Family.OWN), seconds=30.0)
+    for _ in survey.make():
+        pass
+    results = task_of(wrong, arguments, inputs).module().results
+    sure = [one.case for one in survey.cases if one.grade is Grade.REFUSED]
+    assert any(not torch.allclose(results(case.args)[0].double(), case.native[0].double()) for case in sure)

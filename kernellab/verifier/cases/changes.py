@@ -24,8 +24,9 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     powers of two in the others, or ``("still", argument, ((argument, value), ...), ((argument, flat index, value),
     ...))``: one value throughout each argument but for single elements, or ``("together", argument, argument, seed,
     values)``: each pair of these once at one place of both, ``("near", argument, argument, seed)``: nearly the first
-    one's rows in the second, or ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its
-    largest and its smallest, and some rows of masks are true throughout."""
+    one's rows in the second, ``("shared", argument, argument, seed)``: elements of the second in the first, or
+    ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest,
+    and some rows of masks are true throughout."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -45,6 +46,8 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
         out[where], out[change[2]] = _together(args[where], args[change[2]], *change[3:])
     elif kind == "near":
         out[change[2]] = _near(args[where], args[change[2]], change[3])
+    elif kind == "shared":
+        out[where] = _shared(args[where], args[change[2]], change[3])
     elif kind == "last":
         seen = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
@@ -148,6 +151,17 @@ def _near(one: Tensor, two: Tensor, seed: int) -> Tensor:
     found = rows[torch.arange(count) % len(rows)]
     by = torch.rand(found.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return (found * (1 + (by - 0.5) / 512)).reshape(two.shape).to(two)
+
+
+def _shared(one: Tensor, other: Tensor, seed: int) -> Tensor:
+    """``one`` with an element of ``other`` in about half of its places, drawn by ``seed``."""
+    import torch
+
+    seen = torch.Generator().manual_seed(seed)
+    flat = other.reshape(-1)
+    drawn = flat[torch.randint(flat.numel(), one.shape, generator=seen).to(flat.device)]
+    chosen = (torch.rand(one.shape, generator=seen) < 0.5).to(one.device)
+    return torch.where(chosen, drawn.to(one), one)
 
 
 #: from so long a dimension on its last two elements may differ from all others

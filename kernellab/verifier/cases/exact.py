@@ -6,8 +6,9 @@ Any right way to compute gives the same values in them, so that no rounding excu
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
+from itertools import permutations
 from math import floor, frexp, log2
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +24,23 @@ if TYPE_CHECKING:
 #: the largest value and the step of a grid: the finest steps of which arithmetic is exact meet the most ties (of
 #: x * 20 those are multiples of an eighth)
 _GRIDS = ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5))
-#: what a lowered constant argument is where zero is none of its values: the largest power of two up to this
+#: operations that compare with each element of a sorted tensor
+_PLACED = ("searchsorted", "bucketize")
+#: the largest power of two that stands for zero where that is none of an argument's values
 _MOST = 1.0
 
 
 class ExactCases:
-    """The exact cases of ``base``, of whose float arguments ``spans`` gives the least and the largest value; ``run``
-    watches a run of the reference (None where it raises), ``sound`` says whether a case's answer can be judged."""
+    """The exact cases of ``base``, of whose float arguments ``spans`` gives the least and the largest value; its
+    reference ``calls`` operations that have ``edges``; ``run`` watches a run of it (None where it raises), ``sound``
+    says whether a case's answer can be judged."""
 
     def __init__(
-        self, base: Case, spans: dict[int, tuple[float, float]], edges: set[Edge],
+        self, base: Case, spans: dict[int, tuple[float, float]], edges: set[Edge], calls: Container[str],
         run: Callable[[Sequence[Any]], Watch | None], sound: Callable[[Case], bool], left: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.base, self.spans, self.edges, self.run, self.sound, self.left = base, spans, edges, run, sound, left
+        self.calls = calls
         self.results = base.task.module().results
         self.largest = max(spans, key=lambda i: base.args[i].numel())
 
@@ -47,8 +52,22 @@ class ExactCases:
             found = [one for one in on_grids if getattr(one[0], count)]
             if found:
                 yield max(found, key=lambda one: getattr(one[0], count))[1]
+        if any(op in self.calls for op in _PLACED):
+            yield from self._shared()
         if compared and self.left():
             yield from self._still(compared)
+
+    def _shared(self) -> Iterator[Case]:
+        """Half of the elements of an argument are elements of a sorted one, in which their places are looked for."""
+        is_sorted = {i: bool((self.base.args[i].diff() >= 0).all()) for i in self.spans if self.base.args[i].dim()}
+        for one, other in permutations(is_sorted, 2):
+            if is_sorted[one] or not is_sorted[other]:
+                continue
+            with suppress(KernellabError, RuntimeError):
+                case = self.base.with_change(("shared", one, other, secrets.randbits(31)))
+                if self._watched(case) is not None and self.sound(case):
+                    yield case
+                    return
 
     def _on_grids(self) -> Iterator[tuple[Exact, Case]]:
         spread = tuple((i, *span) for i, span in self.spans.items())

@@ -316,8 +316,9 @@ class Survey:
         spans = self._float_bounds(32.0)
         if not spans or any(low >= high for low, high in spans.values()):
             return
+        calls = self._watch.calls if self._watch is not None else ()
         made = ExactCases(
-            self.base, spans, self.edges, self._run, self._is_sound, lambda: self._time_left(DRAWN.exact_share)
+            self.base, spans, self.edges, calls, self._run, self._is_sound, lambda: self._time_left(DRAWN.exact_share)
         )
         for case in made.make():
             name = self.task.args[case.change[1]].name
@@ -466,6 +467,8 @@ _INSIDE = {
     "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": False,
     "positive": False, "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
+#: of all elements at once, where that alone reaches an edge
+_FACTORS = (1 / 64, 8.0)
 _SPECIAL = ("NaN", "inf", "-inf")
 #: supports whose values patterns cannot set one by one
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
@@ -482,6 +485,11 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     if legal.support not in _SHUT and not legal.is_sorted:
         for kind, always in _INSIDE.items():
             yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
+        if low <= 0.0 <= high:
+            # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
+            for factor in _FACTORS:
+                of_size = f"{name} of another size not handled"
+                yield _Proposal(("scale", position, factor), Grade.REFUSED, of_size, purpose="")
     if legal.support is Support.PROB:
         yield _Proposal(_pattern(position, "one hot", 0, 1), Grade.REFUSED, f"{name} one hot not handled", True)
     if domain not in (None, "real"):
