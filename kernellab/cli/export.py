@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.output import emit, say
-from kernellab.errors import EvolveError, SessionError, counted
+from kernellab.errors import EvolveError, KernellabError, SessionError, VerifierError, counted
 
 if TYPE_CHECKING:
     from kernellab.export import Package, VerifiedKernel
@@ -93,7 +93,8 @@ def export(
         from kernellab.export import package
 
         choice = _measured(sessions, over)[1] if over is not None else None
-        made = package(kernels, graph=graph, choice=choice)
+        one = _as_one(sessions[0], kernels, choice) if len(kernels) > 1 else None
+        made = package(kernels, graph=graph, choice=choice, one=one)
         if out is not None:
             files[layout] = str(_write(made, layout, out, licence))
         if wheel is not None:
@@ -168,6 +169,27 @@ def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
     sizes = sizes_of([first.task, *(other.task for other in others)], dim)
     sweeps = [one.timings.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
     return sweeps, chosen(sweeps)
+
+
+def _as_one(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | None) -> VerifiedKernel | None:
+    """The operator of all ``kernels``, verified as one on the device of ``session``; None, said, where they cannot be.
+
+    Raises:
+        VerifierError: it is wrong, or could not be judged.
+    """
+    from kernellab.export.joined import joined
+    from kernellab.session import open_session
+
+    try:
+        one = joined(kernels, choice)
+    except KernellabError as apart:
+        say(f"{apart.message} {apart.remedy}")
+        return None
+    found = open_session(session, resume=False).timings.as_one(one)
+    if not found.verdict.passed:
+        raise VerifierError(f"As one operator they are wrong: {found.verdict.reason}", "Export them one by one.")
+    say(f"verified as one: {found.said}")
+    return found
 
 
 def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None) -> dict[str, str]:

@@ -70,10 +70,14 @@ class Package:
         return folder / self.name
 
 
-def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None) -> Package:
+def package(
+    kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None,
+    one: VerifiedKernel | None = None,
+) -> Package:  # fmt: skip
     """The package of ``kernels``, which compute one thing for several shapes, devices or numbers.
 
     Args:
+        one: all of them as they were verified as one (:mod:`kernellab.export.joined`).
         graph: launches of one call go as one CUDA graph.
         choice: which of the kernels that take a call runs it. Without one the kernel of fewer shapes does.
 
@@ -103,10 +107,11 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: C
         and {"dim": choice.dim, "starts": [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]},
         # what `kernellab check` verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
+        "one": one and {"task": one.task.text, "file": one.source.files[one.source.entry_file], "verified": one.said},
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference
-    said = described(kernels, choice)
+    said = described(kernels, choice, one)
     files["__init__.py"] = _init(kernels, said, namespace, graph)
     files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
     return Package(first.name, namespace, files, tuple(kernels), said)
@@ -133,12 +138,15 @@ def runtime_files() -> Mapping[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in _RUNTIME}
 
 
-def described(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> str:
+def described(
+    kernels: Sequence[VerifiedKernel], choice: Choice | None = None, one: VerifiedKernel | None = None
+) -> str:
     """The docstring of a package or module, without its quotes."""
     first = kernels[0]
     lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
     lines += [f"- {k.said}." for k in kernels]
     lines += [f"Chosen as measured: {', '.join(choice.words([k.source.hash for k in kernels]))}."] if choice else []
+    lines += [f"Verified as one: {one.said}."] if one else []
     lines += [
         f"Source {first.source.hash}. Call {first.name}(*args) with the reference's arguments (a Model's state_dict"
         " values after them). Calls that it was not verified for, and gradients, are the reference's; it says so once.",

@@ -17,20 +17,32 @@ import torch
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, FixedSizes, Mark, ScalarLimit, StridesLimit
+from kernellab.ci.subjects import Subject, subjects
+from kernellab.conditions import (
+    AlignmentLimit,
+    Domain,
+    DrawnLimit,
+    FixedSizes,
+    Mark,
+    ScalarLimit,
+    StridesLimit,
+    Switched,
+    of,
+)  # fmt: skip
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TaskError
 from kernellab.export import VerifiedKernel, module_text, package
 from kernellab.export.capsule import again, capsule_of, read_capsule, write_capsule
 from kernellab.export.exportable import Choice
+from kernellab.export.joined import joined
 from kernellab.export.layouts import write_kernels, write_solution
 from kernellab.export.reference import reference_text
 from kernellab.export.runtime.guards import ShapeClass
 from kernellab.export.wheel import write_wheel
 from kernellab.records import Author, Source, Stage, Trust, Verdict
 from kernellab.target import Backend
-from kernellab.task import load_task
-from kernellab.verifier import VerifyOptions
+from kernellab.task import Dim, load_task
+from kernellab.verifier import Verifier, VerifyOptions
 
 TASK = """
 import torch
@@ -277,6 +289,43 @@ def test_an_operator_of_two_kernels_takes_the_one_that_was_measured_fastest_at_a
     assert said in " ".join(made.files["__init__.py"].split())
     (tmp_path / "clamped.py").write_text(module_text(made))
     assert ran(BY_SIZE, tmp_path, *sources, folder=tmp_path) == "same"
+
+
+def _other(cpp: VerifiedKernel, low: int, high: int) -> VerifiedKernel:
+    """The same kernel, for another range of M."""
+    text = cpp.task.text.replace('"M", 1, 512', f'"M", {low}, {high}').replace("M=37", f"M={low}")
+    source = cpp.source.model_copy(update={"files": {**cpp.source.files, "note.txt": "another one"}})
+    return replace(cpp, task=load_task(text, cpp.task.name), source=source)
+
+
+def test_kernels_are_verified_as_one_on_both_sides_of_each_switch(cpp: VerifiedKernel, tmp_path: Path) -> None:
+    one = joined([cpp, _other(cpp, 300, 3000)], Choice("M", ((0, 0), (401, 1), (2500, None))))
+    assert one.starts == ((1, 0), (401, 1)) and one.task.dims[0] == Dim("M", 1, 3000)
+    with Verifier() as verifier:
+        found = one.verified(verifier, detect_target("cpp"), VerifyOptions(level=Trust.T1))
+        assert found.verdict.passed and of(found.verdict.conditions, Switched), found.verdict.reason
+        assert "M from 1 to 3000 with the sizes on both sides of 401" in found.said
+        # wrong at one size, that before the switch
+        late = cpp.source.files["kernel.py"].replace("    return y\n", "    return y * 2 if M == 400 else y\n")
+        wrong = replace(cpp, source=cpp.source.model_copy(update={"files": {**cpp.source.files, "kernel.py": late}}))
+        again = joined([wrong, _other(cpp, 300, 3000)], Choice("M", ((0, 0), (401, 1))))
+        refused = again.verified(verifier, detect_target("cpp"), VerifyOptions(level=Trust.T1)).verdict
+    assert not refused.passed and "M=400" in refused.reason and not of(refused.conditions, Switched)
+    made = package(one.kernels, choice=Choice("M", ((0, 0), (401, 1))), one=found)
+    (tmp_path / "clamped.py").write_text(module_text(made))
+    (subject,) = subjects([tmp_path])
+    assert isinstance(subject, Subject) and subject.source.files == one.source.files and "3000" in subject.task
+
+
+def test_without_a_choice_the_narrower_kernel_runs_and_what_is_no_one_is_said(cpp: VerifiedKernel) -> None:
+    assert joined([_other(cpp, 300, 3000), cpp]).starts == ((1, 1), (513, 0))
+    with pytest.raises(KernellabError, match="none takes M from 513 to 599"):
+        joined([cpp, _other(cpp, 600, 3000)])
+    half = replace(cpp, source=cpp.source.model_copy(update={"dsl": "triton"}))
+    with pytest.raises(KernellabError, match="several languages"):
+        joined([cpp, half])
+    with pytest.raises(KernellabError, match="nothing of their shapes differs"):
+        joined([cpp, cpp])
 
 
 def test_a_wheel_a_repository_and_a_solution_are_taken_by_others(cpp: VerifiedKernel, tmp_path: Path) -> None:
