@@ -35,8 +35,13 @@ def export(
     ] = "module",
     wheel: Annotated[Path | None, typer.Option(help="A folder for a wheel.")] = None,
     prebuilt: Annotated[
-        bool, typer.Option("--prebuilt", help="Compile the wheel's C++ now instead of at installation.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--prebuilt/--no-prebuilt",
+            help="Carry compiled code, so that an import compiles nothing. [default: with --out; not in a wheel, which "
+            "it binds to this platform]",
+        ),
+    ] = None,
     version: Annotated[str, typer.Option(help="The wheel's version.")] = "0.1.0",
     capsule: Annotated[
         Path | None,
@@ -85,22 +90,27 @@ def export(
         raise SessionError(f"There is no layout {layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
     if len(sessions) > 1 and (capsule or solution):
         raise SessionError("A capsule and a Solution hold one kernel.", "Name one session.")
-    if prebuilt and wheel is None:
-        raise SessionError("--prebuilt is for a wheel.", "Pass --wheel FOLDER too.")
+    if prebuilt and out is None and wheel is None:
+        raise SessionError("--prebuilt is for a module or a wheel.", "Pass --out FILE or --wheel FOLDER too.")
     kernels = [_taken(session) for session in sessions]
     files: dict[str, str] = {}
     if out is not None or wheel is not None:
-        from kernellab.export import package
+        from kernellab.export import compiled, package
 
         choice = _measured(sessions, over)[1] if over is not None else None
         one = _as_one(sessions[0], kernels, choice) if len(kernels) > 1 else None
         made = package(kernels, graph=graph, choice=choice, one=one)
+        with_code = made if prebuilt is False or (wheel and not out and not prebuilt) else compiled(made)
+        for why in with_code.source_only:
+            say(why)
+        if prebuilt and not with_code.binaries:
+            raise KernellabError("There is no compiled code to carry.", "Leave out --prebuilt.")
         if out is not None:
-            files[layout] = str(_write(made, layout, out, licence))
+            files[layout] = str(_write(with_code, layout, out, licence))
         if wheel is not None:
             from kernellab.export.wheel import write_wheel
 
-            files["wheel"] = str(write_wheel(made, wheel, version, prebuilt))
+            files["wheel"] = str(write_wheel(with_code if prebuilt else made, wheel, version))
     files |= _of_one(kernels[0], capsule, solution)
     if json:
         sources = [kernel.source.hash for kernel in kernels]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -57,6 +57,9 @@ class Package:
     kernels: tuple[VerifiedKernel, ...]
     #: its docstring
     said: str
+    #: compiled code, by path inside the package, and why there is none of a kernel
+    binaries: Mapping[str, bytes] = field(default_factory=dict)
+    source_only: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -65,9 +68,14 @@ class Package:
 
     def write(self, folder: Path) -> Path:
         """The package as a folder inside ``folder``. Raises KernellabError where it cannot be written."""
-        for name, text in self.files.items():
-            written(folder / self.name / name, text)
-        return folder / self.name
+        return self.write_into(folder / self.name)
+
+    def write_into(self, folder: Path) -> Path:
+        """As :meth:`write`, with ``folder`` as the package."""
+        contents: dict[str, str | bytes] = {**self.files, **self.binaries}
+        for name, content in contents.items():
+            written(folder / name, content)
+        return folder
 
 
 def package(
