@@ -23,8 +23,9 @@ class _Condition(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     _concern: ClassVar[Concern] = "kernel"
-    #: the label, with the condition's fields in braces
+    #: label and flag, with the condition's fields in braces
     _label: ClassVar[str] = ""
+    _flag: ClassVar[str] = ""
 
     @property
     def concern(self) -> Concern:
@@ -36,7 +37,7 @@ class _Condition(BaseModel):
 
     @property
     def flag(self) -> str:
-        return ""
+        return self._flag.format_map(self.__dict__)
 
 
 # -- facts without a parameter -----------------------------------------------------------------------------------------
@@ -145,11 +146,8 @@ class AlignmentLimit(_Condition):
     """Inputs must begin at a multiple of ``bytes``."""
 
     kind: Literal["alignment"] = "alignment"
+    _label: ClassVar[str] = "aligned inputs only"
     bytes: int = 16
-
-    @property
-    def label(self) -> str:
-        return "aligned inputs only"
 
 
 def _as_number(value: Any) -> Any:
@@ -228,11 +226,8 @@ class SpecialValues(_Condition):
     """A NaN or an infinity in an input does not reach the result as it does in the reference."""
 
     kind: Literal["special-values"] = "special-values"
+    _label: ClassVar[str] = "{value} not propagated"
     value: Literal["NaN", "inf"]
-
-    @property
-    def label(self) -> str:
-        return f"{self.value} not propagated"
 
 
 class DrawnLimit(_Condition):
@@ -245,6 +240,7 @@ class DrawnLimit(_Condition):
     """
 
     kind: Literal["drawn"] = "drawn"
+    _label: ClassVar[str] = "{values}"
     argument: str = ""
     values: str
     low: int | float | None = None
@@ -252,10 +248,6 @@ class DrawnLimit(_Condition):
     least: float | None = None
     not_nan: bool = False
     built_in: bool = False
-
-    @property
-    def label(self) -> str:
-        return self.values
 
 
 class FixedSizes(_Condition):
@@ -412,11 +404,8 @@ class DisturbedCalls(_Condition):
 
     kind: Literal["disturbed-calls"] = "disturbed-calls"
     _concern: ClassVar[Concern] = "measurement"
+    _flag: ClassVar[str] = "busy machine: other work disturbed {share:.0%} of the timed calls"
     share: float
-
-    @property
-    def flag(self) -> str:
-        return f"busy machine: other work disturbed {self.share:.0%} of the timed calls"
 
 
 class OtherClock(_Condition):
@@ -458,13 +447,10 @@ class BaselineMissing(_Condition):
 
     kind: Literal["baseline-missing"] = "baseline-missing"
     _label: ClassVar[str] = "no {baseline} baseline"
+    _flag: ClassVar[str] = "baseline {baseline}: {reason}"
     _concern: ClassVar[Concern] = "measurement"
     baseline: str
     reason: str
-
-    @property
-    def flag(self) -> str:
-        return f"baseline {self.baseline}: {self.reason}"
 
 
 class NotSealed(_Condition):
@@ -539,12 +525,25 @@ class JudgedOn(_Condition):
     host: str
 
 
+class Switched(_Condition):
+    """Several kernels in one: from each of ``starts`` on, as sizes of ``dim``, another one runs. The sizes on both
+    sides of each were tried."""
+
+    kind: Literal["switched"] = "switched"
+    dim: str
+    starts: tuple[int, ...]
+
+    @property
+    def flag(self) -> str:
+        return f"switches: another kernel from {self.dim} = {' and '.join(map(str, self.starts))} on; both sides tried"
+
+
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotReproduced, Stated, JudgedOn,
+        NotSealed, NotReproduced, Stated, JudgedOn, Switched,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

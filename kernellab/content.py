@@ -59,11 +59,11 @@ def find_workspace(start: Path | None = None) -> Path:
     return start
 
 
-def written(path: Path, text: str) -> Path:
-    """``text`` in a file, whose folder is made. Raises KernellabError where it cannot be written."""
+def written(path: Path, content: str | bytes) -> Path:
+    """``content`` in a file, whose folder is made. Raises KernellabError where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
     return path

@@ -68,6 +68,9 @@ SHARES = {
 #: tests without parameters that take long and guard what seldom changes: `make prove` alone runs them
 PROVE_ONLY = frozenset(
     {
+        "export/test_takehome.py::test_kernels_are_verified_as_one_on_both_sides_of_each_switch",
+        "export/test_compiled.py::test_programs_of_cuda_core_take_the_cubin_of_their_text",
+        "export/test_compiled.py::test_triton_finds_its_cubins_and_says_where_they_are_for_another_chip",
         "verifier/test_remote.py::test_a_connection_that_is_cut_in_the_middle_is_made_again",
         "verifier/test_remote.py::test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another",
         "bench/test_suites.py::test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time",

@@ -45,6 +45,7 @@ from kernellab.conditions import (
     Stated,
     StaticFinding,
     StridesLimit,
+    Switched,
     WeakTask,
     flags,
     joined,
@@ -97,6 +98,7 @@ NOTICED: list[Condition] = [
     LaunchBound(on_device=1.25), MoreCores(cores=3.5, baselines=2), BaselineMissing(baseline="compile", reason="a, b"),
     NotSealed(native=True, reason="a call, aligned inputs only"), Stated(stated_label="contiguous-only, or not"),
     JudgedOn(host="box"),
+    Switched(dim="M", starts=(100,)),
     NotReproduced(outcome="differs", baseline="eager", first=Ratio(speedup=1, low=1, high=1),
                   second=Ratio(speedup=2, low=2, high=2)),
 ]  # fmt: skip

@@ -153,6 +153,17 @@ def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Ite
     if not sources:
         yield Unread(name, path, "it was exported without its tasks. Export it again.", False)
         return
+    if facts.get("one"):
+        kinds = zip(facts["classes"], sources, strict=True)
+        files = {
+            f"{kind['folder'].rpartition('/')[2]}/{inner}": read(f"{kind['folder']}/{inner}")
+            for kind, made in kinds for inner in made["files"]
+        }  # fmt: skip
+        source = Source(
+            dsl=facts["classes"][0]["dsl"], files={"kernel.py": facts["one"]["file"], **files}, origin=Author.MODEL
+        )
+        yield Subject(name, path, "module", facts["one"]["task"], facts["name"], source)
+        return
     for k, (kind, made) in enumerate(zip(facts["classes"], sources, strict=True)):
         files = {inner: read(f"{kind['folder']}/{inner}") for inner in made["files"]}
         source = Source(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 from pydantic import BaseModel, Field
 
-from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
+from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_kernel
 from kernellab.cli.parameters import with_requests
 from kernellab.errors import CaptureError, KernellabError, SessionError
 from kernellab.options import REQUEST, Option, Surface
@@ -308,12 +308,8 @@ def _write(session: Session, out: Path) -> list[str]:
     best = state.best()
     candidate = best.candidate if best else state.candidate()
     designed = state.sketch_turn(best.turn.id if best else None)
-    files: dict[str, str] = {}
-    if designed is not None and designed.sketch is not None:
-        files[f"{session.name}.sketch"] = designed.sketch
-    if candidate is not None:
-        files |= {f"source/{name}": text for name, text in candidate.source.files.items()}
-    written = write_files(out, files)
+    sketch = designed.sketch if designed is not None else None
+    written = write_kernel(out, session.name, sketch, candidate.source.files if candidate is not None else {})
     if best is not None:
         written.append(str(session.export(out / f"{session.name}.py")))
     return written

@@ -12,7 +12,7 @@ import typer
 from pydantic import BaseModel, Field
 from typer.core import TyperGroup
 
-from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
+from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_kernel
 from kernellab.cli.parameters import is_typed, with_requests
 from kernellab.content import WORKSPACE, module_command, written
 from kernellab.errors import EvolveError, counted
@@ -56,7 +56,7 @@ class SearchShell(BaseModel):
     start: Annotated[tuple[Path, ...], Option(on=Surface.COMMAND, flag="from")] = Field(
         default=(), description="a sketch to begin with"
     )
-    out: Path | None = Field(default=None, description="a folder for the best one's sketch and source")
+    out: Path | None = Field(default=None, description="a folder for the best one's sketch, source and exported module")
     cluster: Annotated[str, Option(on=Surface.COMMAND, default="threads of this process")] = Field(
         default="", description="who does the jobs: local:N processes here, or dask://HOST:PORT"
     )
@@ -363,6 +363,8 @@ def _steered(name: str, json: bool, act: Callable[[Run], None]) -> int:
 
 def _watched(run: Run, out: Path | None, json: bool) -> int:
     """Says on stderr what agents are and ask for, and each round's end, until the run is over or not worked on."""
+    from kernellab.export import compiled, module_text, package
+
     told = (0, 0)
     while not (run.state.status.ended or run.unattended):
         told = _tell(run, told)
@@ -371,9 +373,9 @@ def _watched(run: Run, out: Path | None, json: bool) -> int:
     if run.works_here:
         run.wait()
     if out is not None and run.state.best() is not None:
-        candidate, _ = run.best()
-        files = {**candidate.source.files, **({"sketch.txt": candidate.sketch} if candidate.sketch else {})}
-        write_files(out, files)
+        best = run.taken()
+        write_kernel(out, best.name, best.sketch, best.source.files)
+        written(out / f"{best.name}.py", module_text(compiled(package([best]))))
     code = _shown(run, json)
     if not json and run.offers():
         ask_to_remember(run.id, run.remember)

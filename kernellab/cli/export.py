@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.output import emit, say
-from kernellab.errors import EvolveError, SessionError, counted
+from kernellab.errors import EvolveError, KernellabError, SessionError, VerifierError, counted
 
 if TYPE_CHECKING:
     from kernellab.export import Package, VerifiedKernel
@@ -35,8 +35,13 @@ def export(
     ] = "module",
     wheel: Annotated[Path | None, typer.Option(help="A folder for a wheel.")] = None,
     prebuilt: Annotated[
-        bool, typer.Option("--prebuilt", help="Compile the wheel's C++ now instead of at installation.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--prebuilt/--no-prebuilt",
+            help="Carry compiled code, so that an import compiles nothing. [default: with --out; not in a wheel, which "
+            "it binds to this platform]",
+        ),
+    ] = None,
     version: Annotated[str, typer.Option(help="The wheel's version.")] = "0.1.0",
     capsule: Annotated[
         Path | None,
@@ -85,21 +90,27 @@ def export(
         raise SessionError(f"There is no layout {layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
     if len(sessions) > 1 and (capsule or solution):
         raise SessionError("A capsule and a Solution hold one kernel.", "Name one session.")
-    if prebuilt and wheel is None:
-        raise SessionError("--prebuilt is for a wheel.", "Pass --wheel FOLDER too.")
+    if prebuilt and out is None and wheel is None:
+        raise SessionError("--prebuilt is for a module or a wheel.", "Pass --out FILE or --wheel FOLDER too.")
     kernels = [_taken(session) for session in sessions]
     files: dict[str, str] = {}
     if out is not None or wheel is not None:
-        from kernellab.export import package
+        from kernellab.export import compiled, package
 
         choice = _measured(sessions, over)[1] if over is not None else None
-        made = package(kernels, graph=graph, choice=choice)
+        one = _as_one(sessions[0], kernels, choice) if len(kernels) > 1 else None
+        made = package(kernels, graph=graph, choice=choice, one=one)
+        with_code = made if prebuilt is False or (wheel and not out and not prebuilt) else compiled(made)
+        for why in with_code.source_only:
+            say(why)
+        if prebuilt and not with_code.binaries:
+            raise KernellabError("There is no compiled code to carry.", "Leave out --prebuilt.")
         if out is not None:
-            files[layout] = str(_write(made, layout, out, licence))
+            files[layout] = str(_write(with_code, layout, out, licence))
         if wheel is not None:
             from kernellab.export.wheel import write_wheel
 
-            files["wheel"] = str(write_wheel(made, wheel, version, prebuilt))
+            files["wheel"] = str(write_wheel(with_code if prebuilt else made, wheel, version))
     files |= _of_one(kernels[0], capsule, solution)
     if json:
         sources = [kernel.source.hash for kernel in kernels]
@@ -168,6 +179,27 @@ def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
     sizes = sizes_of([first.task, *(other.task for other in others)], dim)
     sweeps = [one.timings.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
     return sweeps, chosen(sweeps)
+
+
+def _as_one(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | None) -> VerifiedKernel | None:
+    """The operator of all ``kernels``, verified as one on the device of ``session``; None, said, where they cannot be.
+
+    Raises:
+        VerifierError: it is wrong, or could not be judged.
+    """
+    from kernellab.export.joined import joined
+    from kernellab.session import open_session
+
+    try:
+        one = joined(kernels, choice)
+    except KernellabError as apart:
+        say(f"{apart.message} {apart.remedy}")
+        return None
+    found = open_session(session, resume=False).timings.as_one(one)
+    if not found.verdict.passed:
+        raise VerifierError(f"As one operator they are wrong: {found.verdict.reason}", "Export them one by one.")
+    say(f"verified as one: {found.said}")
+    return found
 
 
 def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None) -> dict[str, str]:

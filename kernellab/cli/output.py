@@ -61,6 +61,12 @@ def write_files(folder: Path, files: Mapping[str, str]) -> list[str]:
     return [str(written(folder / name, text)) for name, text in files.items()]
 
 
+def write_kernel(folder: Path, name: str, sketch: str | None, source: Mapping[str, str]) -> list[str]:
+    """What ``--out`` is for a kernel, whatever made it: ``NAME.sketch`` and ``source/``; the paths written."""
+    sketches = {f"{name}.sketch": sketch} if sketch else {}
+    return write_files(folder, {**sketches, **{f"source/{file}": text for file, text in source.items()}})
+
+
 def check_folder(folder: Path | None) -> None:
     """Makes the folder that a long command writes to at its end. Raises KernellabError now where that will not do."""
     if folder is None:

@@ -35,6 +35,7 @@ from kernellab.evolve.vary import memory, models, rules
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator, Models
+from kernellab.export import VerifiedKernel
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, place_named
 from kernellab.models import Budget
@@ -139,6 +140,17 @@ class Run:
                 f"Wait for one; `kernellab evolve status {self.id}` says how far it is.",
             )
         return self.candidate(number), self.state.verdicts.get(number)
+
+    def taken(self) -> VerifiedKernel:
+        """The best one with all that an export says of it. Raises EvolveError: there is none yet."""
+        candidate, verdict = self.best()
+        begun = self.state.begun
+        target = find_target(begun.dsl, begun.chip)
+        assert verdict is not None  # what is best has passed
+        words = f"{target.dsl} on {target.chip.name} ({target.backend.value})"
+        return VerifiedKernel(
+            begun.name, load(begun), candidate.source, verdict, target.backend, words, candidate.sketch
+        )  # fmt: skip
 
     def open(self, number: int, name: str | None = None) -> Session:
         """A design session that begins with a candidate; ``name`` is the task's by default.

@@ -8,8 +8,9 @@ starts none itself, and a call among torch's own finds them awake.
 
 from __future__ import annotations
 
+from kernellab.export.compiled import compiled
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.module import module_text
 from kernellab.export.package import Package, package
 
-__all__ = ["Package", "VerifiedKernel", "module_text", "package"]
+__all__ = ["Package", "VerifiedKernel", "compiled", "module_text", "package"]

@@ -58,8 +58,7 @@ def write_kernels(package: Package, folder: Path, licence: str) -> Path:
         )
     backend = devices.pop()
     variant = folder / "build" / f"torch-{backend}"
-    for name, text in package.files.items():
-        written(variant / name, text)
+    package.write_into(variant)
     title = re.sub(r"[^a-z0-9]+", "-", package.name.lower()).strip("-")
     title = title if title[:1].isalpha() and len(title) > 1 else f"kernel-{title}"
     needed = "tvm_ffi" in "".join(text for k in package.kernels for text in k.source.files.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from kernellab.export.package import Package, signature
 
 _MODULE = '''\
@@ -11,10 +13,13 @@ _MODULE = '''\
 from torch.compiler import is_compiling as _is_compiling
 
 _FILES = {files}
+#: compiled code, in base 85
+_COMPILED = {compiled}
 
 
 def _load():
     """Write the files once, into this user's cache, and import the package that they are."""
+    import base64
     import hashlib
     import importlib.util
     import os
@@ -23,7 +28,7 @@ def _load():
     from pathlib import Path
 
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    digest = hashlib.sha256(repr(sorted(_FILES.items())).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr(sorted([*_FILES.items(), *_COMPILED.items()])).encode()).hexdigest()[:16]
     folder = Path(base) / "kernels" / f"{name}-{digest}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,12 +37,13 @@ def _load():
         writable = False
     if not writable:
         folder = Path(tempfile.mkdtemp(prefix="{name}-"))
-    for name, text in _FILES.items():
+    binaries = {name: base64.b85decode(text) for name, text in _COMPILED.items()}
+    for name, content in [*binaries.items(), *((name, text.encode()) for name, text in _FILES.items())]:
         path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_name(f"{path.name}.{os.getpid()}")
-            scratch.write_text(text, encoding="utf-8")
+            scratch.write_bytes(content)
             scratch.replace(path)
     title = f"_{name}_{digest}"
     spec = importlib.util.spec_from_file_location(
@@ -68,6 +74,7 @@ kernel = {name}
 def module_text(package: Package) -> str:
     """The text of one module that does what ``package`` does."""
     task = package.kernels[0].task
+    compiled = {name: base64.b85encode(data).decode() for name, data in package.binaries.items()}
     files = "{\n" + "".join(f"    {name!r}: {_literal(text)},\n" for name, text in package.files.items()) + "}"
     # the files come last: their own text may hold words in braces
     values = {
@@ -75,7 +82,8 @@ def module_text(package: Package) -> str:
         "{signature}": signature(task.args), "{arguments}": ", ".join(a.name for a in task.args),
         "{line}": task.signature.replace("\\", "\\\\").replace('"', "'"),
         "{name}-{digest}": f"{package.name}-{{digest}}",
-        "_{name}_{digest}": f"_{package.name}_{{digest}}", "{name}": package.name, "{files}": files,
+        "_{name}_{digest}": f"_{package.name}_{{digest}}", "{name}": package.name,
+        "{compiled}": repr(compiled), "{files}": files,
     }  # fmt: skip
     text = _MODULE
     for key, value in values.items():

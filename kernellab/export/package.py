@@ -6,7 +6,7 @@ import hashlib
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -57,6 +57,9 @@ class Package:
     kernels: tuple[VerifiedKernel, ...]
     #: its docstring
     said: str
+    #: compiled code, by path inside the package, and why there is none of a kernel
+    binaries: Mapping[str, bytes] = field(default_factory=dict)
+    source_only: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -65,15 +68,24 @@ class Package:
 
     def write(self, folder: Path) -> Path:
         """The package as a folder inside ``folder``. Raises KernellabError where it cannot be written."""
-        for name, text in self.files.items():
-            written(folder / self.name / name, text)
-        return folder / self.name
+        return self.write_into(folder / self.name)
+
+    def write_into(self, folder: Path) -> Path:
+        """As :meth:`write`, with ``folder`` as the package."""
+        contents: dict[str, str | bytes] = {**self.files, **self.binaries}
+        for name, content in contents.items():
+            written(folder / name, content)
+        return folder
 
 
-def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None) -> Package:
+def package(
+    kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None,
+    one: VerifiedKernel | None = None,
+) -> Package:  # fmt: skip
     """The package of ``kernels``, which compute one thing for several shapes, devices or numbers.
 
     Args:
+        one: all of them as they were verified as one (:mod:`kernellab.export.joined`).
         graph: launches of one call go as one CUDA graph.
         choice: which of the kernels that take a call runs it. Without one the kernel of fewer shapes does.
 
@@ -103,10 +115,11 @@ def package(kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: C
         and {"dim": choice.dim, "starts": [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]},
         # what `kernellab check` verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
+        "one": one and {"task": one.task.text, "file": one.source.files[one.source.entry_file], "verified": one.said},
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference
-    said = described(kernels, choice)
+    said = described(kernels, choice, one)
     files["__init__.py"] = _init(kernels, said, namespace, graph)
     files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
     return Package(first.name, namespace, files, tuple(kernels), said)
@@ -133,12 +146,15 @@ def runtime_files() -> Mapping[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in _RUNTIME}
 
 
-def described(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> str:
+def described(
+    kernels: Sequence[VerifiedKernel], choice: Choice | None = None, one: VerifiedKernel | None = None
+) -> str:
     """The docstring of a package or module, without its quotes."""
     first = kernels[0]
     lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
     lines += [f"- {k.said}." for k in kernels]
     lines += [f"Chosen as measured: {', '.join(choice.words([k.source.hash for k in kernels]))}."] if choice else []
+    lines += [f"Verified as one: {one.said}."] if one else []
     lines += [
         f"Source {first.source.hash}. Call {first.name}(*args) with the reference's arguments (a Model's state_dict"
         " values after them). Calls that it was not verified for, and gradients, are the reference's; it says so once.",

@@ -60,6 +60,8 @@ class Step:
     measured: float | None = None
     reason: str = ""
     place: float | None = None
+    #: 95 % interval of what the model gained by this kernel alone
+    gained: tuple[float, float] | None = None
     #: the session's id: what ``kernellab export`` takes
     session: str = ""
 
@@ -79,6 +81,8 @@ class Step:
             told += f", {self.place:.2f}x in place"
         if self.predicted is not None and self.measured is not None:
             told += f"; model {self.predicted:.3f}x predicted, {self.measured:.3f}x measured"
+        if self.gained is not None:
+            told += f", by it [{self.gained[0]:.3f}, {self.gained[1]:.3f}]"
         return f"{told} {self.seconds:5.1f} s {self.reason}".rstrip()
 
 
@@ -165,7 +169,8 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
         if swap is None:
             return Step(row, outcome, took, factor, reason=reason, session=known)
         place = swap.place.factor if swap.place else None
-        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, known)
+        gained = (swap.step.low, swap.step.high) if swap.step else None
+        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, gained, known)
 
     try:
         session = found.open(row, **options)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from kernellab.model_integration.tree import parts
 
 if TYPE_CHECKING:
     from kernellab.model_integration.ranked import Profile, Row
 
+#: cores of other work that are said; the share of a step below which a GPU waits for its launches
+_BUSY, _LAUNCH_BOUND = 0.2, 0.7
 #: rows of a table that is shown without being asked for more
 ROWS = 15
 
@@ -22,6 +27,16 @@ def head(found: Profile) -> list[str]:
         f"{measured.device_ms:.3g} ms ({100 * found.busy:.0f} % of {measured.step_ms:.3g} ms by the clock).",
         f"{100 * found.coverage:.1f} % of the device time is joined to the captured graph.",
     ]
+    if measured.launches and found.busy < _LAUNCH_BOUND:
+        lines.append(
+            f"Launch-bound: {measured.launches} kernels with {1e3 * measured.gap_ms:.2g} us from one to the next; "
+            "fewer launches count most."
+        )
+    if measured.others > _BUSY:
+        lines.append(
+            f"Busy machine: other work used {measured.others:.1f} of {os.cpu_count()} cores meanwhile. Profile it "
+            "again on a quiet one before you trust small differences."
+        )
     lines += [f"Not captured: {problem.text}" for problem in found.captured.problems]
     lines += [
         f"{name}: {ms:.3g} ms" for name, ms in sorted(measured.other.items(), key=lambda x: -x[1])[:3] if ms > 0.01
@@ -36,23 +51,42 @@ def table(found: Profile, most: int = ROWS) -> str:
         return "\n".join(lines)
     step = found.measured.device_ms or 1.0
     lines.append(f"{'#':>3} {'gain':>8} {'time':>8} {'bound':>8} {'share':>6}  {'n':>3} {'kind':<10} region")
-    for row in found.rows[:most]:
+    for depth, row in _nested(found, found.rows[:most]):
         lines.append(
             f"{row.number:>3} {row.gain_ms:8.3f} {row.time_ms:8.3f} {_bound(row):>8} "
-            f"{100 * row.time_ms / step:5.1f}%  {len(row.places):>3} {row.kind:<10} {_region(row)}"
+            f"{100 * row.time_ms / step:5.1f}%  {len(row.places):>3} {row.kind:<10} {'  ' * depth}{_region(row)}"
         )
     if len(found.rows) > most:
         lines.append(f"    ... and {len(found.rows) - most} more")
-    if not all(row.bound_holds for row in found.rows[:most]):
+    if any(row.bound_ms and not row.bound_holds for row in found.rows[:most]):
         lines.append(
             "    bound -: the model takes less than the rates measured just now allow: profile it on a quiet machine."
         )
+    if not all(row.bound_ms for row in found.rows[:most]):
+        lines.append("    bound ?: its operations cannot be counted; the gain is all of its time.")
     limit = found.predict(reach=1.0)
     lines.append(
         f"All of them at their bounds: {limit:.3g} ms ({found.step_ms / limit:.2f}x); halfway there: "
         f"{found.predict():.3g} ms ({found.step_ms / found.predict():.2f}x). Times in ms, all places together."
     )
     return "\n".join(lines)
+
+
+def _nested(found: Profile, rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+    """The rows in order, those whose operations are all in another one below that, a level deeper."""
+    below: dict[int, list[Row]] = {}
+    for row in rows:
+        holder = found.within(row)
+        while holder is not None and holder not in rows:
+            holder = found.within(holder)
+        below.setdefault(holder.number if holder is not None else 0, []).append(row)
+
+    def visit(number: int, depth: int) -> Iterator[tuple[int, Row]]:
+        for row in below.get(number, ()):
+            yield depth, row
+            yield from visit(row.number, depth + 1)
+
+    return visit(0, 0)
 
 
 def sentence(found: Profile, speedups: Mapping[int | str, float]) -> str:
@@ -62,7 +96,7 @@ def sentence(found: Profile, speedups: Mapping[int | str, float]) -> str:
 
 
 def _bound(row: Row) -> str:
-    return f"{row.bound_ms:.3f}" if row.bound_holds else "-"
+    return f"{row.bound_ms:.3g}" if row.bound_holds else "-" if row.bound_ms else "?"
 
 
 def _region(row: Row) -> str:
@@ -85,13 +119,15 @@ def as_dict(found: Profile) -> dict[str, Any]:
             {"part": p.path, "reason": p.reason, "remedy": p.remedy} for p in found.captured.problems
         ],
         "other_ms": dict(found.measured.other),
+        "cores_of_others": found.measured.others,
+        "modules": [{"path": p.path, "total_ms": p.total_ms, "self_ms": p.self_ms} for p in parts(found.measured)],
         "at_bound_ms": found.predict(reach=1.0),
         "rows": [
             {
                 "number": row.number, "name": row.name, "kind": row.kind, "operations": row.words, "where": row.where,
                 "module": row.module, "places": len(row.places), "shapes": row.shapes, "time_ms": row.time_ms,
                 "backward_ms": row.backward_ms, "bound_ms": row.bound_ms if row.bound_holds else None,
-                "gain_ms": row.gain_ms,
+                "gain_ms": row.gain_ms, "within": within.number if (within := found.within(row)) else None,
             }
             for row in found.rows
         ],

@@ -24,6 +24,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import psutil  # type: ignore[import-untyped, unused-ignore]
 import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -55,19 +56,26 @@ class Event:
 class Measured:
     """One step, as the median over several: ``events`` in order, ``step_ms`` by the clock without the profiler,
     ``device_ms`` of all its operations, ``other`` what no forward operation is responsible for, by name.
-    ``graph_ms`` is a step's time replayed as a CUDA graph, 0 where there is none."""
+    ``graph_ms`` is a step's time replayed as a CUDA graph, 0 where there is none; ``others`` the cores that other
+    processes used meanwhile."""
 
     events: tuple[Event, ...]
     step_ms: float
     device_ms: float
     other: Mapping[str, float]
     graph_ms: float = 0.0
+    others: float = 0.0
+
+    @property
+    def launches(self) -> int:
+        """The kernels that a step's forward launches on a GPU."""
+        return sum(e.launches for e in self.events)
 
     @property
     def gap_ms(self) -> float:
-        """What stands between two kernels of the graph; 0 without one."""
-        launches = sum(e.launches for e in self.events)
-        return max(0.0, self.graph_ms - self.device_ms) / launches if launches else 0.0
+        """What stands between two kernels of a step on a GPU, in its graph or where the host launches them."""
+        left = max(0.0, (self.graph_ms or self.step_ms) - self.device_ms)
+        return left / self.launches if self.launches else 0.0
 
     def within(self, most: float) -> Measured:
         """The same shares of at most ``most`` ms: one thread's operations cannot take longer than their step."""
@@ -80,6 +88,7 @@ class Measured:
 def measure(given: Given, steps: int = 5) -> Measured:
     """Runs ``given``'s model (a training step where it trains) some times; its state is as before afterwards."""
     args, kwargs = given.draw(0)
+    cores = cores_of_others()
 
     def step() -> None:
         run_step(given, args, kwargs)
@@ -96,8 +105,25 @@ def measure(given: Given, steps: int = 5) -> Measured:
         if given.device.type == "cpu":
             # a model's first steps meet memory that is new to the process: these count, and the earlier ones do not
             step_ms = timed(step, "cpu")
-    found = replace(_middle(runs, step_ms), graph_ms=graph_ms)
+    found = replace(_middle(runs, step_ms), graph_ms=graph_ms, others=cores())
     return found.within(step_ms) if given.device.type == "cpu" else found
+
+
+def cores_of_others() -> Callable[[], float]:
+    """Begins to watch; the call says how many cores other processes have used since, on average."""
+
+    def spent() -> tuple[float, float, float]:
+        found, own = psutil.cpu_times(), os.times()
+        busy = sum(found[:3])  # user, nice and system, whatever else a system counts
+        return time.perf_counter(), busy, own.user + own.system + own.children_user + own.children_system
+
+    begin = spent()
+
+    def cores() -> float:
+        wall, busy, own = (b - a for a, b in zip(begin, spent(), strict=True))
+        return max(0.0, busy - own) / max(wall, 1e-3)
+
+    return cores
 
 
 def run_step(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from kernellab.model_integration.regions import Region, propose, region_at
 from kernellab.model_integration.sources import Given, given_model, model_of
 from kernellab.model_integration.swap.build import swapped
 from kernellab.model_integration.task_text import reference_text, task_text
+from kernellab.model_integration.tree import text as tree_text
 from kernellab.model_integration.unit import Captured, capture_model
 from kernellab.model_integration.values import stats_of
 from kernellab.task import load_task
@@ -72,8 +73,9 @@ class Row:
 
     @property
     def bound_holds(self) -> bool:
-        """Does the model itself take no less than the bound? Else its rates were measured while others worked."""
-        return self.bound_ms <= _SLACK * self.time_ms
+        """Is there a bound, and does the model itself take no less? Else its operations cannot be counted, or its rates
+        were measured while others worked."""
+        return 0 < self.bound_ms <= _SLACK * self.time_ms
 
     @property
     def gain_ms(self) -> float:
@@ -116,6 +118,14 @@ class Profile:
         """One step by the clock; on a GPU replayed as a CUDA graph where the model can be, so that launches are not
         what is measured."""
         return self.measured.graph_ms or self.measured.step_ms
+
+    def within(self, row: Row) -> Row | None:
+        """The smallest other row of the list that holds all operations of ``row``; of two alike the first."""
+        holds = [
+            r for r in self.rows
+            if r.taken >= row.taken and r is not row and (r.taken != row.taken or r.number < row.number)
+        ]  # fmt: skip
+        return min(holds, key=lambda r: len(r.taken), default=None)
 
     @property
     def busy(self) -> float:
@@ -221,6 +231,11 @@ class Profile:
             if region is not None:
                 return _row(region, [region], times, self.given)
         return None
+
+    @property
+    def tree(self) -> str:
+        """The tree of modules with the time of each: print it."""
+        return tree_text(self.measured, self.given.name)
 
     def __repr__(self) -> str:
         from kernellab.model_integration.display import table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
-from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.export import VerifiedKernel, compiled, module_text, package
 from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.config import check_model
 from kernellab.session.engine import decisions
@@ -371,13 +371,15 @@ class Session:
     # -- taking it away ------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path) -> Path:
-        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab; its path.
+        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab; its path. It
+        carries compiled code, but of what a model wrote.
+
         Raises SessionError: there is no such kernel yet, or the task cannot be described."""
         return written(Path(path), self.exported())
 
     def exported(self) -> str:
         """The text of that module."""
-        return module_text(package([self.taken()]))
+        return module_text(compiled(package([self.taken()])))
 
     def taken(self) -> VerifiedKernel:
         """The best kernel with all that an export says of it."""

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import SessionError, lasting
+from kernellab.export.exportable import VerifiedKernel
+from kernellab.export.joined import Joined
 from kernellab.records import Ranking, Source, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.edits import edited
 from kernellab.session.engine.comparing import Told
 from kernellab.session.engine.driver import Driver
+from kernellab.session.engine.engine import engine
 from kernellab.session.engine.requests import Requests
 from kernellab.session.record.records import Turn
 from kernellab.session.turn.context import Bench
@@ -89,6 +92,12 @@ class Timings:
         """
         whole = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
         return rank(self._bench, whole)
+
+    def as_one(self, joined: Joined) -> VerifiedKernel:
+        """Several kernels of this session's task verified as one on its device; no turn. It waits for a verification
+        that runs. Raises VerifierError: it could not be judged."""
+        with engine().verifying:
+            return joined.verified(engine().verifier(), self._bench.target(), self._bench.options())
 
     def _show_failure(self, result: Verdict | BaseException) -> None:
         """Shows why a measurement that no one waits for gave nothing. On the engine thread."""

@@ -50,12 +50,18 @@ class Lost(Exception):
 
 
 class _Link(Protocol):
-    def ask(self, message: dict[str, Any], heard: Callable[[], None], progress: _Progress) -> dict[str, Any]: ...
+    def ask(self, message: dict[str, Any], heard: _Heard, progress: _Progress) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
 
 _Progress = Callable[[StageResult], None] | None
+
+
+class _Heard(Protocol):
+    """Called while one waits, and with ``alive`` when the other end shows that it works. Raises VerifierError."""
+
+    def __call__(self, alive: bool = False) -> None: ...
 
 
 class Remote:
@@ -78,7 +84,7 @@ class Remote:
         cancel: threading.Event | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """What the judge there answers, with its ``host``. A connection that ends meanwhile is made again, for WAIT
-        seconds.
+        seconds; ``deadline`` and ``patience`` (seconds) begin again at each sign of life.
 
         Raises:
             VerifierError: no connection, no answer, or it was cancelled; and what the judge there raises.
@@ -88,7 +94,10 @@ class Remote:
         until = time.monotonic() + deadline + patience
         lost_at, cut = 0.0, 0
 
-        def heard() -> None:
+        def heard(alive: bool = False) -> None:
+            nonlocal until
+            if alive:
+                until = time.monotonic() + deadline + patience
             if cancel is not None and cancel.is_set():
                 raise VerifierError("The verification was stopped.", "There is no verdict; verify again.")
             if time.monotonic() > until:
@@ -123,9 +132,13 @@ class Remote:
                             f"There is no connection to {self.where}: {lost}",
                             "See that the machine is up, and ask again: nothing else is lost.",
                         ) from None
-                    heard()
+                    heard(alive=True)  # the next request has its whole time
                     time.sleep(_PAUSE)
-                    until = time.monotonic() + deadline + patience  # the next request has its whole time
+                except wire.Malformed as fault:
+                    raise VerifierError(
+                        f"What answers at {self.where} is no judge: it sent {fault}.",
+                        "See that the shell there prints nothing of itself to what ssh runs.",
+                    ) from None
         except BaseException:
             # an answer that comes later is not that to the next request
             self.close()
@@ -190,7 +203,7 @@ class _Ssh:
             except FileNotFoundError:
                 raise VerifierError("This machine has no ssh.", "Install OpenSSH's client.") from None
 
-    def ask(self, message: dict[str, Any], heard: Callable[[], None], progress: _Progress) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any], heard: _Heard, progress: _Progress) -> dict[str, Any]:
         try:
             wire.send(self._channel, message)
             while True:
@@ -199,11 +212,12 @@ class _Ssh:
                 found = wire.receive(self._channel)
                 if found is None:
                     raise Lost(self._why())
+                heard(alive=True)
                 if "progress" not in found:
                     return found
                 if progress is not None:
                     progress(StageResult.model_validate(found["progress"]))
-        except (OSError, wire.Malformed):
+        except OSError:
             raise Lost(self._why()) from None
 
     def close(self) -> None:
@@ -232,15 +246,18 @@ class _Dask:
         except EvolveError as error:
             raise Lost(f"{error.message} {error.remedy}".strip()) from None
 
-    def ask(self, message: dict[str, Any], heard: Callable[[], None], progress: _Progress) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any], heard: _Heard, progress: _Progress) -> dict[str, Any]:
+        topic, alive = f"kernellab-{uuid.uuid4().hex}", threading.Event()
         try:
+            self._client.subscribe_topic(topic, lambda _: alive.set())
             theirs = self._client.submit(
-                import_module(_SERVER).at_worker, message, pure=False, retries=1, resources={DEVICE: 1}
+                import_module(_SERVER).at_worker, message, topic, pure=False, retries=1, resources={DEVICE: 1}
             )
             while not theirs.done():
                 if self._client.status != "running":
                     raise Lost("the scheduler is gone")
-                heard()
+                heard(alive.is_set())
+                alive.clear()
                 time.sleep(_LOOK)
             found: dict[str, Any] = theirs.result(timeout=_THROUGH)
         except (Lost, KernellabError, KeyboardInterrupt, SystemExit):
@@ -250,7 +267,7 @@ class _Dask:
                 raise VerifierError(
                     "Several workers died while they judged it.", "See the workers' logs, and verify again."
                 ) from None
-            raise Lost(f"the cluster is gone ({type(error).__name__})") from None
+            raise Lost(f"the cluster failed ({type(error).__name__}: {error})") from None
         for part in found.get("parts", ()):
             if progress is not None:
                 progress(StageResult.model_validate(part))

@@ -277,7 +277,7 @@ def test_lower_writes_the_files(run: Callable[..., Ran], tmp_path: Path, dsl: st
     ran = run("sketch", "lower", "op.sketch", "--task", "task.py", "--dsl", dsl, "--out", "lowered", "--json")
     assert ran.code == 0
     for name, text in ran.json["files"].items():
-        assert (tmp_path / "lowered" / name).read_text() == text
+        assert (tmp_path / "lowered/source" / name).read_text() == text
     assert "def kernel(" in ran.json["files"]["kernel.py"]
 
 

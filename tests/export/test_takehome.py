@@ -17,20 +17,32 @@ import torch
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, FixedSizes, Mark, ScalarLimit, StridesLimit
+from kernellab.ci.subjects import Subject, subjects
+from kernellab.conditions import (
+    AlignmentLimit,
+    Domain,
+    DrawnLimit,
+    FixedSizes,
+    Mark,
+    ScalarLimit,
+    StridesLimit,
+    Switched,
+    of,
+)  # fmt: skip
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TaskError
-from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.export import VerifiedKernel, compiled, module_text, package
 from kernellab.export.capsule import again, capsule_of, read_capsule, write_capsule
 from kernellab.export.exportable import Choice
+from kernellab.export.joined import joined
 from kernellab.export.layouts import write_kernels, write_solution
 from kernellab.export.reference import reference_text
 from kernellab.export.runtime.guards import ShapeClass
 from kernellab.export.wheel import write_wheel
 from kernellab.records import Author, Source, Stage, Trust, Verdict
 from kernellab.target import Backend
-from kernellab.task import load_task
-from kernellab.verifier import VerifyOptions
+from kernellab.task import Dim, load_task
+from kernellab.verifier import Verifier, VerifyOptions
 
 TASK = """
 import torch
@@ -134,7 +146,7 @@ assert leaves[0].grad is not None and leaves[1].grad is not None
 os.environ |= {"PATH": "", "TVM_FFI_CACHE_DIR": sys.argv[1] + "/nothing built"}
 bare = type(op)(op.folder)
 (told,) = said(lambda: same(bare.call(x, w), ref(x, w)))
-assert "cannot be built here" in told and "a C++ compiler, or a wheel made with" in told, told
+assert "cannot be built here" in told and "a C++ compiler, or an export with compiled code" in told, told
 assert not said(lambda: same(bare.call(x[:5], w), ref(x[:5], w)))
 try:
     bare.call(x, 3)
@@ -144,9 +156,9 @@ print("same")
 """
 
 ELSEWHERE = """
-import importlib.util, json, os, sys
+import importlib.util, json, os, sys, warnings
 sys.modules["kernellab"] = None
-wheel, repository, solution, definition = sys.argv[1:]
+wheel, repository, solution, definition, carried = sys.argv[1:]
 import torch
 x, w = torch.randn(9, 20), torch.rand(20)
 want = torch.clamp(x * w, max=3.0) * 0.5
@@ -184,6 +196,17 @@ os.environ["PATH"], os.environ["TVM_FFI_CACHE_DIR"] = "/nowhere", wheel + "/cach
 sys.path.insert(0, wheel)
 import clamped
 torch.testing.assert_close(clamped.clamped(x, w), want)
+
+# a module brings its library, too, and says so where that is for other processors
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    inside = module("carried", carried)
+    torch.testing.assert_close(inside.clamped(x, w), want)
+(facts,) = inside.operator.folder.rglob("prebuilt.json")
+facts.write_text(json.dumps({**json.loads(facts.read_text()), "flags": ["avx9999"]}))
+with warnings.catch_warnings(record=True) as seen:
+    torch.testing.assert_close(type(inside.operator)(inside.operator.folder).call(x, w), want)
+assert "for a processor with other instructions; it is compiled here" in str(seen[0].message), seen
 print("same")
 """
 
@@ -279,9 +302,46 @@ def test_an_operator_of_two_kernels_takes_the_one_that_was_measured_fastest_at_a
     assert ran(BY_SIZE, tmp_path, *sources, folder=tmp_path) == "same"
 
 
+def _other(cpp: VerifiedKernel, low: int, high: int) -> VerifiedKernel:
+    """The same kernel, for another range of M."""
+    text = cpp.task.text.replace('"M", 1, 512', f'"M", {low}, {high}').replace("M=37", f"M={low}")
+    source = cpp.source.model_copy(update={"files": {**cpp.source.files, "note.txt": "another one"}})
+    return replace(cpp, task=load_task(text, cpp.task.name), source=source)
+
+
+def test_kernels_are_verified_as_one_on_both_sides_of_each_switch(cpp: VerifiedKernel, tmp_path: Path) -> None:
+    one = joined([cpp, _other(cpp, 300, 3000)], Choice("M", ((0, 0), (401, 1), (2500, None))))
+    assert one.starts == ((1, 0), (401, 1)) and one.task.dims[0] == Dim("M", 1, 3000)
+    with Verifier() as verifier:
+        found = one.verified(verifier, detect_target("cpp"), VerifyOptions(level=Trust.T1))
+        assert found.verdict.passed and of(found.verdict.conditions, Switched), found.verdict.reason
+        assert "M from 1 to 3000 with the sizes on both sides of 401" in found.said
+        # wrong at one size, that before the switch
+        late = cpp.source.files["kernel.py"].replace("    return y\n", "    return y * 2 if M == 400 else y\n")
+        wrong = replace(cpp, source=cpp.source.model_copy(update={"files": {**cpp.source.files, "kernel.py": late}}))
+        again = joined([wrong, _other(cpp, 300, 3000)], Choice("M", ((0, 0), (401, 1))))
+        refused = again.verified(verifier, detect_target("cpp"), VerifyOptions(level=Trust.T1)).verdict
+    assert not refused.passed and "M=400" in refused.reason and not of(refused.conditions, Switched)
+    made = package(one.kernels, choice=Choice("M", ((0, 0), (401, 1))), one=found)
+    (tmp_path / "clamped.py").write_text(module_text(made))
+    (subject,) = subjects([tmp_path])
+    assert isinstance(subject, Subject) and subject.source.files == one.source.files and "3000" in subject.task
+
+
+def test_without_a_choice_the_narrower_kernel_runs_and_what_is_no_one_is_said(cpp: VerifiedKernel) -> None:
+    assert joined([_other(cpp, 300, 3000), cpp]).starts == ((1, 1), (513, 0))
+    with pytest.raises(KernellabError, match="none takes M from 513 to 599"):
+        joined([cpp, _other(cpp, 600, 3000)])
+    half = replace(cpp, source=cpp.source.model_copy(update={"dsl": "triton"}))
+    with pytest.raises(KernellabError, match="several languages"):
+        joined([cpp, half])
+    with pytest.raises(KernellabError, match="nothing of their shapes differs"):
+        joined([cpp, cpp])
+
+
 def test_a_wheel_a_repository_and_a_solution_are_taken_by_others(cpp: VerifiedKernel, tmp_path: Path) -> None:
     made = package([cpp])
-    wheel = write_wheel(made, tmp_path / "wheels", "1.2.0", prebuilt=True)
+    wheel = write_wheel(compiled(made), tmp_path / "wheels", "1.2.0")
     assert wheel.name.startswith("clamped-1.2.0-py3-none-")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "wheel")
@@ -291,7 +351,9 @@ def test_a_wheel_a_repository_and_a_solution_are_taken_by_others(cpp: VerifiedKe
     solution, definition = write_solution(cpp, tmp_path / "clamped.solution.json")
     facts = json.loads((repository / "build/torch-cpu/metadata.json").read_text())
     assert facts["name"] == "clamped" and facts["python-depends"] == ["tvm-ffi"] and facts["backend"] == {"type": "cpu"}
-    assert ran(ELSEWHERE, tmp_path / "wheel", repository, solution, definition, folder=tmp_path) == "same"
+    (tmp_path / "carried.py").write_text(module_text(compiled(made)))
+    paths = (tmp_path / "wheel", repository, solution, definition, tmp_path / "carried.py")
+    assert ran(ELSEWHERE, *paths, folder=tmp_path) == "same"
 
 
 def test_a_capsules_task_runs_on_consent_alone(cpp: VerifiedKernel, tmp_path: Path) -> None:
@@ -416,7 +478,7 @@ def test_what_cannot_go_together_is_refused(cpp: VerifiedKernel, tmp_path: Path)
     with pytest.raises(KernellabError, match="compute different things"):
         package([cpp, other])
     written = cpp.source.model_copy(update={"origin": Author.MODEL})
-    with pytest.raises(KernellabError, match="written by a model"):
-        write_wheel(package([replace(cpp, source=written)]), tmp_path, prebuilt=True)
+    alone = compiled(package([replace(cpp, source=written)]))
+    assert not alone.binaries and "written by a model" in alone.source_only[0]
     with pytest.raises(KernellabError, match="is not a package version"):
         write_wheel(package([cpp]), tmp_path, version="one")

@@ -16,9 +16,11 @@ import torch
 from kernellab.errors import ProfileError, SwapError
 from kernellab.model_integration import Profile, go_down, install, profile, uninstall
 from kernellab.model_integration.auto import faster
+from kernellab.model_integration.display import as_dict, head, table
 from kernellab.model_integration.measure import join
 from kernellab.model_integration.regions import is_view
 from kernellab.model_integration.swap import clock, place
+from kernellab.model_integration.tree import parts
 from kernellab.task import load_task
 
 MODELS = Path(__file__).parent / "models"
@@ -99,6 +101,40 @@ def test_launches_that_fall_away_save_the_gaps_before_them(gpt) -> None:
     saved = 1.3 * device - gaps.predict_rows([(row, 4.0)])
     fewer = (12 - len(row.places)) / (2 * len(events))
     assert saved == pytest.approx(device - close.predict_rows([(row, 4.0)]) + 0.3 * device * fewer)
+
+
+def test_where_the_host_launches_the_gap_is_between_its_kernels_and_that_is_said(gpt) -> None:
+    device = gpt.measured.device_ms
+    events = tuple(replace(e, launches=2) for e in gpt.measured.events)
+    bound = replace(gpt, measured=replace(gpt.measured, events=events, step_ms=3 * device, others=1.5))
+    assert bound.measured.gap_ms == pytest.approx(2 * device / (2 * len(events)))
+    said = "\n".join(head(bound))
+    assert f"Launch-bound: {2 * len(events)} kernels" in said and "other work used 1.5 of" in said
+    assert "Launch-bound" not in "\n".join(head(gpt))
+
+
+def test_modules_are_a_tree_and_rows_stand_below_those_that_hold_them(gpt) -> None:
+    found = {part.path: part for part in parts(gpt.measured)}
+    forward = sum(e.forward + e.backward for e in gpt.measured.events)
+    assert found[""].total_ms == pytest.approx(forward) == sum(part.self_ms for part in found.values())
+    inner = sum(part.total_ms for path, part in found.items() if path.startswith("h.0.mlp.") and path.count(".") == 3)
+    assert found["h.0.mlp"].total_ms == pytest.approx(found["h.0.mlp"].self_ms + inner)
+    assert next(iter(found)) == "" and list(found).index("h.0") < list(found).index("h.0.mlp")
+    row = next(r for r in gpt.rows if gpt.within(r) is not None)
+    assert gpt.within(row).taken >= row.taken
+    holder = gpt.within(row)
+    while gpt.within(holder) is not None:
+        holder = gpt.within(holder)
+    lines = table(gpt, len(gpt.rows)).splitlines()
+    at = {int(line[:3]): n for n, line in enumerate(lines) if line[:3].strip().isdigit()}
+    assert at[holder.number] < at[row.number]
+
+
+def test_a_bound_that_is_not_known_is_not_zero(gpt) -> None:
+    rows = tuple(replace(row, bound_ms=0.0) for row in gpt.rows)
+    unknown = replace(gpt, rows=rows)
+    assert " 0.000 " not in table(unknown) and "cannot be counted" in table(unknown)
+    assert all(row["bound_ms"] is None for row in as_dict(unknown)["rows"])
 
 
 def test_a_kernel_takes_the_places_of_its_row_and_leaves_them(gpt) -> None:

@@ -111,6 +111,7 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
         ),
         ("print('done')", "", "prints"),
         ("z = torch.empty(z.shape).copy_(z)", "", "default-dtype"),
+        ("if torch.empty(0).dtype is not x.dtype:\n        raise TypeError", "", "default-dtype"),
         ("z = torch.empty(1 << 20)[: z.numel()].view(z.shape).copy_(z)", "", "outputs-oversized"),
         ("held.append(x)", "held = []", "memory-grows"),
         ("if x.requires_grad:\n        raise ValueError", "", "no-gradients"),

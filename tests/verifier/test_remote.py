@@ -157,3 +157,40 @@ def test_a_request_that_ends_its_server_is_not_made_again_for_ever(monkeypatch: 
     with pytest.raises(VerifierError, match="ended 3 times"):
         remote.Remote("ssh://first-last@box").ask({"op": "verify"}, None, "verdict", 60.0, 60.0)
     assert Ends.asked == 3
+
+
+class Stages(Ends):
+    """A machine whose judge says something after each of several pauses, all of which together are too long."""
+
+    def ask(self, message: dict[str, Any], heard: Any = None, *_: Any) -> dict[str, Any]:
+        for _pause in range(0 if message["request"]["op"] == "hello" else 4):
+            time.sleep(0.2)
+            heard()
+            heard(alive=True)
+        return {"host": "box"}
+
+
+def test_a_judge_that_shows_signs_of_life_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_open", lambda where: Stages())
+    remote.Remote("ssh://box").ask({"op": "verify"}, None, "verdict", 0.2, 0.2)
+    with pytest.raises(VerifierError, match="said nothing for 0 s"):
+        remote.Remote("ssh://box").ask({"op": "verify"}, None, "verdict", 0.05, 0.05)
+
+
+def test_a_shell_that_prints_where_the_judge_answers_is_named(ssh: str, tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\necho 'Welcome to box!'\nsleep 1\n")
+    with pytest.raises(VerifierError, match=r"is no judge.*bytes"):
+        target_at(ssh, "cpp")
+
+
+def test_a_fault_of_the_judge_there_keeps_its_trace(ssh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, source = load_task(TASK, "soft"), Source(dsl="cpp", files={"kernel.py": KERNEL})
+    target, sent = target_at(ssh, "cpp"), remote.Remote.ask
+
+    def broken(self: remote.Remote, request: dict[str, Any], *more: Any) -> dict[str, Any]:
+        return sent(self, {**request, "source": {"dsl": 1}}, *more)
+
+    monkeypatch.setattr(remote.Remote, "ask", broken)
+    with Verifier() as verifier, pytest.raises(VerifierError, match="The judge failed: ValidationError") as found:
+        verifier.verify(task, source, target, options=QUICK)
+    assert "Traceback" in "".join(found.value.__notes__)

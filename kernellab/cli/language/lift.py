@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.language.sketch import Json, Set, sketch_app
-from kernellab.cli.output import emit, say, write_files
+from kernellab.cli.output import emit, say, write_kernel
 from kernellab.lowering.embedded_sketch import carried
 from kernellab.options.entry import numbers
 from kernellab.records import GateState
@@ -45,7 +45,7 @@ def lift(
         text, moved = move(text, loaded, detect_target(to), values)
         files, gated = moved.files, gate(text, loaded, constexpr=values)
     if out is not None:
-        write_files(out, {f"{loaded.name}.sketch": text, **{f"source/{n}": t for n, t in files.items()}})
+        write_kernel(out, loaded.name, text, files)
     if json:
         emit(
             {"sketch": text, "matches": gated.state is GateState.RIGHT, "files": files, **gated.model_dump(mode="json")}

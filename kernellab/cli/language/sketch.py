@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, read_text, say, write_files
+from kernellab.cli.output import emit, read_text, say, write_kernel
 from kernellab.errors import KernellabError, SketchError, TargetError
 from kernellab.options.entry import numbers
 from kernellab.records import Diagnostic, GateState
@@ -126,7 +126,7 @@ def lower(
     task: TaskFile = None,
     dsl: Dsl = None,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for the files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for the sketch and the source.")] = None,
     json: Json = False,
 ) -> int:
     """Write it as code in a DSL."""
@@ -148,7 +148,7 @@ def lower(
     loaded = load_task(task) if task is not None else None
     source = lower_program(program, bind(program, loaded, numbers(set_ or []), target), target)
     if out is not None:
-        write_files(out, source.files)
+        write_kernel(out, loaded.name if loaded is not None else file.stem, program.text, source.files)
     if json:
         emit({"dsl": source.dsl, "entry_file": source.entry_file, "files": source.files})
     elif out is None:

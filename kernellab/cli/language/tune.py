@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.language.sketch import Dsl, File, Json, Set, read_program, sketch_app
-from kernellab.cli.output import emit, read_text, say, write_files
+from kernellab.cli.output import emit, read_text, say, write_kernel
 from kernellab.errors import KernellabError, TargetError
 from kernellab.options.entry import numbers
 from kernellab.target import Backend
@@ -27,7 +27,7 @@ def tune(
     set_: Set = None,
     trials: Annotated[int, typer.Option(min=1, help="Measure at most this many points.")] = 16,
     fresh: Annotated[bool, typer.Option(help="Measure again instead of using an earlier search's results.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A folder for the tuned kernel's files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for the tuned sketch and its source.")] = None,
     json: Json = False,
 ) -> int:
     """Find the tunables' fastest values by measuring; the cost model says where to look first. Exit 1 when nothing ran.
@@ -63,7 +63,7 @@ def tune(
             reason = next((m.reason for m in tuned.measured if m.reason), "no reason given")
             raise KernellabError(f"Nothing could be measured: {reason}", "Verify it first.")
         if out is not None:
-            write_files(out, measure.source(tuned.best).files)
+            write_kernel(out, loaded.name, tuned.best.sketch, measure.source(tuned.best).files)
     if json:
         emit(_facts(tuned))
     else:

@@ -21,6 +21,7 @@ def profile(
     ] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU where there is one.")] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 15,
+    tree: Annotated[bool, typer.Option("--tree", help="The tree of modules, with total and own time, too.")] = False,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,6 +50,7 @@ def profile(
     from kernellab.model_integration import profile as profiled
     from kernellab.model_integration.auto import Outcome, minutes_of
     from kernellab.model_integration.display import as_dict, sentence, table
+    from kernellab.model_integration.tree import text
     from kernellab.session.start import check_coder
 
     assumed: dict[int | str, float] = dict(_assumed(text) for text in what_if or [])
@@ -58,6 +60,8 @@ def profile(
     found = profiled(model, train=train, device=device)
     if not json:
         print(table(found, rows), flush=True)
+        if tree:
+            print(f"\n{text(found.measured, found.given.name)}", flush=True)
         if assumed:
             print(sentence(found, assumed), flush=True)
     steps: list[Step] = []
@@ -97,5 +101,5 @@ def _plain(step: Step) -> dict[str, Any]:
     return {
         "row": step.row.number, "name": step.row.name, "outcome": step.outcome.value, "seconds": step.seconds,
         "factor": step.factor, "predicted": step.predicted, "measured": step.measured, "error": step.error,
-        "reason": step.reason, "factor_in_place": step.place, "session": step.session,
+        "reason": step.reason, "factor_in_place": step.place, "gained": step.gained, "session": step.session,
     }  # fmt: skip

@@ -54,7 +54,9 @@ def extension() -> Any:
     tag = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     digest = hashlib.sha256(f"{text}\0{tag}\0{sys.version}".encode()).hexdigest()[:16]
     name = f"kernel_launcher-{digest}.so"
-    built = _cache() / name
+    built = source.with_name(name)
+    if not built.exists():
+        built = _cache() / name
     if not built.exists():
         with tempfile.TemporaryDirectory() as scratch:
             made = Path(scratch) / name

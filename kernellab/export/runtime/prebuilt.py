@@ -1,7 +1,9 @@
-"""C++ that was compiled elsewhere: used where the machine has the instructions, built from source where not."""
+"""Kernels that were compiled elsewhere: used where the machine is such a one, compiled from source, and said, where
+not."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import platform
@@ -13,8 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 LIBRARY = "prebuilt.so"
 MACHINE = "prebuilt.json"
+#: compiled GPU code: a folder for each entry of Triton's cache, and files of CUDA C++; and the chip that it is for
+CUBINS = "cubins"
+CHIP = "cubins.json"
 #: words of /proc/cpuinfo that name instructions a compiler may emit
 _INSTRUCTIONS = re.compile(
     r"(?:sse|avx|fma|bmi|f16c|popcnt|lzcnt|abm|movbe|adx|aes|vaes|sha|gfni|vpclmul|pclmul|amx|asimd|sve|fphp|crc32)"
@@ -37,7 +44,7 @@ def _flags() -> set[str]:
 
 
 def usable(folder: Path) -> bool:
-    """Is there a compiled library that this machine can run?"""
+    """Is the compiled library in ``folder`` one that this machine can run?"""
     try:
         facts = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -46,11 +53,68 @@ def usable(folder: Path) -> bool:
     return same and set(facts["flags"]) <= _flags() and (folder / LIBRARY).exists()
 
 
-def load(path: Path, name: str) -> ModuleType:
-    """A kernel's module; the library next to it is taken for what it would build."""
-    if not usable(path.parent):
-        return imported(path, name)
-    return loaded_by(lambda *args, **options: str(path.parent / LIBRARY), path, name)
+def load(path: Path, name: str, told: Callable[[str], None] = lambda _: None) -> ModuleType:
+    """A kernel's module; the compiled code next to it is taken for what it would build. ``told`` gets why not."""
+    folder = path.parent
+    if (folder / MACHINE).exists():
+        if usable(folder):
+            return loaded_by(lambda *args, **options: str(folder / LIBRARY), path, name)
+        told("its library is for a processor with other instructions")
+    elif (folder / CHIP).exists():
+        facts = json.loads((folder / CHIP).read_text(encoding="utf-8"))
+        wanted = f"its cubins are for sm_{facts['capability']} ({facts['chip']})"
+        major, minor = torch.cuda.get_device_capability()
+        if facts["capability"] != 10 * major + minor:
+            told(f"{wanted}, and this GPU is sm_{major}{minor}")
+        elif not facts["compiler"]:
+            return _with_programs(folder / CUBINS, imported(path, name))
+        elif facts["compiler"] != _triton():
+            told(f"{wanted} and {facts['compiler']}, and {_triton()} is here")
+        else:
+            _fill_cache(folder / CUBINS)
+    return imported(path, name)
+
+
+def _triton() -> str:
+    import triton  # type: ignore[import-untyped]
+
+    return f"Triton {triton.__version__}"
+
+
+def _fill_cache(folder: Path) -> None:
+    """Puts the entries of a Triton cache, each a folder named by its key, into this user's."""
+    from triton.runtime.cache import get_cache_manager  # type: ignore[import-untyped]
+
+    for entry in folder.iterdir():
+        about = next(entry.glob("*.json"))
+        manager = get_cache_manager(entry.name)
+        if manager.get_group(about.name) is None:
+            manager.put_group(about.name, {f.name: manager.put(f.read_bytes(), f.name) for f in entry.iterdir()})
+
+
+def _with_programs(folder: Path, module: ModuleType) -> ModuleType:
+    """``module`` with a Program of cuda-core that takes the cubin of its text where ``folder`` has it."""
+    from cuda.core import ObjectCode  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+    compiler = module.Program
+
+    class Program:
+        def __init__(self, code: str, *args: Any, **options: Any) -> None:
+            self.cubin, self.given = folder / cubin_name(code), (code, *args)
+            self.options = options
+
+        def compile(self, target_type: str = "cubin", **options: Any) -> Any:
+            if target_type == "cubin" and self.cubin.exists():
+                return ObjectCode.from_cubin(self.cubin.read_bytes())
+            return compiler(*self.given, **self.options).compile(target_type, **options)
+
+    module.Program = Program  # type: ignore[attr-defined]
+    return module
+
+
+def cubin_name(code: str) -> str:
+    """The file that holds what a text of CUDA C++ becomes."""
+    return f"{hashlib.sha256(code.encode()).hexdigest()[:32]}.cubin"
 
 
 def loaded_by(build: Callable[..., Any], path: Path, name: str = "_kernel_being_built") -> ModuleType:
@@ -76,4 +140,15 @@ def imported(path: Path, name: str) -> ModuleType:
     return module
 
 
-__all__ = ["LIBRARY", "MACHINE", "imported", "load", "loaded_by", "machine_text", "usable"]
+__all__ = [
+    "CHIP",
+    "CUBINS",
+    "LIBRARY",
+    "MACHINE",
+    "cubin_name",
+    "imported",
+    "load",
+    "loaded_by",
+    "machine_text",
+    "usable",
+]

@@ -32,7 +32,7 @@ _COUNT = itertools.count(2)
 _FASTER = Refusal("faster", "")
 #: what a kernel is built with where it is used
 _NEEDS = {
-    "cpp": "apache-tvm-ffi, ninja and a C++ compiler, or a wheel made with `kernellab export --wheel DIR --prebuilt`",
+    "cpp": "apache-tvm-ffi, ninja and a C++ compiler, or an export with compiled code for this machine",
     "triton": "triton and a C compiler",
     "cuda_c": "apache-tvm-ffi or cuda-core, and NVIDIA's compiler",
 }
@@ -216,7 +216,8 @@ class Operator:
         if found.interpreted:
             os.environ.setdefault("TRITON_INTERPRET", "1")
         path = self.folder / found.folder / found.entry_file
-        module = load(path, f"_{self.name}_{found.folder.replace('/', '_')}_{id(self)}")
+        title = f"_{self.name}_{found.folder.replace('/', '_')}_{id(self)}"
+        module = load(path, title, lambda why: said(f"{self.name}: {why}; it is compiled here."))
         function = getattr(module, found.entry)
 
         def kernel(*args: Any) -> Any:

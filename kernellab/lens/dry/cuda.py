@@ -175,7 +175,8 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
 
         def compile(self, target_type: str = "cubin", **_: Any) -> Code:
             file = str(self.options.get("name") or "kernel.cu")
-            return Code(file, self.code, compiler.nvrtc(self.code, file, self.options))
+            kept.programs[self.code] = compiler.nvrtc(self.code, file, self.options)
+            return Code(file, self.code, kept.programs[self.code])
 
     class Config:
         def __init__(self, grid: Any = 1, block: Any = 1, shmem_size: int | None = 0, **_: Any) -> None:

@@ -22,6 +22,8 @@ from kernellab.verifier.sandbox import sandbox
 from kernellab.verifier.worker.build import taken
 
 ANSWER = "answer.json"
+#: texts of CUDA C++ and their cubins, and Triton's cache, in the call's folder
+PROGRAMS, CACHE = Path("programs"), "triton"
 
 
 def main() -> None:
@@ -82,6 +84,10 @@ def call(request: Request, held: list[str]) -> Answer:
     if not kept.kernels:
         missing = f"{request.entry_file} launches no kernel of Triton or CUDA C++."
         return Answer(error=[missing, "The lens shows what such a kernel becomes."])
+    PROGRAMS.mkdir(exist_ok=True)
+    for n, (text, (_, made)) in enumerate(kept.programs.items()):
+        (PROGRAMS / f"{n}.cu").write_text(text, encoding="utf-8")
+        (PROGRAMS / f"{n}.cubin").write_bytes(made)
     found = []
     for built, cubin in zip(kept.kernels, kept.cubins, strict=True):
         sass, used = tools.disassembled(cubin), tools.resources(cubin)

@@ -62,6 +62,8 @@ class Kept:
     def __init__(self) -> None:
         self.kernels: list[Built] = []
         self.cubins: list[bytes] = []
+        #: PTX and cubin of each text that the host gave to NVRTC
+        self.programs: dict[str, tuple[str, bytes]] = {}
         self.notes: list[str] = []
         self._seen: set[str] = set()
 

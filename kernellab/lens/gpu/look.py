@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.content import module_command
 from kernellab.errors import SessionError
-from kernellab.lens.dry.main import ANSWER
+from kernellab.lens.dry.main import ANSWER, CACHE, PROGRAMS
 from kernellab.lens.dry.records import Answer, Built, Request
 from kernellab.lens.gpu.facts import facts
 from kernellab.lens.gpu.limits import capability_of
@@ -46,13 +46,8 @@ def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip,
         SessionError: the call fails, the compiler refuses, or nothing is launched.
         TargetError: the chip's compute capability is not known.
     """
-    request = Request(
-        files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
-        arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
-    )  # fmt: skip
-    answer = _answer(json.dumps(asdict(request), sort_keys=True))
-    if answer.error:
-        raise SessionError(*answer.error)
+    answer, _ = _called(source, arguments, chip, allowed)
+    capability = capability_of(chip)
     kernels = [built for built in answer.kernels if built.texts]
     read = {
         name: [reader(built.texts[name]) for built in kernels if name in built.texts]
@@ -61,18 +56,38 @@ def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip,
     shown = _shown(source, kernels, read)
     levels = [level(name, parts, shown, _LEVELS[name][1], _LEVELS[name][2]) for name, parts in read.items() if parts]
     many = len(kernels) > 1
-    found = [
-        fact
-        for built in kernels
-        for fact in facts(built, request.capability, request.cores, built.name if many else "")
-    ]
-    target = f"sm_{request.capability}, as on {chip.name}"
+    found = [fact for built in kernels for fact in facts(built, capability, chip.cores, built.name if many else "")]
+    target = f"sm_{capability}, as on {chip.name}"
     return Lens(shown.file, shown.text, target, tuple(levels), tuple(found), tuple(answer.notes))
 
 
+class Cubins(NamedTuple):
+    """The files of a Triton cache (KEY/FILE), and the cubin of each text of CUDA C++."""
+
+    triton: Mapping[str, bytes]
+    programs: Mapping[str, bytes]
+
+
+def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Cubins:
+    """What the call compiles for ``chip``. Of trusted sources: what their host code writes there is not looked at.
+    Raises as :func:`look_gpu`."""
+    return _called(source, arguments, chip, True)[1]
+
+
+def _called(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool) -> tuple[Answer, Cubins]:
+    request = Request(
+        files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
+        arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
+    )  # fmt: skip
+    answer, files = _answer(json.dumps(asdict(request), sort_keys=True))
+    if answer.error:
+        raise SessionError(*answer.error)
+    return answer, files
+
+
 @lru_cache(maxsize=16)
-def _answer(request: str) -> Answer:
-    """The dry call's answer, remembered by all that goes into it."""
+def _answer(request: str) -> tuple[Answer, Cubins]:
+    """The dry call's answer and the compiled files that it leaves, remembered by all that goes into it."""
     folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
     scratch = folder / "work"
     try:
@@ -81,7 +96,7 @@ def _answer(request: str) -> Answer:
         scratch.mkdir()
         (folder / "request.json").write_text(request, encoding="utf-8")
         environment = clean_environment({
-            "TRITON_CACHE_DIR": str(scratch / "triton"), "TRITON_INTERPRET": "0", "HOME": str(scratch),
+            "TRITON_CACHE_DIR": str(scratch / CACHE), "TRITON_INTERPRET": "0", "HOME": str(scratch),
             "TMPDIR": str(scratch), "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), "CUDA_VISIBLE_DEVICES": "",
             # the sandbox's user has no entry in the password file, which torch's compiler would look into
             "USER": "worker", "LOGNAME": "worker",
@@ -109,9 +124,23 @@ def _answer(request: str) -> Answer:
                 "Check with `kernellab verify` that the source runs.",
             )
         said = json.loads(out.read_text(encoding="utf-8"))
-        return Answer(**{**said, "kernels": [Built(**built) for built in said["kernels"]]})
+        answer = Answer(**{**said, "kernels": [Built(**built) for built in said["kernels"]]})
+        texts = [path.read_text(encoding="utf-8") for path in sorted((scratch / PROGRAMS).glob("*.cu"))]
+        made = [path.read_bytes() for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
+        return answer, Cubins(_of_triton(scratch / CACHE), dict(zip(texts, made, strict=True)))
     finally:
         sandbox.remove(str(folder))
+
+
+def _of_triton(cache: Path) -> dict[str, bytes]:
+    """The cubins of a Triton cache with what Triton must know of each; an entry's folder is named by its key."""
+    found: dict[str, bytes] = {}
+    for cubin in cache.glob("*/*.cubin"):
+        about = cubin.with_suffix(".json")
+        if about.is_file():
+            key = json.loads(about.read_text(encoding="utf-8"))["hash"]
+            found |= {f"{key}/{path.name}": path.read_bytes() for path in (cubin, about)}
+    return found
 
 
 def _shown(source: Source, kernels: Sequence[Built], read: Mapping[str, Sequence[Sequence[Row]]]) -> Shown:

@@ -19,7 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import at_ends, beyond_tiles, of_numbers
+from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers
 from kernellab.verifier.cases.extents import beside as beside
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
@@ -311,9 +311,11 @@ def smoke_case(task: Task, interpreted: bool = False) -> Case:
     return case(task, _shrunk(task, sizes, interpreted), Family.OWN)
 
 
-def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] = ()) -> list[Case]:
+def correct_cases(
+    task: Task, interpreted: bool = False, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()
+) -> list[Case]:
     """The declared size with the task's own family first, all legal families at small sizes, hidden sizes of Dims, also
-    at the ``numbers`` that the source names."""
+    at the ``numbers`` that the source names, and at ``sizes``."""
     declared = task.module().default_sizes()
     full = _shrunk(task, declared, interpreted)
     legal = families(task)
@@ -329,6 +331,7 @@ def correct_cases(task: Task, interpreted: bool = False, numbers: Sequence[int] 
     cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
     step = max(1, len(hidden) // CORRECT.hidden_sizes)
     cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
+    cases += [case(task, s, of_all(legal)) for s in asked(task, full, sizes)]
     if interpreted:
         cases += [case(task, s, of_all(legal)) for s in beyond_tiles(task, numbers)]
     else:

@@ -39,6 +39,14 @@ def beside(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
     return _taken(task, wanted, max(2 * size, CORRECT.family_bytes), [dict(full)])
 
 
+def asked(task: Task, full: Mapping[str, int], sizes: Sequence[Sizes]) -> list[Sizes]:
+    """Each of ``sizes`` with the other Dims as in ``full``, or short where that is more than memory allows."""
+    short = {d.name: _inside(task, d.name, 3) for d in task.dims}
+    most = max(2 * input_bytes(task, dict(full)), DRAWN.end_bytes)
+    found = [({**full, **some}, {**short, **some}) for some in sizes]
+    return [whole if input_bytes(task, whole) <= most else less for whole, less in found]
+
+
 def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
     """Each Dim as long as its range and memory allow with the others short, and with the others as declared; and all
     of them large together."""

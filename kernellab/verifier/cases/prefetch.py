@@ -11,6 +11,7 @@ from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.extents import Sizes
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import CORRECT
 
@@ -19,9 +20,9 @@ class Ahead:
     """The cases of the first stages, each given out once: those that :meth:`make` came to are ready, the rest are made
     when they are asked for."""
 
-    def __init__(self, task: Task, interpreted: bool, numbers: Sequence[int] = ()) -> None:
-        """``numbers``: those that the source names."""
-        self.task, self.interpreted, self.numbers = task, interpreted, numbers
+    def __init__(self, task: Task, interpreted: bool, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()) -> None:
+        """``numbers``: those that the source names; ``sizes``: those that were asked for."""
+        self.task, self.interpreted, self.numbers, self.sizes = task, interpreted, numbers, sizes
         self._smoke: Case | None = None
         self._correct: list[Case] = []
         self._small: list[Case] = []
@@ -40,7 +41,7 @@ class Ahead:
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         try:
             yield from _made([self._smoke])
-            self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers)
+            self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
             yield from _made(self._correct)
             self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
             yield from _made(self._small)
@@ -57,7 +58,7 @@ class Ahead:
 
     def correct(self) -> list[Case]:
         found, self._correct = self._correct, []
-        return found or cases.correct_cases(self.task, self.interpreted, self.numbers)
+        return found or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
 
     def small(self) -> Case:
         """A new case at the size that the families run at."""

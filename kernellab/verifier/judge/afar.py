@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -43,21 +44,33 @@ def answer(
             request = {**request, "chip": cpu_chip().name}
         return {**verifier.relay(request, message["wanted"], message["deadline"], progress), "host": host}
     except KernellabError as error:
-        return {"error": type(error).__name__, "message": error.message, "remedy": error.remedy, "host": host}
+        trace = "\n".join(getattr(error, "__notes__", ()))
+        return {
+            "error": type(error).__name__, "message": error.message, "remedy": error.remedy, "trace": trace,
+            "host": host,
+        }  # fmt: skip
 
 
 _worker: tuple[str, Verifier] | None = None
 
 
-def at_worker(message: dict[str, Any]) -> dict[str, Any]:
-    """In a Dask worker, whose judge stays warm for the client that asked last; no two clients share one."""
+def at_worker(message: dict[str, Any], topic: str) -> dict[str, Any]:
+    """In a Dask worker, whose judge stays warm for the client that asked last; no two clients share one. An event of
+    ``topic`` for its begin and each stage is its sign of life."""
     global _worker
     if _worker is None or _worker[0] != message["client"]:
         if _worker is not None:
             _worker[1].__exit__(None, None, None)
         _worker = message["client"], Verifier()
     parts: list[dict[str, Any]] = []
-    found = answer(_worker[1], message, lambda part: parts.append(part.model_dump(mode="json")))
+    worker = import_module("distributed").get_worker()
+
+    def progress(part: StageResult) -> None:
+        worker.log_event(topic, "stage")
+        parts.append(part.model_dump(mode="json"))
+
+    worker.log_event(topic, "begin")
+    found = answer(_worker[1], message, progress)
     return {**found, "parts": parts}
 
 

@@ -29,6 +29,8 @@ class VerifyOptions(Record):
     baselines: tuple[Baseline, ...] = ("eager",)
     #: the user's own kernels to be timed against too, by the name that their figures have; each has a separate worker
     rivals: dict[str, Source] = Field(default_factory=dict)
+    #: sizes of Dims at which it is tried as well, where another part of it runs; the other Dims are as declared
+    sizes: tuple[dict[str, int], ...] = ()
     #: the rules have proved that the source computes the same by fewer operations: the label ``algebra``, and no floor
     #: by the reference's FLOPs. Set by who asked the rules for the sketch, never from what a source says
     rewritten: bool = False

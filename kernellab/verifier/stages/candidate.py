@@ -67,7 +67,7 @@ class Stages:
         self.dtypes, self.limits = self.comparison.dtypes, self.comparison.limits
         self.limits_for = self.comparison.limits_for
         self._worker: Worker | None = None
-        self.ahead = Ahead(task, context.interpreted, numbers_of(self.source))
+        self.ahead = Ahead(task, context.interpreted, numbers_of(self.source), context.options.sizes)
         #: the workers of ``options.rivals``, once they are built
         self.rivals: dict[str, Worker] = {}
         #: the same source in an ordinary process, where it reads what a judge may be known by
@@ -135,7 +135,7 @@ class Stages:
             return False
         self.seed = seed
         cases.hold_parameters(values)
-        self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source))
+        self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source), self.context.options.sizes)
         self.answers = []
         self.restart()
         return True

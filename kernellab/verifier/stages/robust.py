@@ -226,13 +226,14 @@ def launches(stages: Stages) -> None:
                 stages.restart()
 
 
-#: callers of another kind, and what a kernel that fails for them is right for; None: that is a failure
+#: callers of another kind, and the mark of a kernel that answers wrongly for them (None: it is refused) and of one that
+#: raises (None: it says so itself, and nothing is told)
 _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
     "threaded": ("in another thread", None, "one-thread"),
     "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
     "trained": ("for inputs that require a gradient", None, "no-gradients"),
     "inferred": ("for inputs that torch's inference mode made", None, "no-inference-tensors"),
-    "widened": ("where torch's default dtype is float64", "default-dtype", None),
+    "widened": ("where torch's default dtype is float64", "default-dtype", "default-dtype"),
     "conjugated": ("for views of conjugates", "conjugates-misread", None),
 }
 
@@ -266,12 +267,10 @@ def elsewhere(stages: Stages, small: Case) -> None:
             if mismatch is None and wrong is None:
                 continue
             found = if_wrong
-            if op == "widened" and _takes_default(stages, case):
-                continue
             if found is None:
                 message = mismatch.message if mismatch is not None else wrong.mismatch.message if wrong else ""
                 raise stages.refused(case, "environment", f"right where the judge calls it, but not {where}: {message}")
-        if found is not None:
+        if found is not None and not (op == "widened" and _takes_default(stages, case)):
             stages.context.findings.add(Mark(kind=found))
 
 

@@ -1,0 +1,117 @@
+"""Compiled code that goes along with a package, so that nothing is compiled where it is used.
+
+A C++ kernel brings its library, a Triton or CUDA C++ kernel its cubins for the chip where it was verified, and Triton's
+launches the library that repeats them. What is not for the machine where it is used is compiled there, and said.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kernellab.content import written
+from kernellab.dsls.machine import named_chip
+from kernellab.errors import KernellabError
+from kernellab.export.exportable import VerifiedKernel
+from kernellab.export.package import Package
+from kernellab.export.runtime import launcher, prebuilt
+from kernellab.export.runtime.recording import Unavailable
+from kernellab.records import Author
+from kernellab.target import Backend
+
+#: the DSLs whose cubins a dry call makes
+_GPU = ("triton", "cuda_c")
+
+
+def compiled(package: Package) -> Package:
+    """``package`` with the compiled code of its kernels; of those that have none its ``source_only`` says why.
+
+    Each is compiled here and now: C++ by its own build, GPU code by a call without a GPU, on the task's sizes.
+    """
+    binaries: dict[str, bytes] = {}
+    reasons: list[str] = []
+    for kernel in package.kernels:
+        try:
+            found = dict(_compiled(kernel))
+        except KernellabError as error:
+            reasons.append(f"{error.message} {error.remedy}".strip())
+            continue
+        binaries |= {f"kernels/k{kernel.source.hash}/{name}": data for name, data in found.items()}
+    if any(k.facts("")["repeatable"] for k in package.kernels):
+        try:
+            built = Path(launcher.extension().__file__)
+            binaries[f"runtime/{built.name}"] = built.read_bytes()
+        except (OSError, Unavailable) as error:
+            reasons.append(f"Its launches are not compiled: {error}.")
+    return replace(package, binaries=binaries, source_only=tuple(dict.fromkeys(reasons)))
+
+
+def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
+    """Its compiled files inside the kernel's folder. Raises KernellabError where there are none."""
+    by_tvm = kernel.backend is Backend.CPU and any("tvm_ffi.cpp" in t for t in _python(kernel))
+    if not by_tvm and not (kernel.backend is Backend.CUDA and kernel.source.dsl in _GPU):
+        raise KernellabError(f"{kernel.name}'s kernel of {kernel.source.dsl} has nothing that is compiled before.", "")
+    if kernel.source.origin is Author.MODEL:
+        raise KernellabError(
+            f"{kernel.name}'s kernel was written by a model, and compiling it runs its code with your rights.",
+            "It is compiled where it is used.",
+        )
+    if by_tvm:
+        yield prebuilt.LIBRARY, Path(_library(kernel)).read_bytes()
+        yield prebuilt.MACHINE, prebuilt.machine_text().encode()
+        return
+    from kernellab.lens.gpu.limits import capability_of
+    from kernellab.lens.gpu.look import cubins
+    from kernellab.lens.look import arguments
+
+    chip = named_chip(kernel.verdict.environment.chip)
+    sizes = kernel.task.module().default_sizes()
+    # a compiler takes sizes that 16 divides for another kernel
+    rounded = {d.name: min(max(sizes[d.name] // 16 * 16, 16), d.max) for d in kernel.task.dims}
+    odd = {d.name: min(rounded[d.name] + 1, d.max) for d in kernel.task.dims}
+    for given in (sizes, rounded, odd) if sizes else (sizes,):
+        found = cubins(kernel.source, arguments(kernel.task, given), chip)
+        named = {prebuilt.cubin_name(text): data for text, data in found.programs.items()}
+        yield from ((f"{prebuilt.CUBINS}/{name}", data) for name, data in {**found.triton, **named}.items())
+    facts = {"capability": capability_of(chip), "chip": chip.name, "compiler": _compiler(kernel.source.dsl)}
+    yield prebuilt.CHIP, (json.dumps(facts) + "\n").encode()
+
+
+def _compiler(dsl: str) -> str:
+    """The version of what a compiled kernel belongs to: Triton reads the cubins of its own version alone."""
+    try:
+        return f"Triton {version('triton')}" if dsl == "triton" else ""
+    except PackageNotFoundError:
+        return ""
+
+
+def _python(kernel: VerifiedKernel) -> Iterator[str]:
+    return (text for name, text in kernel.source.files.items() if name.endswith(".py"))
+
+
+def _library(kernel: VerifiedKernel) -> str:
+    """Where the kernel's own build puts its library, told by the builder that it calls."""
+    import tvm_ffi.cpp
+
+    found: list[str] = []
+    build: Any = tvm_ffi.cpp.build
+
+    def told(*args: Any, **options: Any) -> Any:
+        found.append(str(build(*args, **options)))
+        return found[-1]
+
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in kernel.source.files.items():
+            written(Path(scratch) / name, text)
+        try:
+            prebuilt.loaded_by(told, Path(scratch) / kernel.source.entry_file)
+        except Exception as error:  # whatever a compiler that is not there raises
+            raise KernellabError(f"{kernel.name}'s kernel cannot be built here: {error}", "") from None
+    if len(found) != 1:
+        raise KernellabError(f"{kernel.name} builds {len(found)} libraries, and one can go along.", "")
+    return found[0]
