@@ -28,6 +28,11 @@ def told_apart(got: float | str | None, want: float | str | None) -> str:
     return f"got {one}, want {other}"
 
 
+def duration(ms: float) -> str:
+    """A time in milliseconds, or in microseconds where it is less than a tenth of one: ``1.25 ms``, ``19.99 us``."""
+    return f"{ms:.4g} ms" if ms >= 0.1 else f"{1e3 * ms:.4g} us"
+
+
 def lasting(seconds: float) -> str:
     """``0.315 s``, ``90 s``: a time in a sentence, as exact as a reader needs it."""
     return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"

@@ -172,13 +172,18 @@ def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
         Remembered(id=f.kernel.id, name=f.kernel.name, why=f.why, stale=f.stale, sketch=(f.kernel.sketch or "")[:3000])
         for f in found
     ]
+    notes = [
+        f"{note.advice} ({note.ratio:.2f}x [{note.low:.2f}, {note.high:.2f}])"
+        for note in sorted(memory.store.skills("approved = true"), key=lambda note: -note.ratio)
+        if request.dsl in ("", note.dsl) or not note.dsl
+    ][: request.limit]
     return MemoryResult(
         summary=f"{len(kernels)} kernels." if kernels else "Nothing similar is remembered.",
-        next=f"A remembered kernel counts only after it is verified again. {MATERIAL}" if kernels else MATERIAL,
+        next=f"A remembered kernel counts only after it is verified again. {MATERIAL}"
+        if kernels
+        else MATERIAL
+        if notes
+        else "",
         kernels=kernels,
-        notes=[
-            f"{note.advice} ({note.ratio:.2f}x [{note.low:.2f}, {note.high:.2f}])"
-            for note in sorted(memory.store.skills("approved = true"), key=lambda note: -note.ratio)
-            if request.dsl in ("", note.dsl) or not note.dsl
-        ][: request.limit],
+        notes=notes,
     )

@@ -9,7 +9,17 @@ import pytest
 from kernellab.agents.briefs import Attempt
 from kernellab.agents.rules.advice import contrast_lines
 from kernellab.agents.rules.fixes import fixes
-from kernellab.records import Author, Evidence, Stage, Tried, Verdict
+from kernellab.records import (
+    Author,
+    CompilerLine,
+    Diagnostic,
+    Evidence,
+    GateResult,
+    GateState,
+    Stage,
+    Tried,
+    Verdict,
+)
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task
@@ -169,3 +179,63 @@ def test_a_pin_whose_mark_alone_is_missing_is_told_so() -> None:
     (changed,) = check_pins(pinned, SKETCH.replace("S[m] -> s", "S[m+0] -> s"), Author.MODEL)
     assert changed.rule == "pin"
     assert not check_pins(pinned, pinned, Author.MODEL)
+
+
+# -- each figure and each failure once ---------------------------------------------------------------------------------
+
+
+def test_what_is_right_at_some_sizes_is_not_told_to_be_wrong_as_a_whole() -> None:
+    some = tried("N", (15, 32), (16, 17)).tried
+    for signature in ("all-zero", "wrong-values", "off-by-one"):
+        whole, sizes = said(signature=signature), said(signature=signature, tried=some)
+        assert "depends on the size" in sizes and "depends on the size" not in whole
+        assert not set(whole.split(". ")) & set(sizes.split(". "))
+    assert "depends on the size" not in said(signature="all-zero", tried=tried("N", (), (16, 17)).tried)
+    assert "depends on the size" not in said(signature="transposed", tried=some)
+    of_one_family = [Tried(sizes={"N": 16}, family="zeros", right=True)]
+    assert "The output stays zero" in said(signature="all-zero", tried=of_one_family)
+
+
+def test_a_known_multiple_is_the_only_word_on_sizes() -> None:
+    evidence = tried("N", (16, 32), (15, 17)).model_copy(
+        update={"signature": "all-zero", "wrong_fraction": 1.0, "sizes": {"N": 15}}
+    )
+    found = route(EDGE.model_copy(update={"evidence": evidence}))
+    assert "multiple of 16" in found.suggestion and "each tile is stored" not in found.suggestion
+    assert "N=15" not in found.suggestion and "failing case: N=15" in found.evidence
+
+
+def test_a_compilers_message_stands_once() -> None:
+    line = CompilerLine(file="kernel.cpp", line=2, message="'y' was not declared")
+    other = line.model_copy(update={"message": "'z' was not declared"})
+    verdict = Verdict(
+        passed=False, stage=Stage.BUILD, reason="kernel.cpp, line 2: 'y' was not declared.",
+        evidence=Evidence(compiler=[line, other]),
+    )  # fmt: skip
+    found = route(verdict)
+    text = "\n".join([found.suggestion, *found.evidence])
+    assert text.count("'y' was not declared") == 1 and text.count("'z' was not declared") == 1
+    assert found.suggestion == "Fix kernel.cpp:2."
+    unsaid = route(verdict.model_copy(update={"reason": "It does not build."}))
+    assert "kernel.cpp:2: 'y' was not declared" in unsaid.evidence
+
+
+def test_a_warning_of_the_sketch_is_no_fact_of_code_that_was_written_by_hand() -> None:
+    warned = Diagnostic(code="SK318", severity="warning", message="Adds in any order.", line=9, col=1)
+    gate = RIGHT.model_copy(update={"diagnostics": [warned]})
+    own = candidate().model_copy(update={"author": Author.MODEL})
+    assert any("Adds in any order" in line for line in route(EDGE, gate=gate).evidence)
+    assert not any("Adds in any order" in line for line in route(EDGE, gate=gate, candidate=own).evidence)
+    wrong = GateResult(
+        state=GateState.WRONG, reason="No.", diagnostics=[warned.model_copy(update={"severity": "error"})]
+    )
+    assert any("Adds in any order" in line for line in route(EDGE, gate=wrong, candidate=own).evidence)
+
+
+def test_code_of_another_design_is_not_said_to_have_changed() -> None:
+    passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
+    before, now = candidate("a\nmasked\nc"), candidate("a\nplain\nc")
+    wider = before.model_copy(update={"constexpr": {"BLOCK": 32}})
+    for past, changed in ((before, True), (wider, False)):
+        history = (Attempt(candidate=past, sketch=SKETCH, gate=RIGHT, verdict=passed),)
+        assert ("Changed since" in route(EDGE, candidate=now, history=history).suggestion) is changed

@@ -206,7 +206,8 @@ def test_errors_at_the_end_of_a_dimension_that_its_tiles_divide_are_no_missing_m
 def test_a_build_error_names_file_line_and_the_sketch_line_behind_it() -> None:
     mapped = candidate(line_map={"kernel.cpp": {12: 9}})
     found = route(failed(Stage.BUILD, compiler=COMPILER), candidate=mapped)
-    assert found.suggestion == "Fix kernel.cpp:12 (made from sketch line 9): expected ';' before 'for'"
+    assert found.suggestion == "Fix kernel.cpp:12 (made from sketch line 9)."
+    assert "kernel.cpp:12: expected ';' before 'for'" in found.evidence
 
 
 def test_a_line_changed_since_it_last_passed_is_named() -> None:

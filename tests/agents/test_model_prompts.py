@@ -11,13 +11,14 @@ import pytest
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, duration, operations
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
 from kernellab.agents.model.prompts.quotes import own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import work_of
+from kernellab.errors import duration
 from kernellab.knowledge import Knowledge
 from kernellab.records import (
     Author,
@@ -248,6 +249,9 @@ def test_one_message_of_the_compiler_is_said_once_with_the_line_that_it_is_about
     assert lines[1:2] == ["kernel.cpp:2: 'y' was not declared: `y = x;`"]
     assert sum("not declared" in said for said in lines) == 1
     assert error_map(verdict) == "", "a map of crosses tells nothing"
+    told = verdict.model_copy(update={"reason": "kernel.cpp, line 2: 'y' was not declared."})
+    assert verdict_lines(told, {"kernel.cpp": "int x;\n  y = x;\n"})[1] == "kernel.cpp:2: `y = x;`"
+    assert not any("not declared" in line for line in verdict_lines(told)[1:])
 
 
 def test_a_designer_is_shown_what_was_changed_by_hand_in_the_fastest_kernel(knowledge: Knowledge) -> None:

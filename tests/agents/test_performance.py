@@ -156,7 +156,7 @@ def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(tas
     # its own sketch needs 0.54 ms, the machine 0.5 ms
     found = route(task, passed(2.0, ms=0.55, sol=0.5))
     assert found.to is RouteKind.FINISH
-    assert "at its sketch's roofline (0.537 ms)" in found.reason
+    assert "at its sketch's roofline (0.5369 ms)" in found.reason
     better = route(task, passed(2.0, ms=0.55, sol=0.1))
     assert better.to is RouteKind.DESIGNER
     assert "the sketch's own roofline is 0.5369 ms" in better.evidence
@@ -193,7 +193,7 @@ def test_the_work_goes_where_more_is_lost(task: Any) -> None:
     assert route(task, passed(2.0, ms=0.7, sol=0.1)).to is RouteKind.DESIGNER
     slow = route(task, passed(2.0, ms=5.0, sol=0.25))
     assert slow.to is RouteKind.CODER
-    assert "The sketch allows 0.537 ms and the code takes 5 ms" in slow.suggestion
+    assert "The sketch allows 0.5369 ms and the code takes 5 ms" in slow.suggestion
 
 
 def test_where_the_framework_is_faster_it_is_said(task: Any) -> None:

@@ -263,6 +263,21 @@ def test_load_program_raises_with_the_diagnostics() -> None:
 
 def test_a_wrong_statement_does_not_cascade() -> None:
     assert rules("y = xx\nz = y + 1\nw = z") == ["unknown-name"]
+    assert rules("load(X[0, q:q+T] -> now)\ny = exp(now) + q") == ["unknown-name"]
+    assert rules("load(X[0, 0:T] -> now[0:3])\ny = exp(now)") == ["arguments"]
+    assert rules("load(now <- X[0, 0:T])\ny = exp(now)") == ["arguments"]
+    assert rules("now[0] = x\ny = exp(now)") == ["syntax"]
+    assert rules("y = xx\nz = yy") == ["unknown-name"] * 2, "two faults are two"
+
+
+def test_a_tile_of_a_block_that_ended_is_told_with_the_line_that_made_it() -> None:
+    text = HEAD + "  for i in range(2):\n    load(X[i, 0:T] -> now)\n  y = exp(now)\n}\n"
+    (found,) = (d for d in check(text).diagnostics if d.rule == "unknown-name")
+    made = next(n for n, line in enumerate(text.split("\n"), start=1) if "-> now" in line)
+    assert found.rule == "unknown-name" and f"The tile of line {made} ended with its block" in found.remedy
+    never = check(HEAD + "  for i in range(2):\n    y = exp(now)\n  z = exp(now)\n}\n").diagnostics
+    told = [d.remedy for d in never if d.rule == "unknown-name"]
+    assert len(told) == 1 and "ended" not in told[0]
 
 
 def test_results_do_not_depend_on_what_was_read_before() -> None:

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -19,8 +19,8 @@ from kernellab.verifier.attribution.counters import Places, Sample, Unseen, exec
 from kernellab.verifier.attribution.objects import Kind, is_of, kind_of, library_of, makes_code, symbol_at
 from kernellab.verifier.attribution.profile import Seen
 from kernellab.verifier.attribution.proof import Build, is_of_file
-from kernellab.verifier.attribution.share import Counted, _builtins, _handling, _launching
-from kernellab.verifier.judge.worker_client import Worker
+from kernellab.verifier.attribution.share import Counted, _builtins, _handling, _launching, own_seconds
+from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.rules import HONEST
 
 from .kit import RMS_CPP, Judge
@@ -228,6 +228,23 @@ def test_a_mapped_file_may_have_any_name(tmp_path: Path) -> None:
     assert os.fsdecode(name) in paths
     # what is told of it can be sent
     assert library_of(os.fsdecode(name)).encode()
+
+
+@pytest.mark.parametrize(
+    ("wall", "waited", "used", "told"),
+    [
+        (1e-3, 0.0, 1e-3, 1e-3),  # nothing else runs
+        (5e-3, 4e-3, 1e-3, 1e-3),  # something else has the cores
+        (1e-3, 0.0, 8e-3, 1e-3),  # eight threads
+        (1e-3, 9e-4, 8e-3, 1e-3),  # its own threads have each other's cores: the wait hides nothing
+        (1e-3, 0.0, 1e-5, 1e-3),  # what computed has ended, and its processor time with it
+    ],
+)
+def test_what_a_call_takes_is_moved_by_other_work_and_by_none_of_its_own(
+    wall: float, waited: float, used: float, told: float
+) -> None:
+    call = Call(cast(Any, None), wall, waited, used=used)
+    assert own_seconds(call) == pytest.approx(told)
 
 
 @pytest.mark.parametrize(("share", "seconds", "launches"), [(0.2, 1e-3, True), (0.5, 1e-3, False), (0.2, 1e-1, False)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +32,18 @@ def test_silence_of_a_worker_is_told_as_that_of_whoever_was_asked(
         WorkerProcess.ask(worker, {"op": "keep", "calls": 4}, 0.1)
     assert steps.failure is not None and steps.failure.reason == f"The {whose}'s worker did not answer in time."
     assert steps.failure.evidence is not None and steps.failure.evidence.signature == signature
+
+
+def test_silence_is_told_with_the_seconds_that_were_waited_for() -> None:
+    quiet, other = os.pipe()
+    worker: Any = SimpleNamespace(log_fd=quiet, first_fd=quiet, log="", posted=time.monotonic(), _end=lambda: None)
+    worker._watched = worker.posted
+    try:
+        with pytest.raises(WorkerFailure, match=r"did not answer within 0\.05 s"):
+            WorkerProcess.poll(worker, (), worker.posted + 0.05)
+    finally:
+        os.close(quiet)
+        os.close(other)
 
 
 def test_what_differs_between_calls_as_they_are_timed_is_called_a_race(judge: Judge) -> None:

@@ -127,6 +127,6 @@ def allowed_routes(brief: RouteBrief, rules: Route) -> frozenset[RouteKind]:
     evidence = verdict.evidence
     if rules.to is RouteKind.CODER and evidence is not None and evidence.signature in _GROWS_WITH_SIZE:
         return both
-    if "deadline" in verdict.reason.lower() or "timed out" in verdict.reason.lower():
+    if evidence is not None and evidence.signature in ("hang", "deadline"):
         return both
     return only

@@ -11,7 +11,7 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import KernellabError, counted
 from kernellab.lowering.embedded_sketch import bare, same_code
-from kernellab.records import Evidence, GateState, RouteFact, RouteKind, Stage, Tried, Verdict
+from kernellab.records import Author, Evidence, GateState, RouteFact, RouteKind, Stage, Tried, Verdict
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
@@ -58,7 +58,9 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
         place = "gate" if brief.gate.state is GateState.RIGHT else f"gate: {brief.gate.state.value}"
         facts.append(RouteFact(place=place, text=brief.gate.reason))
         facts += [
-            RouteFact(place=f"sketch line {d.line}", code=d.code, text=d.message) for d in brief.gate.diagnostics[:5]
+            RouteFact(place=f"sketch line {d.line}", code=d.code, text=d.message)
+            for d in brief.gate.diagnostics[:5]
+            if d.severity == "error" or follows_sketch(brief)
         ]
     if brief.error:
         facts.append(RouteFact(text=f"coder: {brief.error}"))
@@ -68,7 +70,8 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     facts += [RouteFact(text=f"changed since it last passed: {at}") for at in _changed_since_it_passed(brief)[:5]]
     facts.append(RouteFact(text=f"stage {verdict.stage.value}: {verdict.reason}", of_stage=True))
     evidence = verdict.evidence or Evidence()
-    facts += [RouteFact(text=f"{line.place}: {line.message}") for line in evidence.compiler[:5]]
+    told = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
+    facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]
     if evidence.sizes:
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
         kind = "the task's own" if evidence.family == "inputs" else evidence.family
@@ -80,6 +83,11 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     if evidence.wrong_fraction is not None:
         facts.append(RouteFact(text=f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"))
     return facts
+
+
+def follows_sketch(brief: RouteBrief) -> bool:
+    """Is what is true of the sketch true of the code? Code that was written by hand may take other steps."""
+    return brief.candidate is None or brief.candidate.author is Author.RULES
 
 
 def _about_sketch(brief: RouteBrief) -> str:
@@ -102,14 +110,14 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         first = evidence.compiler[0]
         sketch_line = _sketch_line(brief, first.file, first.line)
         made = f" (made from sketch line {sketch_line})" if sketch_line else ""
-        return f"Fix {first.place}{made}: {first.message}"
+        return f"Fix {first.place}{made}."
     if evidence.signature in ("edge-tile", "mask-missing"):
         return _about_edge(brief, evidence)
     if fix := _fixes(brief, evidence):
-        return fix + (f" Seen at {_sizes(evidence.sizes)}." if evidence.sizes else "")
+        return fix
     if evidence.compiler:
         first = evidence.compiler[0]
-        return f"Fix {first.place}: {first.message}"
+        return f"Fix {first.place}."
     return f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
 
 
@@ -316,15 +324,17 @@ def _code_lines(brief: RouteBrief, places: list[_Place]) -> list[str]:
 
 
 def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
-    """Where the code differs from the last one that passed for the same sketch: ``file:line: text`` for each stretch of
+    """Where the code differs from the last one that passed for the same design: ``file:line: text`` for each stretch of
     lines, or how many lines of a file differ where most do."""
     now = brief.candidate
     if now is None or brief.verdict is None or brief.verdict.passed:
         return []
     for attempt in reversed(brief.history):
         before = attempt.candidate
-        if before is None or attempt.verdict is None or not attempt.verdict.passed or before.sketch != now.sketch:
+        if before is None or attempt.verdict is None or not attempt.verdict.passed:
             continue
+        if (before.sketch, before.constexpr) != (now.sketch, now.constexpr):
+            continue  # another design's code differs everywhere
         old, new = bare(before.source).files, bare(now.source).files
         return [place for name, text in new.items() for place in _differs(name, old.get(name, ""), text)]
     return []

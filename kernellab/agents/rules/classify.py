@@ -64,7 +64,9 @@ def classify(verdict: Verdict) -> ErrorClass:
     if verdict.passed:
         return ErrorClass.NONE
     evidence = verdict.evidence or Evidence()
-    text = "\n".join([verdict.reason, *(line.message for line in evidence.compiler), evidence.log[-8000:]])
+    text = "\n".join(
+        [verdict.reason, evidence.signature or "", *(line.message for line in evidence.compiler), evidence.log[-8000:]]
+    )
     if _ENVIRONMENT.search(text):
         return ErrorClass.ENVIRONMENT
     if verdict.stage in (Stage.STATIC, Stage.BUILD):

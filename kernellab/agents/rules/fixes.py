@@ -48,11 +48,26 @@ class _Look:
 
     @property
     def everywhere(self) -> bool:
+        """Is nearly all of this case wrong?"""
         return self.evidence.wrong_fraction is None or self.evidence.wrong_fraction >= _EVERYWHERE
+
+    @property
+    def at_some_sizes(self) -> bool:
+        """Is it right at other sizes, so that the formula, the first offset and the store are?"""
+        return any(case.right and case.family in ("", "inputs") for case in self.evidence.tried)
+
+    @property
+    def always(self) -> bool:
+        return self.everywhere and not self.at_some_sizes
 
 
 #: of an index that is wrong in some places
 _TIE = "The result is of integers: check which of equal values the reference takes, and where it rounds."
+
+#: of what is wrong all over at some sizes, and right at others
+_OF_SIZES = (
+    "At that size all of it is wrong, and at others none: look for what depends on the size, such as a loop's bound."
+)
 
 _Fix = tuple[Callable[[_Look], bool], str]
 
@@ -70,7 +85,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
         ),
     ),
     "off-by-one": (
-        (lambda look: look.everywhere, "Everything is moved by one element: check the start offset of {where}."),
+        (lambda look: look.always, "Everything is moved by one element: check the start offset of {where}."),
     ),
     "off-by-scale": (
         (_always, "Every value is off by one factor."),
@@ -88,7 +103,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     ),
     "all-zero": (
         (
-            lambda look: look.everywhere,
+            lambda look: look.always,
             "The output stays zero: check that each tile is stored, and that the grid covers the whole output.",
         ),
     ),
@@ -122,7 +137,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     ),
     "wrong-values": (
         (
-            lambda look: look.everywhere,
+            lambda look: look.always,
             "The values are wrong everywhere: compare the formula with the reference, operation by operation.",
         ),
         (lambda look: look.integer and not look.everywhere, _TIE),
@@ -137,7 +152,8 @@ def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -
     """The sentences of the evidence's signature that hold here, about the place ``where``; empty where none does."""
     look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
     known = _FIXES.get(evidence.signature or "", ())
-    return " ".join(said.format(where=where) for holds, said in known if holds(look))
+    said = [said.format(where=where) for holds, said in known if holds(look)]
+    return " ".join(said) or (_OF_SIZES if known and look.everywhere and look.at_some_sizes else "")
 
 
 def _operations(program: Program) -> Iterator[str]:

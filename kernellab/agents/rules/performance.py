@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import Attempt, RouteBrief, best_of, times_as_fast
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
-from kernellab.errors import KernellabError, SketchError, counted
+from kernellab.errors import KernellabError, SketchError, counted, duration
 from kernellab.records import Author, Role, RouteFact, RouteKind, Source, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
@@ -99,7 +99,7 @@ def must_finish(brief: RouteBrief) -> str:
         and standing.at_roofline
         and (standing.sketch_at_bound or (Role.DESIGNER not in brief.improvers and not left))
     ):
-        return f"The kernel is at its sketch's roofline ({standing.sketch_ms:.3g} ms)."
+        return f"The kernel is at its sketch's roofline ({duration(standing.sketch_ms)})."
     return ""
 
 
@@ -215,7 +215,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     verdict = brief.verdict
     facts = []
     if verdict is not None and verdict.time is not None and verdict.bound_share is not None:
-        facts.append(f"time {verdict.time.median_ms:.4g} ms, {100 * verdict.bound_share:.3g} % of the bound")
+        facts.append(f"time {duration(verdict.time.median_ms)}, {100 * verdict.bound_share:.3g} % of the bound")
     if brief.headroom is not None and not is_best(brief):
         facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
     if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
@@ -237,14 +237,17 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         ]
     standing = standing_of(brief)
     if standing is not None:
-        found.insert(0, f"the sketch's own roofline is {standing.sketch_ms:.4g} ms")
+        found.insert(0, f"the sketch's own roofline is {duration(standing.sketch_ms)}")
         if standing.code_costs_more and len(cost.launches) > 1:
             found.append(
                 f"the judge times a call as a whole: in which of the {len(cost.launches)} launches the other "
-                f"{standing.time_ms - standing.sketch_ms:.3g} ms go was not measured"
+                f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, _gain_over_best(brief), hot)]
+            follows = brief.candidate is None or brief.candidate.author is Author.RULES
+            words = [_about_code(standing, cost, _gain_over_best(brief), hot, follows)]
+            if not follows:
+                found = found[:1]  # where a sketch's bytes go is not where those of other code do
     of_cost = len(cost.launches) < 2
     return " ".join(words), [
         *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=of_cost) for fact in found)
@@ -272,11 +275,11 @@ def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tupl
     return words, [took, *facts]
 
 
-def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str) -> str:
+def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str, follows: bool) -> str:
     """Advice for a kernel that is far from what its sketch allows."""
     hottest = _hottest(cost)
-    where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
-    allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
+    where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None and follows else ""
+    allowed = f"The sketch allows {duration(standing.sketch_ms)} and the code takes {duration(standing.time_ms)}"
     if gain is not None and gain * GAIN < 1:
         return (
             f"{allowed}; by the speedups an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and "

@@ -241,6 +241,7 @@ _OF_THE_WHOLE = frozenset(("not-covered", "unused-output"))
 _WRITES = (
     re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)"),
     re.compile(r"->\s*([A-Za-z_]\w*)"),
+    re.compile(r"^\s*([A-Za-z_]\w*)\s*\[[^\]]*\]\s*=(?!=)"),
     re.compile(r"^\s*for\s+([A-Za-z_]\w*)"),
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")

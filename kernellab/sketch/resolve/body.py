@@ -25,10 +25,14 @@ def read_body(scope: Scope, body: tuple[tree.Stmt, ...]) -> tuple[Statement, ...
     """The statements of ``body``. A wrong one is noted and left out; the rest is still read."""
     result: list[Statement] = []
     for i, stmt in enumerate(body):
+        scope.line = stmt.span.line
         try:
             found = _STATEMENTS[type(stmt)](scope, stmt, body[i + 1 :])
         except Refused:
+            # what it was to declare, or names that it wrongly uses, is said once
             for name in walk.written(stmt):
+                scope.poison(name, stmt.span.line)
+            for name in walk.touched(stmt):
                 scope.poison(name)
             scope.pending.clear()
             continue

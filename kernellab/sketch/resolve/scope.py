@@ -32,6 +32,7 @@ class TileEntry:
     tile: Tile
     parallel: int
     written: bool
+    line: int = 0
 
 
 @dataclass
@@ -46,8 +47,11 @@ class LoopEntry:
     expr: IntExpr
 
 
+@dataclass
 class PoisonEntry:
-    """A name whose declaration was wrong: uses of it say nothing more."""
+    """A name whose declaration (in ``line``) was wrong, or that is unknown (0): uses of it say nothing more."""
+
+    line: int
 
 
 Entry = TileEntry | LetEntry | LoopEntry | PoisonEntry
@@ -113,6 +117,8 @@ class Scope:
         self.ended: dict[str, int] = {}
         self.parallel: list[str] = []
         self.loops: list[str] = []
+        #: of the statement that is read
+        self.line = 0
         self.pending: list[Statement] = []
         self.reads: set[str] = set()
         self.writes: set[str] = set()
@@ -154,9 +160,10 @@ class Scope:
     def bind(self, name: str, entry: Entry) -> None:
         self.blocks[-1][name] = entry
 
-    def poison(self, name: str) -> None:
-        if self.find(name) is None:
-            self.bind(name, PoisonEntry())
+    def poison(self, name: str, line: int = 0) -> None:
+        if self.find(name) is None and self.declared_as(name) is None:
+            # an unknown name is unknown everywhere, a tile ends with its block
+            (self.blocks[-1] if line else self.blocks[0])[name] = PoisonEntry(line)
 
     def unknown(self, name: str, span: tree.Span) -> Refused:
         remedy: str | Nearest
@@ -205,7 +212,9 @@ class Scope:
         try:
             yield
         finally:
-            self.ended.update({n: 0 for n, e in self.blocks.pop().items() if isinstance(e, TileEntry)})
+            self.ended.update(
+                {n: e.line for n, e in self.blocks.pop().items() if isinstance(e, (TileEntry, PoisonEntry))}
+            )
 
     @contextmanager
     def loop(self, var: str, is_parallel: bool) -> Iterator[None]:

@@ -81,7 +81,7 @@ def _bind(
     scope: Scope, name: str, shape: tuple[IntExpr, ...], dtype: DType, hints: tuple[str, ...], written: bool
 ) -> Tile:
     tile = Tile(name, scope.uid(name), shape, dtype, hints)
-    scope.bind(name, TileEntry(tile, len(scope.parallel), written))
+    scope.bind(name, TileEntry(tile, len(scope.parallel), written, scope.line))
     return tile
 
 

@@ -79,6 +79,16 @@ def written(stmt: tree.Stmt) -> tuple[str, ...]:
     return ()
 
 
+def touched(stmt: tree.Stmt) -> tuple[str, ...]:
+    """Every name in a simple statement, those of functions left out; of one that holds a body, those of its header."""
+    parts = (stmt.range,) if isinstance(stmt, tree.For) else (stmt.cond,) if isinstance(stmt, tree.If) else (stmt,)
+    found = (n.id if isinstance(n, tree.Name) else n.name for n in nodes(parts) if isinstance(n, _NAMED))
+    return tuple(dict.fromkeys(found))
+
+
+_NAMED = (tree.Name, tree.Subscript)
+
+
 def is_written(name: str, body: tuple[tree.Stmt, ...]) -> bool:
     """Whether any statement in ``body`` writes ``name``."""
     return any(name in written(stmt) for stmt in statements(body))

@@ -33,7 +33,7 @@ from kernellab.verifier.timing.contents import Contents, loose_arguments
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
-    from kernellab.verifier.judge.worker_client import Worker
+    from kernellab.verifier.judge.worker_client import Call, Worker
     from kernellab.verifier.stages.candidate import Stages
 
 
@@ -137,7 +137,7 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
                 time.monotonic() < end and len(sampler.looks) < part * HONEST.samples and not sampler.refused
             ):
                 deadline = stages.context.left(stages.call_deadline(case))
-                seconds.append(worker.call(layout, (0,), deadline, late=contents.next()).seconds)
+                seconds.append(own_seconds(worker.call(layout, (0,), deadline, late=contents.next())))
         found = found_in(sampler, statistics.median(seconds), only_moves)
         if found.unseen or (found.told and not (found.library or found.strangers)):
             break
@@ -145,6 +145,12 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
         if number and (found.told or found.own or not found.library):
             break
     return found
+
+
+def own_seconds(call: Call) -> float:
+    """Seconds of a call that other work on the machine does not move: what it took without the wait for a core, and no
+    less than its processor time, so that threads which hold each other up hide nothing."""
+    return max(call.seconds - call.waited, min(call.used, call.seconds))
 
 
 def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Counted:

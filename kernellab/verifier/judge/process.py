@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import VerifierError
+from kernellab.errors import VerifierError, lasting
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
 from kernellab.verifier.judge.placement import Placement, before_all
@@ -106,7 +106,8 @@ class WorkerProcess:
         self.halted: list[int] = []
         self.halted_at = 0.0
         self._used = 0.0
-        self._watched = time.monotonic()
+        #: when it was last asked something
+        self.posted = self._watched = time.monotonic()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = Control.create()
         self.done = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -270,6 +271,7 @@ class WorkerProcess:
         raise VerifierError("A worker exited before it was ready.", _AGAIN)
 
     def post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        self.posted = time.monotonic()
         try:
             wire.post(self.channel, message, fds)
         except OSError:
@@ -327,7 +329,7 @@ class WorkerProcess:
             left = end - time.monotonic()
             if left <= 0:
                 self._end()
-                raise WorkerFailure("hang", "did not answer in time", log=self.log)
+                raise WorkerFailure("hang", f"did not answer within {lasting(end - self.posted)}", log=self.log)
             ready = {fd for fd, _ in poller.poll(min(left, _WATCH_SECONDS) * 1000 + 1)}
             if self.log_fd in ready:
                 self.drain()

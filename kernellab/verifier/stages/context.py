@@ -102,7 +102,7 @@ class Context:
         left = self.end - time.monotonic()
         if left <= 0:
             raise Refused(f"The whole verification took longer than its deadline of {self.options.deadline:g} s.",
-                          Evidence(signature="hang"))  # fmt: skip
+                          Evidence(signature="deadline"))  # fmt: skip
         return min(most, left)
 
 

@@ -27,6 +27,7 @@ from kernellab.agents.model.prompts.memory import code_parts
 from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
+from kernellab.errors import duration
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
 from kernellab.sketch.check import load_program
@@ -298,7 +299,7 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
     if best.sketch == brief.sketch and base.in_short:
         files = {name: in_short(name, text, brief.sketch) for name, text in files.items()}
     text = render(
-        "coder", "best", number=brief.history.index(best) + 1, ms=f"{best.verdict.time.median_ms:.4g}",
+        "coder", "best", number=brief.history.index(best) + 1, time=duration(best.verdict.time.median_ms),
         files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},
         lines=[] if "profile" in options.ablation | brief.ablation else hot_of_kernel(best),
     )  # fmt: skip

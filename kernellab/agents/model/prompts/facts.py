@@ -7,7 +7,7 @@ from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import cost_at, more_work, time_goes, work_of
-from kernellab.errors import KernellabError, counted
+from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
 from kernellab.target import Chip
@@ -205,7 +205,7 @@ def verdict_figures(verdict: Verdict) -> list[str]:
     lines = []
     if verdict.time is not None:
         t = verdict.time
-        lines.append(f"time: {t.median_ms:.4g} ms (quartiles {t.q1_ms:.4g} ms to {t.q3_ms:.4g} ms)")
+        lines.append(f"time: {duration(t.median_ms)} (quartiles {duration(t.q1_ms)} to {duration(t.q3_ms)})")
     for c in verdict.comparisons:
         told = "" if c.distinguishable else "; not distinguishable from 1"
         lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
@@ -218,11 +218,6 @@ def numbered(text: str) -> str:
     """``text`` with line numbers, so that a finding's line can be found."""
     lines = text.strip("\n").splitlines()
     return "\n".join(f"{n:>{len(str(len(lines)))}} | {line}" for n, line in enumerate(lines, start=1))
-
-
-def duration(ms: float) -> str:
-    """A time in milliseconds, or in microseconds where it is less than a tenth of one."""
-    return f"{ms:.4g} ms" if ms >= 0.1 else f"{1e3 * ms:.4g} us"
 
 
 def operations(count: float) -> str:

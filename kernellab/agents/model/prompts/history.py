@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, times_as_fast
 from kernellab.agents.model.prompts.marks import unmarked
-from kernellab.errors import counted
+from kernellab.errors import counted, duration
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
 
@@ -77,8 +77,8 @@ def change_of(before: Attempt | None, attempt: Attempt) -> str:
         parts.append(_lines("sketch", before.sketch or "", attempt.sketch or ""))
     old = _design(before)[1]
     parts += [f"{name} = {value} (was {old[name]})" for name, value in values.items() if old.get(name, value) != value]
-    own = attempt.candidate is not None and attempt.candidate.author is not Author.RULES
-    if attempt.candidate is not None and before.candidate is not None and (own or not parts):
+    # where the design changed, its code differs everywhere: no one changed these files
+    if attempt.candidate is not None and before.candidate is not None and not parts:
         parts += _code(before.candidate.source, attempt.candidate.source)
     return " and ".join(filter(None, parts)) or "nothing changed"
 
@@ -123,7 +123,7 @@ def _cut(text: str, start: int) -> str:
 def _result(verdict: Verdict, elsewhere: bool) -> str:
     if not verdict.passed:
         return f"failed at {verdict.stage.value}" + ("" if elsewhere else f": {verdict.reason}")
-    time = f"{verdict.time.median_ms:.4g} ms, " if verdict.time is not None else ""
+    time = f"{duration(verdict.time.median_ms)}, " if verdict.time is not None else ""
     eager = verdict.against("eager")
     return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}"
 

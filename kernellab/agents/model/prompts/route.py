@@ -14,7 +14,7 @@ from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end
-from kernellab.agents.rules.advice import evidence_lines
+from kernellab.agents.rules.advice import evidence_lines, follows_sketch
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.performance import is_best
 from kernellab.lowering.embedded_sketch import bare
@@ -92,7 +92,7 @@ def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING) -> l
     if brief.headroom is not None and not is_best(brief):
         lines.append(f"the best kernel so far reaches {100 * brief.headroom:.0f} % of the bound")
     lines += (*bound_lines(brief), *hot_text(brief, without))
-    if brief.sketch:
+    if brief.sketch and follows_sketch(brief):
         given = brief.candidate.constexpr if brief.candidate else {}
         lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given)]
     return lines

@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 
 from kernellab.agents.briefs import own_reason
+from kernellab.errors import duration
 
 FOLDER = Path(__file__).resolve().parent.parent / "templates"
 
@@ -25,7 +26,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=False,
         autoescape=False,
     )
-    environment.filters["own_reason"] = own_reason
+    environment.filters |= {"own_reason": own_reason, "duration": duration}
     return environment
 
 

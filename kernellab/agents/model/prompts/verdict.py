@@ -19,13 +19,14 @@ _NEARLY_ALL = 0.95
 def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> list[str]:
     """One fact a line; a passed verdict's figures, or a failed one's evidence.
 
-    A compiler's line is followed by the line of ``files`` that it speaks of; the same message is said once.
+    A compiler's line is followed by the line of ``files`` that it speaks of; the same message is said once, and that of
+    the reason there.
     """
     if verdict.passed:
         return [f"passed at {verdict.trust.value}: {verdict.reason}", *verdict_figures(verdict)]
     lines = [f"failed at {verdict.stage.value}: {verdict.reason}"]
     evidence = verdict.evidence or Evidence()
-    lines += _compiler_lines(evidence, files or {})
+    lines += _compiler_lines(evidence, files or {}, verdict.reason)
     if evidence.sizes:
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
         inputs = "the task's own" if evidence.family == "inputs" else evidence.family
@@ -42,17 +43,19 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> l
     return lines
 
 
-def _compiler_lines(evidence: Evidence, files: Mapping[str, str]) -> list[str]:
+def _compiler_lines(evidence: Evidence, files: Mapping[str, str], reason: str) -> list[str]:
     first: dict[str, CompilerLine] = {}
     for line in evidence.compiler:
         first.setdefault(line.message, line)
-    return [_with_source(line, files) for line in list(first.values())[:_COMPILER_LINES]]
+    return [text for line in list(first.values())[:_COMPILER_LINES] if (text := _with_source(line, files, reason))]
 
 
-def _with_source(line: CompilerLine, files: Mapping[str, str]) -> str:
+def _with_source(line: CompilerLine, files: Mapping[str, str], reason: str) -> str:
+    """The line's place, message and text; empty where the reason says all of it."""
     text = files.get(line.file, "").splitlines()
     quoted = f": `{text[line.line - 1].strip()}`" if line.line and 0 < line.line <= len(text) else ""
-    return f"{line.file}:{line.line or '?'}: {line.message}{quoted}"
+    said = "" if line.message.rstrip(".") in reason else f": {line.message}"
+    return f"{line.file}:{line.line or '?'}{said}{quoted}" if said or quoted else ""
 
 
 def error_map(verdict: Verdict) -> str:
