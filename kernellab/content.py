@@ -3,7 +3,9 @@ texts that are written to files of a person's choice."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -60,10 +62,22 @@ def find_workspace(start: Path | None = None) -> Path:
 
 
 def written(path: Path, text: str) -> Path:
-    """``text`` in a file, whose folder is made. Raises KernellabError where it cannot be written."""
+    """``text`` in a file, whose folder is made; a file that is there is whole at any time, and keeps its mode and what
+    links to it. Raises KernellabError where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        file = path.resolve()
+        if file.exists() and not file.is_file():  # a terminal, a pipe
+            file.write_text(text, encoding="utf-8")
+            return path
+        draft = file.with_name(f".{file.name[:200]}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            if file.exists():
+                draft.chmod(file.stat().st_mode & 0o777)
+            draft.replace(file)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
     return path

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 
 from kernellab.errors import SessionError
-from kernellab.records import Author, Source
+from kernellab.records import Author, Source, lies_outside
 
 
 def main_file(source: Source) -> str:
@@ -25,8 +24,8 @@ def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: str) -> 
     if isinstance(files, str):
         files = {main_file(earlier) if earlier else "kernel.py": files}
     for name in files:
-        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
-            raise SessionError(f"The file {name!r} lies outside the source.", "Give a relative path.")
+        if lies_outside(name):
+            raise SessionError(f"The file {name!r} lies outside the source.", "Give a relative, printable path.")
     if earlier is not None:
         update = {"files": {**earlier.files, **files}, "origin": Author.HUMAN, "line_map": {}}
         return earlier.model_copy(update=update)
