@@ -50,21 +50,15 @@ class Trust(str, Enum):
     T4 = "T4"
 
 
-def lies_outside(name: str) -> bool:
-    """Is it no name of a file below a source's folder?"""
-    # a Windows path splits at both slashes, and knows drives
-    path = PureWindowsPath(name)
-    return not path.parts or bool(path.anchor) or ".." in path.parts or not name.isprintable()
-
-
-def _inside(files: dict[str, str]) -> dict[str, str]:
-    if (name := next(filter(lies_outside, files), None)) is not None:
-        raise ValueError(f"the file {name!r} lies outside the source")
+def inside(files: dict[str, str]) -> dict[str, str]:
+    """Texts by names below one folder, also as Windows reads them. Raises ValueError: one leaves it."""
+    for name, path in zip(files, map(PureWindowsPath, files), strict=True):
+        if not path.parts or path.anchor or ".." in path.parts or not name.isprintable():
+            raise ValueError(f"the file {name!r} lies outside the source")
     return files
 
 
-#: texts by names below one folder: they are written, compiled and exported there, and none may leave it
-Files = Annotated[dict[str, str], AfterValidator(_inside)]
+Files = Annotated[dict[str, str], AfterValidator(inside)]
 
 
 class Source(Record):
