@@ -3,7 +3,9 @@ texts that are written to files of a person's choice."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -60,10 +62,23 @@ def find_workspace(start: Path | None = None) -> Path:
 
 
 def written(path: Path, content: str | bytes) -> Path:
-    """``content`` in a file, whose folder is made. Raises KernellabError where it cannot be written."""
+    """``content`` in a file, whose folder is made; a file that is there is whole at any time, and keeps its mode and
+    what links to it. Raises KernellabError where it cannot be written."""
+    data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        file = path.resolve()
+        if file.exists() and not file.is_file():  # a terminal, a pipe
+            file.write_bytes(data)
+            return path
+        draft = file.with_name(f".{file.name[:200]}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            draft.write_bytes(data)
+            if file.exists():
+                draft.chmod(file.stat().st_mode & 0o777)
+            draft.replace(file)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
     return path

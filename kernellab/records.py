@@ -10,9 +10,9 @@ import hashlib
 from enum import Enum
 from math import inf
 from pathlib import PureWindowsPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
@@ -50,28 +50,28 @@ class Trust(str, Enum):
     T4 = "T4"
 
 
+def inside(files: dict[str, str]) -> dict[str, str]:
+    """Texts by names below one folder, also as Windows reads them. Raises ValueError: one leaves it."""
+    for name, path in zip(files, map(PureWindowsPath, files), strict=True):
+        if not path.parts or path.anchor or ".." in path.parts or not name.isprintable():
+            raise ValueError(f"the file {name!r} lies outside the source")
+    return files
+
+
+Files = Annotated[dict[str, str], AfterValidator(inside)]
+
+
 class Source(Record):
     """Kernel code in a DSL: files by relative path, and the Python file that defines ``entry(*args)``."""
 
     dsl: str
-    files: dict[str, str]
+    files: Files
     entry_file: str = "kernel.py"
     entry: str = "kernel"
     #: where the code came from decides whether it may run without asking
     origin: Author = Author.RULES
     #: generated line -> sketch line, by file; empty for code that no sketch made
     line_map: dict[str, dict[int, int]] = Field(default_factory=dict)
-
-    @field_validator("files")
-    @classmethod
-    def _inside(cls, files: dict[str, str]) -> dict[str, str]:
-        """Files are written, compiled and exported under their names: none may leave the source's folder."""
-        for name in files:
-            # a Windows path splits at both slashes, and knows drives
-            path = PureWindowsPath(name)
-            if not path.parts or path.anchor or ".." in path.parts:
-                raise ValueError(f"the file {name!r} lies outside the source")
-        return files
 
     @property
     def hash(self) -> str:

@@ -31,6 +31,7 @@ PATTERNS = {
         "models.keys",
         "teach.grading",
         "tools.acp_client",
+        "tools.skill",
         "models.partial_reply",
         "models.replay",
         "models.settings",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 
 from kernellab.errors import SessionError
-from kernellab.records import Author, Source
+from kernellab.records import Author, Source, inside
 
 
 def main_file(source: Source) -> str:
@@ -24,9 +23,10 @@ def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: str) -> 
     """
     if isinstance(files, str):
         files = {main_file(earlier) if earlier else "kernel.py": files}
-    for name in files:
-        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
-            raise SessionError(f"The file {name!r} lies outside the source.", "Give a relative path.")
+    try:
+        inside(dict(files))
+    except ValueError as error:
+        raise SessionError(f"A wrong name: {error}.", "Give a relative path of printable characters.") from None
     if earlier is not None:
         update = {"files": {**earlier.files, **files}, "origin": Author.HUMAN, "line_map": {}}
         return earlier.model_copy(update=update)

@@ -111,7 +111,7 @@ class ChipResult(Result):
 @tool()
 def chip_facts(context: Context, request: ChipRequest) -> ChipResult:
     """Facts of a chip: cores, memory levels, rates, and what is known to pay on it."""
-    from kernellab.dsls.machine import detect_target, named_chip
+    from kernellab.dsls.machine import named_chip
     from kernellab.knowledge.loader import Knowledge
     from kernellab.target import Backend, Target
 
@@ -120,7 +120,7 @@ def chip_facts(context: Context, request: ChipRequest) -> ChipResult:
         backend = Backend.CUDA if chip.kind == "gpu" else Backend.CPU
         target = Target(request.dsl or ("triton" if chip.kind == "gpu" else "cpp"), backend, chip)
     else:
-        target = detect_target(request.dsl or None)
+        target = context.target(request.dsl)
     passage = Knowledge.load(target, context.workspace).chip()
     return ChipResult(
         summary=f"{passage.title}, from {passage.source}.", name=target.chip.name, facts=page_of(passage.text)

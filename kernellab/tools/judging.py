@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError
-from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
+from kernellab.records import Author, Files, Ranking, Source, Stage, StageResult, StageState, Verdict
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.lens.records import Fact, Lens
     from kernellab.session import Turn
     from kernellab.session.record.records import Created
+    from kernellab.target import Target
     from kernellab.task import Task
 
 _TASK = "A task's Python file below the workspace, or the name of a session."
@@ -25,7 +26,7 @@ _ROWS = 16
 
 class SourceRequest(Request):
     task: str = Field(description=_TASK)
-    files: dict[str, str] = Field(
+    files: Files = Field(
         default_factory=dict, description="The kernel's files by name; kernel.py defines kernel(...) or ModelNew."
     )
     path: str = Field(default="", description="Or the kernel's file or folder below the workspace.")
@@ -82,14 +83,14 @@ class RankResult(Result):
 @tool()
 def rank_source(context: Context, request: SourceRequest) -> RankResult:
     """Look at a kernel for about a second: plain errors and a rough time. It is no verdict."""
-    from kernellab.dsls.machine import detect_target
     from kernellab.verifier import RankOptions
 
     task, source = context.task(request.task), source_of(context, request)
     options = RankOptions(allow_library=request.allow_library)
-    found = context.judge().rank(task, source, detect_target(source.dsl), options=options)
+    target = context.target(source.dsl, request.task)
+    found = context.judge().rank(task, source, target, options=options, cancel=context.cancel)
     return RankResult(
-        summary=found.text or f"failed at {found.stage.value}: {_reason(task, found)}",
+        summary=at_host(target, found.text or f"failed at {found.stage.value}: {_reason(task, found)}"),
         next="Verify it with verify_source." if found.ranked else "Fix what the failure shows.",
         ranked=found.ranked,
         stage=found.stage.value,
@@ -132,7 +133,6 @@ class VerifyResult(Result):
 @tool()
 def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
     """Verify a kernel against a task: right, honest and fast, by a judge in another process. Seconds to a minute."""
-    from kernellab.dsls.machine import detect_target
     from kernellab.options.design import VerificationOptions
     from kernellab.verifier.protocol.option_words import verify_options
 
@@ -142,10 +142,17 @@ def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
         allow_library=request.allow_library,
     )  # fmt: skip
     options = verify_options(asked, source.dsl)
+    target = context.target(source.dsl, request.task)
     verdict = context.judge().verify(
-        task, source, detect_target(source.dsl), options=options, progress=_told(context), cancel=context.cancel
+        task, source, target, options=options, progress=_told(context), cancel=context.cancel
     )
-    return verdict_result(task, verdict)
+    found = verdict_result(task, verdict)
+    return found.model_copy(update={"summary": at_host(target, found.summary)})
+
+
+def at_host(target: Target, sentence: str) -> str:
+    """The sentence, with the machine that judged where it is another one."""
+    return f"Judged at {target.host}: {sentence}" if target.host else sentence
 
 
 def _told(context: Context) -> Callable[[StageResult], None]:
@@ -255,7 +262,7 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
 class LensRequest(SourceRequest):
     chip: str = Field(default="", description="The GPU to compile for: h100, a100 ...; empty: this machine's.")
     level: str = Field(default="", description="A text to show: ttir, ttgir, llir, ptx, sass, gimple, asm.")
-    before: dict[str, str] = Field(
+    before: Files = Field(
         default_factory=dict, description="An earlier kernel's files: what differs is shown, of `level` or the source."
     )
     counters: bool = Field(
@@ -311,6 +318,10 @@ def _counters(context: Context, request: LensRequest, notes: list[str]) -> list[
     """The counters of a run, with the person's consent; why there are none goes into ``notes``."""
     from kernellab.lens.counters.read import counters
 
+    host = context.target("", request.task).host
+    if host:
+        notes.append(f"Counters are read on this machine alone, and {host} judges.")
+        return []
     try:
         return counters(source_of(context, request), context.task(request.task), context.unsandboxed)
     except SessionError as error:
@@ -323,6 +334,9 @@ def _look(context: Context, request: LensRequest) -> Lens:
     from kernellab.lens import look
 
     source, chip = source_of(context, request), named_chip(request.chip) if request.chip else None
+    at = context.target("", request.task)
+    if chip is None and source.dsl != "cpp" and at.chip.kind == "gpu":
+        chip = at.chip  # of the session, which may judge elsewhere
     if chip is not None and (chip.kind == "gpu") == (source.dsl == "cpp"):
         where = "this machine's CPU" if source.dsl == "cpp" else "a GPU"
         raise ToolError(f"{source.dsl} is compiled for {where}, and {chip.name} is not one.", "Leave out chip.")

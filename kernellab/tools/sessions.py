@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
-from kernellab.records import Author, Role
+from kernellab.records import Author, Files, Role
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
@@ -227,7 +227,7 @@ def _placed(session: Session) -> int:
 
 
 class SubmitSourceRequest(SessionRequest):
-    files: dict[str, str] = Field(description="Files of the kernel by name; those that are not named stay.")
+    files: Files = Field(description="Files of the kernel by name; those that are not named stay.")
 
 
 @tool(changes=True)

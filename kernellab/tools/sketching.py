@@ -52,10 +52,10 @@ class TaskResult(Result):
 @tool()
 def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     """Describe a task: arguments with symbolic shapes and dtypes, dims, outputs, precision, the chip and its bound."""
-    from kernellab.dsls.machine import busy, detect_target
+    from kernellab.dsls.machine import busy
 
     task = context.task(request.task)
-    target = detect_target(request.dsl or None)
+    target = context.target(request.dsl, request.task)
     arguments = [
         Argument(name=a.name, kind=a.kind.value, dtype=a.dtype, shape=[str(e) for e in a.shape], value=a.value)
         for a in task.args
@@ -68,7 +68,8 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     bound = _bound(task, target)
     rough = bound is not None and busy()
     return TaskResult(
-        summary=f"{task.name}({inputs}) on {target}.{f' {_ROUGH}' if rough else ''}",
+        summary=f"{task.name}({inputs}) on {target}{f' at {target.host}' if target.host else ''}."
+        f"{f' {_ROUGH}' if rough else ''}",
         next="Read the document language/overview.md, write a sketch, and gate it with gate_sketch.",
         name=task.name,
         arguments=arguments,
@@ -90,11 +91,12 @@ _ROUGH = "Other work runs on the machine: times and bounds are rough."
 
 
 def _bound(task: Task, target: Target) -> float | None:
-    """The bound by this machine's measured rates; None for a device, whose rates the judge measures with a verdict."""
+    """The bound by this machine's measured rates; None for a device and for another machine, whose rates the judge
+    measures with a verdict."""
     from kernellab.target import Backend
     from kernellab.verifier.audit.bound import speed_of_light
 
-    if target.backend is not Backend.CPU:
+    if target.backend is not Backend.CPU or target.host:
         return None
     bound = speed_of_light(task, target.chip.cores)
     return bound.ms if bound is not None else None
@@ -147,11 +149,10 @@ class CheckResult(Result):
 @tool()
 def check_sketch(context: Context, request: SketchRequest) -> CheckResult:
     """Check a sketch: syntax, shapes, races, bounds and memory, each finding with its line and remedy."""
-    from kernellab.dsls.machine import detect_target
     from kernellab.sketch.check import check
     from kernellab.sketch.program.bind import check_constexprs
 
-    chip = detect_target(request.dsl).chip if request.dsl else None
+    chip = context.target(request.dsl).chip if request.dsl else None
     found = check(request.sketch, chip=chip, constexpr=request.constexpr)
     if found.program is not None:
         check_constexprs(found.program, request.constexpr)
@@ -271,22 +272,23 @@ class CostResult(Result):
 @tool()
 def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     """Count a sketch's operations and bytes at the task's sizes, and estimate its time on this chip."""
-    from kernellab.dsls.machine import busy, detect_target
+    from kernellab.dsls.machine import busy
     from kernellab.sketch.cost import cost
     from kernellab.sketch.program.bind import bind
     from kernellab.task.sample.sizes import asked_sizes
 
-    task, target = context.task(request.task), detect_target(request.dsl or None)
+    task, target = context.task(request.task), context.target(request.dsl, request.task)
     program = _program(request)
     binding = bind(program, task, dict(request.constexpr), target)
     asked = asked_sizes(task, request.sizes)  # their shapes alone: inputs of these sizes may not fit into memory
     sizes = {**binding.fixed, **binding.sizes(lambda at, dim: task.args[at].extents(asked)[dim])}
     found = cost(program, sizes, dict(binding.constexpr), target.chip)
     at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    rough = target.chip.kind == "cpu" and not target.host and busy()
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
     return CostResult(
         summary=f"At {at} on {target.chip.name}: {estimate}; {found.bytes_total:.4g} bytes loaded and stored, "
-        f"{found.bytes_unique:.4g} of them distinct.{f' {_ROUGH}' if busy() and target.chip.kind == 'cpu' else ''}",
+        f"{found.bytes_unique:.4g} of them distinct.{f' {_ROUGH}' if rough else ''}",
         next="Traffic well above the distinct bytes means that tiles are read again.",
         time_ms=found.time_ms,
         bound_by=str(found.bound or ""),
@@ -315,12 +317,11 @@ class LowerResult(Result):
 @tool()
 def lower_sketch(context: Context, request: LowerRequest) -> LowerResult:
     """Write a sketch as code in a DSL by the rules, and show one of its files."""
-    from kernellab.dsls.machine import detect_target
     from kernellab.lowering import lower
     from kernellab.session.edits import main_file
     from kernellab.sketch.program.bind import bind
 
-    task, target = context.task(request.task), detect_target(request.dsl or None)
+    task, target = context.task(request.task), context.target(request.dsl, request.task)
     program = _program(request)
     source = lower(program, bind(program, task, dict(request.constexpr), target), target)
     name = request.file or main_file(source)

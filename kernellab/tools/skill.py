@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kernellab.content import module_command, written
 from kernellab.tools.tool import ToolError
 
-_TEXT = Path(__file__).with_name("skill.md")
-#: before the skill in a file that holds other instructions too
-_MARK = "<!-- kernellab skill -->"
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
+_TEXT = Path(__file__).with_name("skill.md")
+#: before and after the skill in a file that holds other instructions too
+_MARK, _END = "<!-- kernellab skill -->", "<!-- end of kernellab skill -->"
+#: a table's line in TOML, and a key's of a plain table
+_TABLE = re.compile(r"""\s*\[\s*mcp_servers\s*\.\s*(["']?)kernellab\1\s*\]\s*(#.*)?""")
+_KEY = re.compile(r"\s*(\w+)\s*=")
 
 #: seconds that clients wait for a tool; some wait for one minute otherwise, and give up a verdict on a busy machine
 _PATIENCE = 600
@@ -47,16 +56,7 @@ def _files(client: str, folder: Path) -> dict[Path, str]:
         whole = skill_text() if skill.endswith("SKILL.md") else _with_section(folder / skill)
         return {folder / skill: whole, folder / setting: _with_entry(folder / setting, key, entry)}
     path = folder / ".codex" / "config.toml"
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    head = "[mcp_servers.kernellab]\n"
-    program, *arguments = command()
-    table = f"{head}command = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
-    table += f"startup_timeout_sec = 60\ntool_timeout_sec = {_PATIENCE}\n"
-    # an earlier one, perhaps of another environment, ends where the next table begins
-    above, earlier, below = before.partition(head)
-    rest = below[below.index("\n[") :] if "\n[" in below else ""
-    kept = f"{above}{table}{rest}" if earlier else f"{above.rstrip()}\n\n{table}".lstrip()
-    return {folder / "AGENTS.md": _with_section(folder / "AGENTS.md"), path: kept}
+    return {folder / "AGENTS.md": _with_section(folder / "AGENTS.md"), path: _with_table(path)}
 
 
 def write_skill(client: str, folder: Path) -> list[Path]:
@@ -79,21 +79,110 @@ def skill_text() -> str:
 
 
 def _with_section(path: Path) -> str:
-    """The file's instructions with the skill at their end, in place of an earlier one."""
-    before = path.read_text(encoding="utf-8").partition(_MARK)[0].rstrip() if path.exists() else ""
-    body = skill_text().split("---\n", 2)[2].lstrip()
-    return f"{before}\n\n{_MARK}\n{body}".lstrip()
+    """The file's instructions with the skill at their end, or in place of an earlier one.
+
+    Raises:
+        ToolError: where an earlier one ends is not known, and something of the person's may follow it.
+    """
+    body = skill_text().split("---\n", 2)[2].strip() + "\n"
+    above, earlier, below = _text_of(path).partition(_MARK)
+    _, ended, after = below.partition(_END)
+    if earlier and not ended:
+        if not below.lstrip().startswith(body):
+            raise ToolError(
+                f"{path} holds the skill of an earlier version, whose end is not marked.",
+                f"Write the line {_END} after it, or remove it from {_MARK} on.",
+            )
+        after = below.lstrip()[len(body) :]
+    return f"{above.rstrip()}\n\n{_MARK}\n{body}{_END}\n{after.lstrip()}".lstrip()
+
+
+def _text_of(path: Path) -> str:
+    """Raises ToolError: it is no text."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeError) as error:
+        raise ToolError(f"{path} cannot be read: {error}", "Correct it, or name another folder.") from None
+
+
+def _with_table(path: Path) -> str:
+    """Codex's setting with the server kernellab. Of a table that is there only our keys' values change: other keys,
+    tables below it, comments and order stay.
+
+    Raises:
+        ToolError: it is no TOML, or its table is written in another form.
+    """
+    before = _text_of(path)
+    program, *arguments = command()
+    # who waits longer or shorter has chosen so
+    ours: dict[str, Any] = {"command": program, "args": arguments}
+    chosen = {"startup_timeout_sec": 60, "tool_timeout_sec": _PATIENCE}
+    try:
+        settings = tomllib.loads(before)
+        old = settings.get("mcp_servers", {}).get("kernellab", {})
+        _no_address(path, old)
+        new = {**chosen, **old, **ours}
+        wanted = {**settings, "mcp_servers": {**settings.get("mcp_servers", {}), "kernellab": new}}
+        after = _edited(before, {key: value for key, value in new.items() if old.get(key) != value})
+        if tomllib.loads(after) != wanted:
+            raise ValueError("the table [mcp_servers.kernellab] is written in another form")
+    except (ValueError, AttributeError, TypeError) as error:
+        lines = "; ".join(f"{key} = {json.dumps(value)}" for key, value in (chosen | ours).items())
+        remedy = f"Correct it, or write into [mcp_servers.kernellab] by hand: {lines}."
+        raise ToolError(f"{path} cannot be changed: {error}.", remedy) from None
+    return after
+
+
+def _edited(text: str, values: Mapping[str, Any]) -> str:
+    """``text`` with ``values`` in the table of the server. Its reader compares what came of it."""
+    lines = text.splitlines(keepends=True)
+    at = next((n for n, line in enumerate(lines) if _TABLE.fullmatch(line.rstrip("\n"))), None)
+    told = {key: f"{key} = {json.dumps(value)}" for key, value in values.items()}
+    if at is None:
+        table = "\n".join(["[mcp_servers.kernellab]", *told.values()])
+        return f"{text.rstrip()}\n\n{table}\n".lstrip()
+    kept, n = [lines[at].rstrip("\n") + "\n"], at + 1
+    while n < len(lines) and not lines[n].lstrip().startswith("["):
+        # a value may go over several lines
+        end = next((e for e in range(n + 1, len(lines) + 1) if _parses("".join(lines[n:e]))), n + 1)
+        value, key = "".join(lines[n:end]), _KEY.match(lines[n])
+        if key is not None and key[1] in told:
+            rests = (value[i:].strip() for i, sign in enumerate(value) if sign == "#" and _parses(value[:i]))
+            value = "  ".join(filter(None, (told.pop(key[1]), next(rests, "")))) + "\n"
+        kept.append(value)
+        n = end
+    added = [f"{line}\n" for line in told.values()]
+    return "".join([*lines[:at], kept[0], *added, *kept[1:], *lines[n:]])
+
+
+def _parses(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+def _no_address(path: Path, server: Mapping[str, Any]) -> None:
+    """Raises ToolError: the person's entry is a server that runs already."""
+    if "url" in server:
+        raise ToolError(f"{path} reaches kernellab at {server['url']}.", "Keep that, or remove its entry first.")
 
 
 def _with_entry(path: Path, key: str, entry: dict[str, Any]) -> str:
     """The JSON file with ``entry`` as the server kernellab: servers are listed, or go by their names."""
     empty: Any = [] if "name" in entry else {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        settings = json.loads(_text_of(path) or "{}")
         servers = settings.setdefault(key, empty)
         if not isinstance(servers, type(empty)):
             raise TypeError(f"{key} is something else")
-        named = (one for one in servers if one.get("name") != "kernellab") if "name" in entry else ()
+        old = next((one for one in servers if one.get("name") == "kernellab"), {}) if "name" in entry else (
+            servers.get("kernellab", {}))  # fmt: skip
+        _no_address(path, old)
+        # what starts the server is ours; the rest is as the person has it
+        entry = {**entry, **old, **{word: entry[word] for word in ("command", "args") if word in entry}}
+        named = (one for one in servers if one is not old) if "name" in entry else ()
         settings[key] = [*named, entry] if "name" in entry else {**servers, "kernellab": entry}
     except (ValueError, AttributeError, TypeError) as error:
         remedy = "Correct it, or name another folder."

@@ -18,6 +18,7 @@ from kernellab.errors import KernellabError, SessionError, TaskError
 if TYPE_CHECKING:
     from kernellab.records import Source
     from kernellab.session import Session
+    from kernellab.target import Target
     from kernellab.task import Task
     from kernellab.verifier import Verifier
 
@@ -79,6 +80,8 @@ class Context:
     #: the only task of an agent's turn, and the folder below which its paths lie; None: the workspace's
     bound: Task | None = None
     folder: Path | None = None
+    #: where the turn's session judges, and the chip that it designs for
+    at: Target | None = None
     #: the code that the turn changes: files that a request does not name are its own
     base: Source | None = None
     #: has the person allowed kernels to run with the person's rights, which a GPU's counters need?
@@ -108,11 +111,29 @@ class Context:
             # with a line's end it is a text, and no path
             return load_task(text if "\n" in text else f"{text}\n", identifier(Path(name).stem))
         names = sorted({known.rpartition("-")[0] for known in sessions(self.workspace)})
-        if name in names or name in sessions(self.workspace):
+        if self._is_session(name):
             created = self.session(name).state.created
             return load_task(created.text, created.name)
         known = f" Sessions: {', '.join(names[:12])}." if names else ""
         raise TaskError(f"There is no task file or session {name!r} in the workspace.{known}", "Name one of its files.")
+
+    def target(self, dsl: str = "", task: str = "") -> Target:
+        """Where a kernel is judged, and its chip: of the turn's session, or of the session that ``task`` names; else
+        this machine. Raises TargetError, VerifierError: there is none for ``dsl`` there."""
+        from kernellab.verifier.remote import target_at
+
+        at = self.at
+        if at is None and self.bound is None and self._is_session(task) and not isinstance(self.read(task), str):
+            at = self.session(task).target
+        if at is not None and dsl in ("", at.dsl):
+            return at
+        return target_at(at.host if at is not None else "", dsl or None)
+
+    def _is_session(self, name: str) -> bool:
+        from kernellab.session import sessions
+
+        known = sessions(self.workspace)
+        return name in known or name in {one.rpartition("-")[0] for one in known}
 
     def session(self, name: str, resume: bool = False) -> Session:
         """Raises ToolError: there is none of that name."""
@@ -255,10 +276,7 @@ def call(
         from kernellab.session.engine.engine import engine
 
         engine().agent_near = True
-    try:
-        return _fitted(found.function(context, request))
-    except ValidationError as error:  # of what it made of them: a source whose file lies elsewhere
-        raise ToolError(f"{name}: {_faults(error)}.", f"{name} takes {_takes(found)}.") from None
+    return _fitted(found.function(context, request))
 
 
 def _fitted(result: Result) -> Result:

@@ -10,6 +10,7 @@ from kernellab.models.client import EndpointModel
 from kernellab.records import Role
 from kernellab.session.config import agent_options, check_agent
 from kernellab.session.turn.context import Channel
+from kernellab.target import Target
 from kernellab.task import Task
 from kernellab.tools.acp_agent import AgentModel
 from kernellab.tools.desk import Desk
@@ -23,10 +24,11 @@ _PREFIX = "kernellab-agent-"
 
 def open_player(
     spec: str, role: Role, task: Task, workspace: Path, settings: ModelSettings, budget: Budget, channel: Channel,
-    search: bool = False, memory: bool = True,
+    at: Target, search: bool = False, memory: bool = True,
 ) -> ChatModel:  # fmt: skip
-    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. With ``search`` it looks at runs
-    and may submit several answers, with ``memory`` it looks at what is remembered.
+    """``agent:NAME``, or ``model`` with tools; what it started ends with ``channel``. It judges ``at`` the session's
+    target. With ``search`` it looks at runs and may submit several answers, with ``memory`` it looks at what is
+    remembered.
 
     Raises:
         SessionError: there is no such agent, or the budget limits what it does not report. ModelError: no endpoint.
@@ -41,7 +43,7 @@ def open_player(
     path, held = folders.held(_PREFIX)
     folder = Path(path)
     channel.at_end.extend([lambda: os.close(held), lambda: sandbox.remove(path)])  # the last is called first
-    context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder, base=channel.source)
+    context = Context(workspace, cancel=channel.cancel, bound=task, folder=folder, at=at, base=channel.source)
     for file, text in (channel.source.files if channel.source is not None else {}).items():
         (folder / CODE / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / CODE / file).write_text(text, encoding="utf-8")

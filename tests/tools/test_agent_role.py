@@ -25,6 +25,7 @@ from kernellab.notebook.views.head import card, upcoming
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.trajectories import in_form, rows
+from kernellab.tools import Context
 from tests.waiting import until
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
@@ -124,6 +125,35 @@ def test_an_agent_looks_and_submits_and_its_sketch_is_judged(start: Start, stdio
     assert gate.result.startswith("right") and json.loads(gate.text)["task"] == "twice"
     assert (exchange.usage.input_tokens, exchange.usage.tool_calls) == (1000, 2)
     assert exchange.finish is Finish.STOP and exchange.reply.strip() == ANSWER.strip()
+
+
+def test_an_agents_tools_judge_where_its_session_judges(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in ssh's place runs the command on this machine, and counts its connections."""
+    program = tmp_path / "ssh"
+    program.write_text('#!/bin/sh\necho >> "$0.said"\nfor last; do :; done\nsh -c "$last"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    where = f"ssh://box{sys.executable}"
+    kernel = {"task": "twice", "files": {"kernel.py": "def kernel(x):\n    return x\n"}, "dsl": "cpp"}
+    acts = [
+        {"tool": "describe_task", "with_": {"task": "twice"}}, {"tool": "rank_source", "with_": kernel},
+        {"tool": "verify_source", "with_": {**kernel, "level": "T1"}},
+        {"tool": "submit_answer", "with_": {"answer": ""}},
+    ]  # fmt: skip
+    session = start(acts, target=where)
+    until(lambda: (bool(session.turns) and session.turns[0].state is not TurnState.RUNNING) or session.resting, 120)
+    exchange = session.state.exchanges(session.turns[0].id)[0]
+    described, ranked, verified, _ = (step.result for step in exchange.steps if step.kind == "tool")
+    assert f"at {where}" in described and ranked.startswith(f"Judged at {where}: failed")
+    assert verified.startswith(f"Judged at {where}: failed")
+    # the session's target, its judge and the tools' judge
+    until(lambda: len((tmp_path / "ssh.said").read_text().splitlines()) == 3, 60)
+    # a client of the workspace names the session, and gets its judge
+    context = Context(tmp_path)
+    assert context.target("cpp", session.name).host == where
+    assert context.target("cpp", "").host == ""
 
 
 def test_what_is_wrong_goes_back_to_the_same_agent(start: Start) -> None:

@@ -13,7 +13,7 @@ import pytest
 from kernellab.cli import main
 from kernellab.tools import ToolError, tools
 from kernellab.tools.sessions import PATIENCE
-from kernellab.tools.skill import CLIENTS, write_skill
+from kernellab.tools.skill import CLIENTS, command, write_skill
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,7 +28,8 @@ def command_of(client: str, folder: Path) -> list[str]:
     elif client == "opencode":
         return list(json.loads((folder / "opencode.json").read_text())["mcp"]["kernellab"]["command"])
     elif client == "jupyter":
-        (entry,) = json.loads((folder / ".jupyter/mcp_settings.json").read_text())["mcp_servers"]
+        listed = json.loads((folder / ".jupyter/mcp_settings.json").read_text())["mcp_servers"]
+        (entry,) = (one for one in listed if one["name"] == "kernellab")
     else:
         name = ".mcp.json" if client == "claude" else ".gemini/settings.json"
         entry = json.loads((folder / name).read_text())["mcpServers"]["kernellab"]
@@ -106,3 +107,103 @@ def test_an_unknown_client_and_a_broken_setting_are_named(tmp_path: Path) -> Non
     (tmp_path / ".mcp.json").write_text("[1]")
     with pytest.raises(ToolError, match="no JSON object"):
         write_skill("claude", tmp_path)
+
+
+MINE = (
+    """# how I work
+model = "mine"   # not the dear one
+
+[mcp_servers.kernellab] # kernels
+command = "/old/kernellab"  # of my other environment
+tool_timeout_sec = 1200
+args = [
+  "mcp", # stdio
+  "--unsandboxed",
+]
+enabled_tools = ["gate_sketch"]
+note = """
+    + '"""'
+    + """
+[mcp_servers.kernellab]
+command = "no table"
+"""
+    + '"""'
+    + """
+
+[mcp_servers.kernellab.env]
+OMP_NUM_THREADS = "2"  # half of them
+
+[mcp_servers.other]
+command = "x"
+"""
+)
+
+
+def test_a_persons_codex_table_keeps_all_but_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "dotfiles" / "codex.toml"
+    path.parent.mkdir()
+    path.write_text(MINE)
+    path.chmod(0o600)
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex/config.toml").symlink_to(path)
+    for _ in range(2):
+        write_skill("codex", tmp_path)
+        text = path.read_text()
+        before, after = tomllib.loads(MINE), tomllib.loads(text)
+        (program, *arguments), ours = command(), after["mcp_servers"]["kernellab"]
+        assert (ours.pop("command"), ours.pop("args"), ours.pop("startup_timeout_sec")) == (program, arguments, 60)
+        del before["mcp_servers"]["kernellab"]["command"], before["mcp_servers"]["kernellab"]["args"]
+        assert after == before
+        for comment in ("# how I work", "# not the dear one", "# kernels", "# of my other environment", "# half of"):
+            assert comment in text
+    assert path.stat().st_mode & 0o777 == 0o600 and [*path.parent.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mcp_servers = { kernellab = { command = 'x', env = { A = 'b' } } }",
+        "mcp_servers.kernellab.command = 'x'\n[mcp_servers.kernellab.env]\nA = 'b'",
+        "[mcp_servers.kernellab]\nurl = 'http://127.0.0.1:9'",
+        "[mcp_servers.kernellab]\n\"command\" = 'x'",
+        "[mcp_servers\n",
+        "mcp_servers = 3",
+    ],
+)
+def test_a_setting_that_cannot_be_changed_safely_stays_and_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / ".codex/config.toml"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(ToolError, match=r"config\.toml") as raised:
+        write_skill("codex", tmp_path)
+    assert raised.value.remedy and path.read_text() == text and not (tmp_path / "AGENTS.md").exists()
+
+
+def test_a_persons_keys_of_the_server_stay(tmp_path: Path) -> None:
+    mine = {"command": "/old", "args": ["x"], "env": {"A": "b"}, "timeout": 5}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"kernellab": mine}}))
+    (tmp_path / ".jupyter").mkdir()
+    listed = {"mcp_servers": [{"name": "kernellab", **mine}, {"name": "other"}]}
+    (tmp_path / ".jupyter/mcp_settings.json").write_text(json.dumps(listed))
+    for client in ("claude", "jupyter"):
+        write_skill(client, tmp_path)
+        assert command_of(client, tmp_path) == command()
+    entry = json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["kernellab"]
+    other, ours = json.loads((tmp_path / ".jupyter/mcp_settings.json").read_text())["mcp_servers"]
+    assert entry["env"] == ours["env"] == {"A": "b"} and entry["timeout"] == 5 and other == {"name": "other"}
+
+
+def test_what_a_person_writes_after_the_skill_stays(tmp_path: Path) -> None:
+    path = tmp_path / "AGENTS.md"
+    path.write_text("# Mine\n")
+    write_skill("opencode", tmp_path)
+    path.write_text(path.read_text() + "\n## More\n\nSay please.\n")
+    write_skill("opencode", tmp_path)
+    text = path.read_text()
+    assert text.startswith("# Mine\n") and text.endswith("\n## More\n\nSay please.\n")
+    assert text.count("# Kernels with kernellab") == 1
+    earlier = "# Mine\n<!-- kernellab skill -->\nof another version\n\n## More\n"
+    path.write_text(earlier)
+    with pytest.raises(ToolError, match="earlier version"):
+        write_skill("opencode", tmp_path)
+    assert path.read_text() == earlier

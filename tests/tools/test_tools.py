@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from kernellab.dsls.machine import detect_target
 from kernellab.dsls.triton import has_cuda_device
@@ -291,6 +292,7 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("lower_sketch", {"task": "twice.py", "sketch": SKETCH, "constexpr": {"BLOK": 3}}, "has no constexpr BLOK"),
         ("cost_sketch", {"task": "twice.py", "sketch": SKETCH, "sizes": {"M": 10**9}}, "Its Dims: M from 1 to 4096"),
         ("verify_source", {"task": "twice.py", "files": {"../x.py": ""}}, "'../x.py' lies outside the source"),
+        ("verify_source", {"task": "twice.py", "files": {"a\x1b[2J.py": ""}}, "lies outside the source"),
         ("lens", {"task": "twice.py", "files": {"kernel.py": ""}, "dsl": "cpp", "chip": "h200"}, "is not one"),
     ],
 )
@@ -300,6 +302,17 @@ def test_bad_arguments_get_one_sentence_with_the_remedy(
     with pytest.raises(KernellabError) as raised:
         call(name, arguments, context)
     assert words in str(raised.value) and raised.value.remedy
+
+
+def test_a_fault_of_a_tool_is_not_told_as_wrong_arguments(context: Context) -> None:
+    def faulty(context: Context, request: Request) -> CheckResult:
+        return CheckResult.model_validate({"summary": "", "ok": "perhaps", "findings": []})
+
+    offered = {"faulty": Tool("faulty", "", Request, CheckResult, faulty)}
+    with pytest.raises(ValidationError):
+        call("faulty", {}, context, offered)
+    with pytest.raises(ToolError, match="x is no argument"):
+        call("faulty", {"x": 1}, context, offered)
 
 
 def beyond(folder: Path, how: str) -> str:

@@ -104,7 +104,7 @@ class ModelOperator:
             if self.is_agent and self.workspace is not None:
                 model = with_tools(
                     self.spec, Role.DESIGNER, self.task, self.workspace, self.settings, self.budget, channel,
-                    search=True, memory=self.memory,
+                    at=self.target, search=True, memory=self.memory,
                 )  # fmt: skip
             else:
                 model = open_model(self.spec, Role.DESIGNER, self.settings)

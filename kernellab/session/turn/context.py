@@ -213,8 +213,9 @@ class Bench:
                 # of the memory it sees what the session may see
                 memory = self.created.memory != OFF and not self.created.hold_out
                 return with_tools(
-                    spec, role, self.task(), self.workspace, settings, self.budget, channel, memory=memory
-                )
+                    spec, role, self.task(), self.workspace, settings, self.budget, channel, at=self.target(),
+                    memory=memory,
+                )  # fmt: skip
             return open_model(spec, role, settings)
         with self._model_lock:
             key = role, spec
