@@ -328,8 +328,8 @@ class Roofline(TypedDict):
     #: what the speedups of ``history`` are against: PyTorch eager, or NumPy
     against: str
     history: list[SpeedupAt]
-    #: the task's Dims, over whose ranges the best can be timed
-    dims: list[str]
+    #: the task's Dims, at whose sizes kernels can be timed, and its own size of each
+    dims: dict[str, int]
 
 
 class ExchangeHead(TypedDict):

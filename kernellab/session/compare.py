@@ -56,16 +56,33 @@ def passed_source(state: State, turn: str) -> Source:
     return candidate.source
 
 
-def paired_figures(state: State, turn: str) -> Mapping[str, tuple[float, float, float]]:
-    """What the newest run that timed the kernel of ``turn`` with others says, by source hash: how many times as fast
-    the run's first kernel is as each (ratio, low, high); empty where there was none."""
+#: how many times as fast the first kernel of one run is as each by source hash: ratio, low, high
+Figures = Mapping[str, tuple[float, float, float]]
+
+
+def paired_figures(state: State, turn: str) -> list[tuple[Mapping[str, int], Figures]]:
+    """What runs that timed the kernel of ``turn`` with others say: the newest one's figures at each sizes (empty: the
+    task's own, which come first)."""
     wanted = _candidate(state, turn).source.hash
+    found: dict[tuple[tuple[str, int], ...], Figures] = {}
     for event in reversed(state.paired):
         first, *others = (_candidate(state, one).source.hash for one in event.turns)
         ratios = {other: (c.speedup, c.low, c.high) for other, c in zip(others, event.comparisons, strict=True)}
         if wanted in (figures := {first: (1.0, 1.0, 1.0), **ratios}):
-            return figures
-    return {}
+            found.setdefault(tuple(sorted(event.sizes.items())), figures)
+    return [(dict(sizes), found[sizes]) for sizes in sorted(found)]
+
+
+def paired_ratios(state: State, turn_a: str, turn_b: str) -> list[tuple[Mapping[str, int], tuple[float, float, float]]]:
+    """How many times as fast the kernel of b is as that of a (ratio, low, high) at each sizes at which one run timed
+    both; empty for one kernel."""
+    a, b = _candidate(state, turn_a).source.hash, _candidate(state, turn_b).source.hash
+    found = []
+    for sizes, figures in paired_figures(state, turn_a) if a != b else ():
+        if b in figures:
+            (of_a, low_a, high_a), (of_b, low_b, high_b) = figures[a], figures[b]
+            found.append((sizes, (of_a / of_b, low_a / high_b, high_a / low_b)))
+    return found
 
 
 def _candidate(state: State, turn: str) -> Candidate:
@@ -99,12 +116,10 @@ def ratio_of(state: State, turn_a: str, turn_b: str) -> dict[str, Any]:
     one baseline, which divide out the machine's load."""
     first, second = _candidate(state, turn_a), _candidate(state, turn_b)
     a, b = _verdict(state, first), _verdict(state, second)
-    figures = paired_figures(state, turn_a)
-    if second.source.hash in figures and first.source.hash != second.source.hash:
-        (of_a, low_a, high_a), (of_b, low_b, high_b) = figures[first.source.hash], figures[second.source.hash]
-        low, high = low_a / high_b, high_a / low_b
-        apart = not low <= 1.0 <= high
-        return {"ratio": of_a / of_b, "low": low, "high": high, "baseline": PAIRED, "distinguishable": apart}
+    for sizes, (ratio, low, high) in paired_ratios(state, turn_a, turn_b):
+        if not sizes:
+            apart = not low <= 1.0 <= high
+            return {"ratio": ratio, "low": low, "high": high, "baseline": PAIRED, "distinguishable": apart}
     none: dict[str, Any] = {"ratio": None, "low": None, "high": None, "baseline": None, "distinguishable": False}
     if a is None or b is None or not (a.passed and b.passed):
         return none

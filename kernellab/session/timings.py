@@ -46,19 +46,24 @@ class Timings:
         """Time the best against torch.compile too when the session has finished; does not block."""
         self._requests.later(self._driver.compare_when_done)
 
-    def again(self, *turns: int | str | Turn, wait: bool = True, timeout: float | None = None) -> Verdict | None:
+    def again(
+        self, *turns: int | str | Turn, sizes: Mapping[str, int] | None = None, wait: bool = True,
+        timeout: float | None = None,
+    ) -> Verdict | None:  # fmt: skip
         """Time the kernels of two to eight turns in one paired run; :meth:`side_by_side` then says by it which is
-        faster. The verdict is of the first, against the others by name ("turn 5"); None without ``wait``.
+        faster. The verdict is of the first, against the others by name ("turn 5"); None without ``wait``. ``sizes``
+        of some Dims that are not the task's own: the run tells of these sizes alone.
 
         Raises:
-            SessionError: one of them has not passed, another measurement runs, or the time is up.
+            SessionError: one of them has not passed, another measurement runs, the task has no such sizes, or the time
+                is up.
             VerifierError: it could not be judged.
         """
         ids = list(dict.fromkeys(self._driver.state.id_of(turn) for turn in turns))
         if not wait:
-            self._requests.put(lambda: self._driver.time_again(ids, self._show_failure))
+            self._requests.put(lambda: self._driver.time_again(ids, sizes or {}, self._show_failure))
             return None
-        return self._waited_for(lambda tell: self._driver.time_again(ids, tell), timeout)
+        return self._waited_for(lambda tell: self._driver.time_again(ids, sizes or {}, tell), timeout)
 
     def side_by_side(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
         """Two turns' kernels: diffs of sketch and source, numbers with intervals, and which is faster, by what was

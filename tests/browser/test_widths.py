@@ -46,6 +46,21 @@ def test_tabs_and_verdict_are_whole_at_every_width(browser: Any, fixture: str) -
         page.close()
 
 
+def test_a_candidate_shows_its_interval_and_no_head_sticks_out(browser: Any) -> None:
+    with look.served() as base:
+        page = browser.new_page()
+        page.goto(look.address(base, **look.SHOTS["candidates"], theme="light"))
+        page.wait_for_selector(".kl-candidate-speedup")
+        page.set_viewport_size({"width": 980, "height": 900})
+        speedup = page.locator(".kl-candidate .kl-candidate-speedup").first
+        speedup.evaluate("cell => { cell.textContent = '10.07x eager [7.53, 12.95]'; }")
+        assert speedup.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+        for width in (980, 560, 420, 360):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate(CUT, ".kl-candidate-heads") == [], width
+        page.close()
+
+
 @pytest.mark.parametrize("size", [(1400, 1000), (1400, 800), (800, 800)])
 @pytest.mark.parametrize("fixture", ["edge_tile", "designed"])
 def test_the_question_and_the_buttons_are_in_sight(browser: Any, fixture: str, size: tuple[int, int]) -> None:

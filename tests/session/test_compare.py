@@ -11,8 +11,10 @@ from session_parts import TASK, OneSketch
 
 from kernellab.conditions import Mark
 from kernellab.errors import SessionError
+from kernellab.notebook.views.candidates import comparison, rows_of
 from kernellab.records import Comparison, Ranking, Role, Stage, Timing
 from kernellab.session import Session, SessionStatus, design
+from kernellab.session.compare import paired_ratios
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.records import Compared
 from kernellab.session.record.state import apply
@@ -101,6 +103,35 @@ def test_chosen_kernels_are_timed_in_one_run(tmp_path: Path) -> None:
     assert compared["baseline"] == "each other"
     assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
     assert Driver.read(session._journal, session.id).paired[0].turns == (first.id, second.id)
+
+
+def test_a_run_at_other_sizes_tells_of_these_sizes_alone(tmp_path: Path) -> None:
+    roles: Any = {"designer": OneSketch(), "coder": "rules"}
+    sized = TASK.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 1, 900)\n')
+    sized = sized.replace("inputs()", "inputs(M=37)").replace("randn(37", "randn(M")
+    session = design(sized, dsl="cpp", roles=roles, name="elsewhere", workspace=tmp_path, options=QUICK).wait(120)
+    first = next(t for t in session.turns if t.role is Role.CODER)
+    assert first.candidate is not None
+    session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
+    session.wait(120)
+    second = [t for t in session.turns if t.role is Role.CODER][-1]
+    before = session.timings.side_by_side(first, second)
+    for sizes, wrong in (({"M": 901}, "outside the declared range"), ({"Q": 3}, "has no Dim 'Q'")):
+        with pytest.raises(SessionError, match=wrong):
+            session.timings.again(first, second, sizes=sizes, timeout=60)
+    verdict = session.timings.again(first, second, sizes={"M": 600}, timeout=180)
+    assert verdict is not None and verdict.passed
+    (event,) = Driver.read(session._journal, session.id).paired
+    assert event.sizes == {"M": 600}
+    assert session.timings.side_by_side(first, second) == before
+    ((at, (ratio, low, high)),) = paired_ratios(session.state, first.id, second.id)
+    assert at == {"M": 600} and low <= ratio <= high
+    judged = [turn.id for turn in session.turns if turn.role is Role.VERIFIER]
+    assert "at M = 600" in comparison(session.state, judged[0], judged[-1])["verdict"]
+    assert all("at M = 600" in row["note"] for row in rows_of(session.state) if row["turn"] in (first.id, second.id))
+    session.timings.again(first, second, sizes={"M": 37}, timeout=180)  # the task's own
+    assert session.timings.side_by_side(first, second)["baseline"] == "each other"
+    assert [dict(sizes) for sizes, _ in paired_ratios(session.state, first.id, second.id)] == [{}, {"M": 600}]
 
 
 def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_named(tmp_path: Path) -> None:

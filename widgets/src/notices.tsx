@@ -3,7 +3,7 @@ import { ActionSign } from "./icons";
 import type { Link, Speech } from "./link";
 
 interface NoticesProps {
-  view: Pick<Link<Speech>, "notice" | "link" | "dismiss">;
+  view: Pick<Link<Speech>, "notice" | "link" | "sending" | "dismiss">;
   /** what the kernel has to say of the last decision */
   message: string;
 }
@@ -13,8 +13,9 @@ export function Notices({ view, message }: NoticesProps) {
   const lines: { text: string; tone: string; dismiss?: () => void }[] = [];
   if (notice) lines.push({ ...notice, dismiss: () => view.dismiss() });
   if (message && message !== notice?.text) lines.push({ text: message, tone: "error" });
-  if (view.link.value === "busy") {
-    lines.push({ text: "Kernel busy: your action is applied when the running cell ends.", tone: "info" });
+  // a question that waits moves nothing: its panel and the status say so
+  if (view.link.value === "busy" && view.sending.value.size > 0) {
+    lines.push({ text: "Kernel busy: your action is applied when it is done with its work.", tone: "info" });
   }
   return (
     <div class="kl-notices" aria-live="polite">

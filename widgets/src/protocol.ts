@@ -304,8 +304,8 @@ export interface Roofline {
   /** what the speedups of `history` are against: PyTorch eager, or NumPy */
   against: string;
   history: SpeedupAt[];
-  /** the task's Dims, over whose ranges the best can be timed */
-  dims: string[];
+  /** the task's Dims, at whose sizes kernels can be timed, and its own size of each */
+  dims: Record<string, number>;
 }
 
 export interface ExchangeHead {
@@ -672,10 +672,11 @@ export interface Judge {
   pinned: boolean;
 }
 
-/** Two to eight verified candidates, by their turns, timed in one run. */
+/** Two to eight verified candidates, by their turns, timed in one run at sizes of the task's Dims ({}: its own). */
 export interface TimeAgain {
   action: "time_again";
   turns: string[];
+  sizes: Record<string, number>;
 }
 
 /** A kernel cannot put a cell into the notebook by itself; the note says how it gets there. Copy it as well. */
@@ -955,7 +956,7 @@ export const EMPTY: Traits = {
     baselines: [],
     against: "",
     history: [],
-    dims: [],
+    dims: {},
   },
   texts: {
     turn: null,

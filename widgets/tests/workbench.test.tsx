@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Card, Head, TurnRow, VerdictView } from "../src/protocol";
+import { BUSY_MS } from "../src/view";
 import { dump, Kernel, type Shown, show } from "./kernel";
 
 let shown: Shown;
@@ -322,7 +323,7 @@ describe("panels", () => {
 
   it("time the best over the sizes of a Dim, one after the other, and show those that failed", async () => {
     const traits = dump("edited");
-    const kernel = new Kernel({ ...traits, roofline: { ...traits.roofline, dims: ["M", "N"] } });
+    const kernel = new Kernel({ ...traits, roofline: { ...traits.roofline, dims: { M: 64, N: 4096 } } });
     kernel.answers.sizes = [64, 4096];
     kernel.answers.size = { size: 64, ms: 0.5, speedup: 2.5, low: 2.4, high: 2.6, text: "" };
     shown = await show(kernel);
@@ -463,6 +464,10 @@ describe("panels", () => {
     await shown.open("candidates");
     await shown.change(() => {});
     for (const box of shown.all(".kl-check")) await shown.change(() => box.click());
+    await shown.type(".kl-sizes input", "4096");
+    await shown.click("[data-action=time-again]");
+    const own = dump("edited").roofline.dims;
+    expect(kernel.acts()).toEqual([{ action: "time_again", turns: ["t2", "t6"], sizes: { ...own, M: 4096 } }]);
     await shown.click("[data-action=compare]");
     await shown.change(() => {});
     expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a: "t3", b: "t7" });
@@ -595,6 +600,17 @@ it("says that the kernel is gone, and what to do", async () => {
   await shown.change(() => vi.advanceTimersByTime(15_000));
   expect(shown.text(".kl-status")).toContain("kernel gone");
   expect(shown.text(".kl-notices")).toContain("Run the cell again");
+});
+
+it("says that a kernel is busy where a decision waits for it, not where a question does", async () => {
+  vi.useFakeTimers();
+  await open();
+  await shown.open("accesses");
+  await shown.change(() => vi.advanceTimersByTime(BUSY_MS + 50));
+  expect(shown.text(".kl-status")).toContain("kernel busy");
+  expect(shown.text(".kl-notices")).toBe("");
+  await shown.click("[data-action=fork]");
+  expect(shown.text(".kl-notices")).toContain("your action is applied");
 });
 
 it("shows the same in two places, each closed on its own", async () => {

@@ -158,12 +158,14 @@ def _analyse(desk: Desk, body: Body) -> str:
     return "The Analyst's turn appears beside the line; it moves nothing."
 
 
-def _time_again(desk: Desk, body: Body) -> str:
+def _time_again(desk: Desk, body: Body) -> None:
     turns = body.get("turns")
     if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
         raise KernellabError("The view named no turns to time.", "Reload the page.")
-    desk.session.timings.again(*turns, wait=False)
-    return "They are timed in one run; the list then says which is faster."
+    sizes = body.get("sizes")
+    if not isinstance(sizes, dict) or not all(isinstance(size, int) for size in sizes.values()):
+        raise KernellabError("The view named no sizes.", "Reload the page.")
+    desk.session.timings.again(*turns, sizes=sizes, wait=False)
 
 
 def _insert(desk: Desk, body: Body) -> str:

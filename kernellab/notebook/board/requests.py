@@ -130,10 +130,11 @@ class Judge(TypedDict):
 
 
 class TimeAgain(TypedDict):
-    """Two to eight verified candidates, by their turns, timed in one run."""
+    """Two to eight verified candidates, by their turns, timed in one run at sizes of the task's Dims ({}: its own)."""
 
     action: Literal["time_again"]
     turns: list[str]
+    sizes: dict[str, int]
 
 
 class Insert(TypedDict):

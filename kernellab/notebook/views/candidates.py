@@ -12,11 +12,12 @@ from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, outcome_word, speedup_title
 from kernellab.records import Verdict
-from kernellab.session.compare import PAIRED, paired_figures, ratio_of
+from kernellab.session.compare import PAIRED, paired_figures, paired_ratios, ratio_of
 from kernellab.session.record.records import Turn
 from kernellab.session.record.render import candidates_of
 from kernellab.session.record.state import State
 from kernellab.session.record.view import verdict_line
+from kernellab.session.turn.sweeping import said
 
 PAGE_LIMIT = 500
 
@@ -37,16 +38,20 @@ def rows_of(state: State) -> list[CandidateRow]:
 
 
 def _paired(state: State, turn: Turn) -> str:
-    """The speed of a kernel that was timed in one run with others, by the fastest of them."""
-    figures = paired_figures(state, turn.id) if state.paired else {}
-    if turn.candidate is None or not figures:
+    """The speed of a kernel that was timed in one run with others, by the fastest of them; at each sizes."""
+    if turn.candidate is None or not state.paired:
         return ""
-    fastest = min(figures, key=lambda source: figures[source][0])
-    own = turn.candidate.source.hash
-    (ratio, low, high), (best, best_low, best_high) = figures[own], figures[fastest]
-    if own == fastest:
-        return "fastest of one run; "
-    return f"{best / ratio:.2f}x the fastest of one run [{best_low / high:.2f}, {best_high / low:.2f}]; "
+    own, text = turn.candidate.source.hash, ""
+    for sizes, figures in paired_figures(state, turn.id):
+        fastest = min(figures, key=lambda source: figures[source][0])
+        (ratio, low, high), (best, best_low, best_high) = figures[own], figures[fastest]
+        where = f" at {said(sizes)}" if sizes else ""
+        if own == fastest:
+            text += f"fastest of one run{where}; "
+        else:
+            interval = f"[{best_low / high:.2f}, {best_high / low:.2f}]"
+            text += f"{best / ratio:.2f}x the fastest of one run{where} {interval}; "
+    return text
 
 
 def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool, paired: str) -> CandidateRow:
@@ -117,10 +122,20 @@ def _sentence(state: State, first: Turn, second: Turn, a: Verdict | None, b: Ver
         failed = " and ".join(name for name, v in ((one, a), (other, b)) if not v.passed)
         return f"{failed.capitalize()} did not pass: only the texts can be compared."
     figures = ratio_of(state, first.id, second.id)
+    elsewhere = [
+        _faster(one, other, ratio, f", timed in one run at {said(sizes)}")
+        for sizes, ratio in paired_ratios(state, first.id, second.id)
+        if sizes
+    ]
     if figures["ratio"] is None:
-        return "They were not both timed against one baseline."
-    ratio, low, high = figures["ratio"], figures["low"], figures["high"]
+        return " ".join(["They were not both timed against one baseline.", *elsewhere])
     how = ", timed in one run" if figures["baseline"] == PAIRED else ""
+    return " ".join([_faster(one, other, (figures["ratio"], figures["low"], figures["high"]), how), *elsewhere])
+
+
+def _faster(one: str, other: str, figures: tuple[float, float, float], how: str) -> str:
+    """Which is faster, by ``figures``: how many times as fast the other is, with its interval."""
+    ratio, low, high = figures
     if low <= 1.0 <= high:
         interval = f"{ratio:.2f} times (95 %: {low:.2f} to {high:.2f}){how}"
         return f"The difference between {one} and {other} is not significant: {interval}."

@@ -76,9 +76,9 @@ class Facts:
         return self.task.signature if self.task else ""
 
     @property
-    def dims(self) -> list[str]:
-        """The task's Dims, whose sizes can be chosen."""
-        return [] if self.task is None or self.task.module().listed else [dim.name for dim in self.task.dims]
+    def dims(self) -> dict[str, int]:
+        """The task's own size of each Dim, where others can be chosen."""
+        return {} if self.task is None or self.task.module().listed else self.task.module().default_sizes()
 
     def sizes(self, program: Program) -> dict[str, int] | None:
         """What the program's symbols are in the task's own inputs; None when they cannot be matched."""

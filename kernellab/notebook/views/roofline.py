@@ -25,7 +25,7 @@ MOST_POINTS = 300
 
 NOTHING: Roofline = {
     "peak_flops": 0.0, "bandwidth": 0.0, "ridge": 0.0, "source": "", "points": [], "baselines": [],
-    "against": "", "history": [], "dims": [],
+    "against": "", "history": [], "dims": {},
 }  # fmt: skip
 
 

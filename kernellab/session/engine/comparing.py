@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import SessionError
@@ -15,6 +15,7 @@ from kernellab.session.record.records import Compared, Event, Paired, SessionSta
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import compare
+from kernellab.session.turn.sweeping import resized
 
 log = logging.getLogger("kernellab.session")
 
@@ -52,11 +53,13 @@ class Comparing:
         source, turn = best.candidate.source, best.turn.id
         self._measure(lambda: compare(self._bench, source, baselines), lambda verdict: _event(turn, verdict), done)
 
-    def begin_paired(self, state: State, turns: Sequence[str], done: Told) -> None:
-        """Time the kernels of two to eight turns in one run, each call of one next to a call of every other.
+    def begin_paired(self, state: State, turns: Sequence[str], sizes: Mapping[str, int], done: Told) -> None:
+        """Time the kernels of two to eight turns in one run, each call of one next to a call of every other; at other
+        ``sizes`` of the task's Dims, where some are given.
 
         Raises:
-            SessionError: a measurement is running, there are too few or too many, or one has not passed.
+            SessionError: a measurement is running, there are too few or too many, one has not passed, or the task has
+                no such sizes.
         """
         if self.runs:
             raise SessionError("Kernels are being timed already.", "Wait until that is done.")
@@ -65,6 +68,10 @@ class Comparing:
             raise SessionError(
                 f"{len(sources)} kernels cannot be timed in one run.", f"Choose 2 to {MOST_PAIRED} different ones."
             )
+        task = self._bench.task()
+        own = task.module().default_sizes()
+        other = {name: size for name, size in sizes.items() if size != own.get(name)}
+        task = resized(task, other) if other else task
         first, *others = turns
         rivals = {f"turn {state.turns[turn].number}": sources[turn] for turn in others}
 
@@ -75,9 +82,9 @@ class Comparing:
                     f"The kernel of {untimed[0]} could not be timed.", "Verify it again, or leave it out."
                 )
             ratios = tuple(figures[name] for name in rivals)
-            return Paired(turns=tuple(turns), comparisons=ratios, conditions=verdict.conditions)
+            return Paired(turns=tuple(turns), comparisons=ratios, sizes=other, conditions=verdict.conditions)
 
-        self._measure(lambda: compare(self._bench, sources[first], ("eager",), rivals), event, done)
+        self._measure(lambda: compare(self._bench, sources[first], ("eager",), rivals, task), event, done)
 
     def _measure(self, work: Callable[[], Verdict], event: Callable[[Verdict], Event], done: Told) -> None:
         async def measure() -> None:

@@ -235,8 +235,10 @@ class Driver:
     def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
         self.comparing.begin(self.state, baselines, done)
 
-    def time_again(self, turns: Sequence[str], done: Callable[[Verdict | BaseException], None]) -> None:
-        self.comparing.begin_paired(self.state, turns, done)
+    def time_again(
+        self, turns: Sequence[str], sizes: Mapping[str, int], done: Callable[[Verdict | BaseException], None]
+    ) -> None:
+        self.comparing.begin_paired(self.state, turns, sizes, done)
 
     def compare_when_done(self) -> None:
         self.comparing.wanted = True

@@ -227,11 +227,12 @@ class Compared(_Event):
 
 class Paired(_Event):
     """Kernels of finished turns were timed in one run: ``comparisons`` are of the first turn's kernel against each of
-    the others, in the order of ``turns``."""
+    the others, in the order of ``turns``; ``sizes`` of the task's Dims, empty: the task's own."""
 
     kind: Literal["paired"] = "paired"
     turns: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
+    sizes: dict[str, int] = Field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 
 

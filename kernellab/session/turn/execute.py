@@ -337,9 +337,11 @@ def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOption
 
 
 def compare(
-    bench: Bench, source: Source, baselines: tuple[str, ...], rivals: Mapping[str, Source] | None = None
-) -> Verdict:
-    """A verdict on a source that has passed, timed against ``baselines`` and other kernels in one paired run. Blocking.
+    bench: Bench, source: Source, baselines: tuple[str, ...], rivals: Mapping[str, Source] | None = None,
+    task: Task | None = None,
+) -> Verdict:  # fmt: skip
+    """A verdict on a source that has passed, timed against ``baselines`` and other kernels in one paired run, for the
+    session's task or for ``task``: the same one at other sizes. Blocking.
 
     Raises:
         VerifierError, SessionError: it could not be judged, or there is no such baseline.
@@ -353,7 +355,7 @@ def compare(
         options = VerifyOptions.model_validate(asked)
     except ValidationError:
         raise SessionError(f"{', '.join(baselines)} cannot all be compared with.", "Choose eager or compile.") from None
-    task, target = bench.task(), bench.target()
+    task, target = task or bench.task(), bench.target()
     until = time.monotonic() + _COMPILE_SECONDS
     # torch.compile takes many seconds: it must not keep another verification from the judge
     while not engine().verifier().prepare(task, target, options) and time.monotonic() < until:

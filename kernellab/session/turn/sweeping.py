@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -109,30 +109,54 @@ def sweep(
     """
     task = bench.task()
     dim = _dim(task, name)
+    _has_sizes(task)
+    points, left_out = [], []
+    for size in sizes or sizes_of([task], name):
+        if not dim.min <= size <= dim.max:
+            continue
+        if _bytes(task, {name: size}) > _MOST_BYTES:
+            left_out.append(size)
+            continue
+        points.append(SweepPoint(size, rank(bench, source, at_sizes(task, {name: size}))))
+        told(points[-1])
+    return Sweep(name, tuple(points), tuple(left_out))
+
+
+def at_sizes(task: Task, other: Mapping[str, int]) -> Task:
+    """``task`` with ``other`` default sizes of some Dims."""
+    sizes = {**task.module().default_sizes(), **other}
+    given = ", ".join(f"{n}={s}" for n, s in sizes.items())
+    passed = ", ".join(f"{n}={n}" for n in sizes)
+    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({given}):\n    return _inputs_by_size({passed})\n"
+    return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
+
+
+def resized(task: Task, other: Mapping[str, int]) -> Task:
+    """:func:`at_sizes` for sizes that a person names. Raises SessionError: no such Dim, outside the declared range, or
+    its tensors take too much memory."""
+    _has_sizes(task)
+    for name, size in other.items():
+        dim = _dim(task, name)
+        if not dim.min <= size <= dim.max:
+            raise SessionError(
+                f"{name} = {size} is outside the declared range.", f"Choose one from {dim.min} to {dim.max}."
+            )
+    if _bytes(task, other) > _MOST_BYTES:
+        raise SessionError(f"{said(other)} takes too much memory to be timed.", "Choose smaller ones.")
+    return at_sizes(task, other)
+
+
+def said(sizes: Mapping[str, int]) -> str:
+    """``M = 64, N = 512``."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+def _has_sizes(task: Task) -> None:
     if task.module().listed:
         raise SessionError(
             "The task lists its inputs case by case: it has none of other sizes.",
             "Write inputs(...) with a keyword for each Dim.",
         )
-    points, left_out = [], []
-    for size in sizes or sizes_of([task], name):
-        if not dim.min <= size <= dim.max:
-            continue
-        if _bytes(task, name, size) > _MOST_BYTES:
-            left_out.append(size)
-            continue
-        points.append(SweepPoint(size, rank(bench, source, at_size(task, name, size))))
-        told(points[-1])
-    return Sweep(name, tuple(points), tuple(left_out))
-
-
-def at_size(task: Task, name: str, size: int) -> Task:
-    """``task`` with another default size of one Dim."""
-    sizes = {**task.module().default_sizes(), name: size}
-    given = ", ".join(f"{n}={s}" for n, s in sizes.items())
-    passed = ", ".join(f"{n}={n}" for n in sizes)
-    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({given}):\n    return _inputs_by_size({passed})\n"
-    return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
 
 
 def _dim(task: Task, name: str) -> Dim:
@@ -151,10 +175,10 @@ def _sizes(dim: Dim, own: int) -> list[int]:
     return sorted({low, own, high, *between})
 
 
-def _bytes(task: Task, name: str, size: int) -> int:
-    sizes = {**task.module().default_sizes(), name: size}
+def _bytes(task: Task, other: Mapping[str, int]) -> int:
+    sizes = {**task.module().default_sizes(), **other}
     shapes = [*(a.extents(sizes) for a in task.tensors), *(r.extents(sizes) for r in task.results)]
     return 8 * sum(map(prod, shapes))
 
 
-__all__ = ["Sweep", "SweepPoint", "at_size", "chosen", "sizes_of", "sweep"]
+__all__ = ["Sweep", "SweepPoint", "at_sizes", "chosen", "resized", "said", "sizes_of", "sweep"]

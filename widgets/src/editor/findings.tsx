@@ -6,7 +6,7 @@ import { Button, Tip } from "../ui";
 import type { Checker } from "./checking";
 import { countOf, GLYPHS, severityOf } from "./diagnostics";
 
-const BUSY = "kernel busy: the check waits for the running cell";
+const BUSY = "kernel busy: the check waits until it is done";
 
 /** An editor whose text is checked. */
 export interface CheckedText {

@@ -58,7 +58,7 @@ export class Holder {
       const kept = this.#kept.get(key);
       view.setState(kept?.state ?? this.#fresh(key, text));
       if (kept) view.dispatch({ effects: kept.scroll });
-      else view.scrollDOM.scrollTop = 0;
+      else view.scrollDOM.scrollTo(0, 0);
     }
     const changes = changeOf(view.state.doc.toString(), text);
     const step = mine ? isolateHistory.of("full") : Transaction.addToHistory.of(false);

@@ -20,6 +20,8 @@ export function CandidatesPanel({ view }: { view: View }) {
   const [sort, setSort] = useState<Sort>("speedup");
   const [marked, setMarked] = useState<readonly string[]>([]);
   const [comparing, setComparing] = useState(false);
+  const own = view.state.roofline.value.dims;
+  const [chosen, setChosen] = useState<Readonly<Record<string, number>>>({});
   const { rows, total, error } = usePages(view, sort);
   const mark = (turn: string) =>
     setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-MOST));
@@ -53,11 +55,31 @@ export function CandidatesPanel({ view }: { view: View }) {
           disabled={marked.length < 2 || view.state.head.value.comparing}
           busy={view.sending.value.has("time_again")}
           title={`Mark two to ${MOST} verified candidates: one run times them next to each other`}
-          onClick={() => void view.send({ action: "time_again", turns: [...marked] })}
+          onClick={() => void view.send({ action: "time_again", turns: [...marked], sizes: { ...own, ...chosen } })}
         >
           Time again, paired
         </Button>
       </div>
+      {marked.length > 1 && Object.keys(own).length > 0 && (
+        <fieldset class="kl-row kl-sizes">
+          <legend class="kl-unseen">sizes at which they are timed again</legend>
+          <span class="kl-dim">timed again at</span>
+          {Object.entries(own).map(([dim, size]) => (
+            <label key={dim}>
+              {dim}{" "}
+              <input
+                type="number"
+                class="kl-input"
+                min={0}
+                value={chosen[dim] ?? size}
+                onInput={({ currentTarget: { valueAsNumber } }) =>
+                  setChosen({ ...chosen, [dim]: Number.isInteger(valueAsNumber) ? valueAsNumber : size })
+                }
+              />
+            </label>
+          ))}
+        </fieldset>
+      )}
       {total === 0 && <Empty>No candidate yet. The Coder's first turn makes one.</Empty>}
       {total !== null && total > 0 && <Heads />}
       {total !== null && total > 0 && <List view={view} rows={rows} total={total} marked={marked} mark={mark} />}
@@ -73,8 +95,8 @@ function Heads() {
       <span />
       <span class="kl-candidate-time">time</span>
       <span class="kl-candidate-speedup">speedup</span>
-      <span>trust</span>
-      <span>by</span>
+      <span class="kl-wide">trust</span>
+      <span class="kl-wide">by</span>
       <span>note</span>
     </div>
   );

@@ -27,7 +27,8 @@ type Timed = SizePoint & { speedup: number; low: number; high: number };
 const isTimed = (point: SizePoint): point is Timed => point.speedup !== null;
 
 export function OverDim({ view, roofline }: { view: View; roofline: Roofline }) {
-  const { dims, against } = roofline;
+  const { against } = roofline;
+  const dims = Object.keys(roofline.dims);
   const [dim, setDim] = useState(dims[0] ?? "");
   const [sweep, setSweep] = useState<Sweep | null>(null);
   const running = useRef<AbortController | null>(null);

@@ -28,7 +28,9 @@ export function RooflinePanel({ view }: { view: View }) {
     <div class="kl-roofline">
       {roofline.points.length > 0 && <Roofs view={view} roofline={roofline} />}
       {roofline.history.length > 0 && <History view={view} roofline={roofline} />}
-      {view.state.head.value.best && roofline.dims.length > 0 && <OverDim view={view} roofline={roofline} />}
+      {view.state.head.value.best && Object.keys(roofline.dims).length > 0 && (
+        <OverDim view={view} roofline={roofline} />
+      )}
       <Fold title="The same as a table" aside={`${roofline.points.length} points`}>
         <AsTable roofline={roofline} />
       </Fold>

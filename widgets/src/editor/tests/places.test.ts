@@ -4,6 +4,7 @@ import type { Diagnostic } from "../../protocol";
 import { changeOf } from "../basics";
 import { offsetOf, placeOf } from "../columns";
 import { countOf, inOrder, marksOf, merged, rangeOf, severityOf, wordsOf } from "../diagnostics";
+import { Holder } from "../holder";
 
 const doc = (text: string) => EditorState.create({ doc: text }).doc;
 const found = (line: number, col: number, more: Partial<Diagnostic> = {}): Diagnostic => ({
@@ -27,6 +28,16 @@ describe("places", () => {
     expect(placeOf(text, 4)).toEqual({ line: 2, col: 5 });
     expect(offsetOf(text, 3, 2)).toBe(text.line(3).from + 2);
     expect(placeOf(text, text.line(3).from + 2)).toEqual({ line: 3, col: 2 });
+  });
+
+  it("of another text are shown from its first column on", () => {
+    const holder = new Holder((_, text) => EditorState.create({ doc: text }));
+    const close = holder.mount(document.body, "one", "a");
+    holder.view?.scrollDOM.scrollTo(90, 90);
+    expect(holder.view?.scrollDOM.scrollLeft).toBe(90);
+    holder.show("two", "b");
+    expect(holder.view?.scrollDOM.scrollLeft).toBe(0);
+    close();
   });
 
   it("outside the document are the nearest ones inside", () => {
