@@ -3,8 +3,8 @@
 A file is a lesson: ``title``, ``[tasks]`` (texts that its cells measure and watch), and ``[[exercise]]`` tables, each
 with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`), ``essential``,
 ``mistakes`` (wrong references, each with its hints) and ``hints``: rows of ``when`` (words that
-:mod:`kernellab.teach.judge` gives a fault) and ``says``, from a nudge to nearly the answer. Rows of ``hints.toml`` serve
-every exercise that has no hints for a fault.
+:mod:`kernellab.teach.judge` gives a fault) and ``says``, from a nudge to nearly the answer. Rows of ``hints.toml``
+serve every exercise that has no hints for a fault.
 """
 
 from __future__ import annotations
