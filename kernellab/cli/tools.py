@@ -43,9 +43,9 @@ def grade(
 ) -> int:
     """Grade the answer cells of the course's notebooks, as text: nothing of a student's runs outside a sandbox.
 
-    A right answer has the exercise's points, one that is right and misses fewer goals than the starter has half of
-    them. Equal answers are judged once. A student is the folder below FOLDER that a notebook lies in, else the
-    notebook's name. Exit 0 when every notebook was read.
+    A right answer has the exercise's points, one that is right and misses a goal has half of them where the starter is
+    not right or misses more goals, unless the goal is essential. Equal answers are judged once. A student is the folder
+    below FOLDER that a notebook lies in, else the notebook's name. Exit 0 when every notebook was read.
     """
     from dataclasses import asdict
 

@@ -484,10 +484,19 @@ class TouchedPart(TypedDict):
     outside: int
 
 
+class MadeTile(TypedDict):
+    """A tile that a statement sets, on chip: by a load, or computed."""
+
+    name: str
+    shape: list[int]
+    line: int
+
+
 class TouchStep(TypedDict):
     #: where the loops stand: "m = 0, n = 16"
     at: str
     parts: list[TouchedPart]
+    tiles: list[MadeTile]
 
 
 class Touches(TypedDict):

@@ -11,6 +11,8 @@ from kernellab.errors import KernellabError
 #: what a task is read and designed with: kernellab's own, which a magic waits for, and torch's, which take seconds
 _OWN = ("kernellab.session", "kernellab.task", "kernellab.agents.rules.designer")
 _TORCHS = ("torch", "torch._subclasses.fake_tensor", "torch.export")
+#: seconds that a judge waits for a next question where no judge is begun ahead, since many share the memory
+SCARCE = 120.0
 
 #: is set while no thread imports kernellab's modules: of two that import them at once one may see a module half made
 _imported = threading.Event()
@@ -34,7 +36,10 @@ def _work(judge: bool) -> None:
         for name in _OWN:
             import_module(name)
         from kernellab.dsls.machine import cpu_chip, gpu_products
+        from kernellab.session.engine.engine import engine
 
+        if not judge:
+            engine().rest = SCARCE
         alone = judge and not gpu_products()
         if alone:
             cpu_chip()  # its rates are measured before anything else is at work, a waiting magic too

@@ -1,10 +1,10 @@
 """Lessons' exercises as data: ``notebooks/exercises/*.toml`` of this installation, ``exercises/`` of the workspace.
 
 A file is a lesson: ``title``, ``[tasks]`` (texts that its cells measure and watch), and ``[[exercise]]`` tables, each
-with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`), ``mistakes`` (wrong
-references, each with its hints) and ``hints``: rows of ``when`` (words that :mod:`kernellab.teach.judge` gives a fault)
-and ``says``, from a nudge to nearly the answer. Rows
-of ``hints.toml`` serve every exercise that has no hints for a fault.
+with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`), ``essential``,
+``mistakes`` (wrong references, each with its hints) and ``hints``: rows of ``when`` (words that
+:mod:`kernellab.teach.judge` gives a fault) and ``says``, from a nudge to nearly the answer. Rows of ``hints.toml``
+serve every exercise that has no hints for a fault.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernellab.content import content, find_workspace
 from kernellab.errors import CourseError, KernellabError
@@ -93,10 +93,18 @@ class Exercise(_Data):
     attack: Literal["", "break", "close"] = ""
     points: int = Field(default=1, ge=1)
     goals: Goals = Goals()
+    #: goals without which a right answer has no points at all
+    essential: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     #: of an exam: what ``@NAME@`` stands for in the task and in the reference answer, drawn for each student
     vary: Mapping[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _asks_what_is_essential(self) -> Exercise:
+        if unasked := set(self.essential) - self.goals.model_fields_set:
+            raise ValueError(f"essential names {min(unasked)}, which is no goal of {self.id}")
+        return self
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
 """A class graded: the answer cells of students' notebooks, judged as text. No Python of theirs runs.
 
 Of each notebook the last answer to an exercise counts. A right answer has the exercise's points. One that is right and
-misses a goal has half of them where it misses fewer goals than the starter, or the starter misses none or is no sketch
-yet. No time enters.
+misses a goal has half of them where the starter is not right, or misses more goals; none where the goal is essential.
+No time enters.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pathlib import Path
 from kernellab.content import content, find_workspace
 from kernellab.errors import CourseError, KernellabError
 from kernellab.records import Trust
-from kernellab.sketch.check import check
+from kernellab.sketch.check import load_program
 from kernellab.task import Task
 from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
 from kernellab.teach.goals import facts
-from kernellab.teach.judge import Outcome, Reached, Verify, judge, unmet
+from kernellab.teach.judge import Outcome, Reached, Verify, judge, judge_sketch, unmet
 
 #: hears of each notebook that was graded, or why it was not
 Told = Callable[[Path, "CourseError | None"], None]
@@ -129,35 +129,33 @@ def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: 
     """The share of the exercise's points that an answer has."""
     if outcome.reached is not Reached.GOAL:
         return 1.0 if outcome.reached.good else 0.0
-    given = starter(course.lesson_of(exercise.id).name, exercise.id)
-    if given is None:
-        return 0.5
-    before, now = (_missed(sketch, task, exercise) for sketch in (given, text))
-    # a sketch that misses no goal and is still the starter is not right yet
-    further = not before or (now is not None and now < before)
-    return 0.5 if further else 0.0
+    now = _missed(text, task, exercise)
+    if now & set(exercise.essential):
+        return 0.0
+    for given in starters(course.lesson_of(exercise.id).name, exercise.id):
+        reached = judge_sketch(given, task, exercise.goals)[0].reached
+        if not reached.good:  # a teacher's copy may be solved
+            return 0.0 if reached is Reached.GOAL and len(now) >= len(_missed(given, task, exercise)) else 0.5
+    return 0.5
 
 
-def _missed(sketch: str, task: Task, exercise: Exercise) -> frozenset[str] | None:
-    """The goals that a sketch does not meet; None where it cannot be read."""
-    program = check(sketch).program
-    if program is None:
-        return None
-    return frozenset(goal.key for goal in unmet(sketch, program, task, exercise.goals, facts(program, task)))
+def _missed(sketch: str, task: Task, exercise: Exercise) -> frozenset[str]:
+    """The goals that a right sketch does not meet, by their names in the lesson's file."""
+    program = load_program(sketch)
+    found = unmet(sketch, program, task, exercise.goals, facts(program, task))
+    return frozenset(goal.key.removeprefix("goal-") for goal in found)
 
 
-def starter(lesson: str, exercise: str) -> str | None:
-    """The answer cell that the lesson's notebook begins with; None where neither the workspace nor this installation
-    has that notebook."""
-    folders = [find_workspace()]
+def starters(lesson: str, exercise: str, workspace: Path | None = None) -> Iterator[str]:
+    """The answer cells that the lesson's notebook begins with: the workspace's, as its exercises go before, and this
+    installation's."""
+    folders = [workspace or find_workspace()]
     with suppress(KernellabError):
-        folders.insert(0, content("notebooks"))
+        folders.append(content("notebooks"))
     for path in (folder / "lessons" / f"{lesson}.ipynb" for folder in folders):
         if path.is_file():
-            for source in _code(path):
-                if (cell := _ANSWER.match(source)) and cell["id"] == exercise:
-                    return cell["text"]
-    return None
+            cells = filter(None, map(_ANSWER.match, _code(path)))
+            yield from (cell["text"] for cell in cells if cell["id"] == exercise)
 
 
 def _mark(notebook: str, exercise: Exercise, outcome: Outcome, share: float) -> Mark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from notebook_parts import SKETCH, TASK
 
+from kernellab.notebook.learn.picture import moving_svg
 from kernellab.notebook.views.access_map import MOST_ELEMENTS, as_text, touches
 from kernellab.notebook.views.facts import Facts
 from kernellab.task import load_task
@@ -54,6 +55,30 @@ def test_each_step_names_its_elements_and_reuse_is_counted() -> None:
     assert last["parts"][2]["outside"] == 16 * tiles - columns
     moved = 4 * (2 * rows * columns + rows * columns)
     assert f"{moved / 1000:.3g} kB slow" in [figure["text"] for figure in found["bytes"]]
+
+
+def test_each_step_names_the_tiles_that_are_made_in_it() -> None:
+    """An accumulator belongs to the steps of its loop; what is made where nothing is accessed, to the next step."""
+    sums = (
+        ROWS.replace("y[M, N]: f32 out", "y[M]: f32 out")
+        .replace("        for n", "        total = full([B], 0.0)\n        for n")
+        .replace(
+            "            store(a * b -> y[m, n:n+B])",
+            "            total = total + a * b\n        store(reduce_sum(total, axis=0) -> y[m])",
+        )
+    )
+    task = load_task(DYNAMIC.replace("return x * w", "return (x * w).sum(-1)"), "scaled")
+    found = touches(sums, Facts(task=task))
+    assert found["reason"] == ""
+    (_, _, y), blocks = found["tensors"], -(-found["tensors"][0]["shape"][1] // 16)
+    first = found["steps"][0]["tiles"]
+    assert [(t["name"], t["shape"], t["line"]) for t in first] == [
+        ("total", [16], 7), ("a", [16], 9), ("b", [16], 10), ("total", [16], 11),
+    ]  # fmt: skip
+    row = found["steps"][: blocks + 1]
+    assert [[t["name"] for t in step["tiles"]] for step in row[1:]] == [["a", "b", "total"]] * (blocks - 1) + [[]]
+    drawn = moving_svg(found, text=sums)
+    assert "total[16]" in drawn and f"y[{y['shape'][0]}]" in drawn
 
 
 def test_it_is_told_as_text_too() -> None:

@@ -122,6 +122,64 @@ def test_a_trick_has_no_points_and_runs_nothing(tmp_path: Path, exercise: str, a
     assert (mark.points, word in mark.reason) == (0.0, True), mark
 
 
+@pytest.mark.parametrize(
+    ("exercise", "edits", "points"),
+    [
+        # the starter is not right: a right answer that misses what it misses has got further
+        ("full-precision", [("a \\* b", "cast(cast(a, f16), f32) * 0.0 + a * b")], 1.0),
+        ("causal", [(r"min\(S, m \+ BM\)", "S")], 1.0),
+        # a whole row as one tile is no online attention, whatever the starter misses
+        ("causal", [(r"BN = 32 in \{[^}]*\}", "BN = 1024"), (r"min\(S, m \+ BM\)", "S")], 0.0),
+        ("online-attention", [(r"BN = 32 in \{[^}]*\}", "BN = 1024")], 0.0),
+        # the starter is right: another goal missed in place of its own is no step
+        ("one-pass", [(r"load\(([^>]*) -> (\w+)\)", r"load(\1 -> \2)\n        load(\1 -> \2)")], 0.0),
+    ],
+)
+def test_a_right_answer_that_misses_a_goal_has_half_where_it_is_further_than_the_starter(
+    tmp_path: Path, exercise: str, edits: list[tuple[str, str]], points: float
+) -> None:
+    text = solution(exercise) or ""
+    for old, new in edits:
+        text, count = re.subn(old, new, text, count=1, flags=re.DOTALL)
+        assert count == 1
+    path = notebook(tmp_path, "half", f"%%kernel_exercise {exercise}\n{text}")
+    (mark,) = grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("it was verified"))
+    assert mark.reason.startswith("right, and not yet what is asked") and mark.points == points, mark
+
+
+def test_the_workspaces_starter_goes_before_and_a_solved_one_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernellab.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lessons").mkdir()
+    one, two = "two-inputs", "z[n:n+B] -> b)\n        load(z[n:n+B] -> c)"
+    answer = notebook(tmp_path, "mine", f"%%kernel_exercise {one}\n{RIGHT.replace('z[n:n+B] -> b)', two)}")
+
+    def points() -> float:
+        (mark,) = grade([answer], lambda _: course(ROOT), lambda *_: pytest.fail("it was verified"))
+        return mark.points
+
+    assert points() == 0.5, "the installation's starter is no sketch yet"
+    notebook(tmp_path / "lessons", "01_memory", f"%%kernel_exercise {one}\n# as slow\n{answer_of(answer)}")
+    assert points() == 0.0, "the workspace's is as slow"
+    notebook(tmp_path / "lessons", "01_memory", f"%%kernel_exercise {one}\n{RIGHT}")
+    assert points() == 0.5, "the workspace's is solved: the installation's counts"
+
+
+def answer_of(path: Path) -> str:
+    return answers(path, course(ROOT))["two-inputs"][-1]
+
+
+def test_what_is_essential_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "kernellab.toml").touch()
+    (tmp_path / "exercises").mkdir()
+    row = '[[exercise]]\nid = "one"\ntitle = "One"\ngoals = { launches = 1 }\nessential = ["traffic"]\n'
+    (tmp_path / "exercises" / "30_own.toml").write_text(f'title = "Own"\n{row}')
+    with pytest.raises(CourseError, match="traffic, which is no goal of one"):
+        course(tmp_path)
+
+
 def test_every_variant_of_the_exam_has_a_right_reference_answer() -> None:
     rows = toml(ROOT / "notebooks" / "exercises" / "exam.toml")["exercise"]
     seen: set[tuple[str, str]] = set()

@@ -1,7 +1,8 @@
 """What one open lesson takes in memory: ``python tools/classroom/memory.py``.
 
-A separate kernel checks a sketch and then an answer in Triton. After each, the proportional set sizes (shared pages
-counted in parts) of the kernel and of all processes below it are printed, in MB.
+A separate kernel checks a sketch and then an answer in Triton, and ends the judge as it does when it rests. After
+each, the proportional set sizes (shared pages counted in parts) of the kernel and of all processes below it are
+printed, in MB.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from pathlib import Path
 from jupyter_client.manager import start_new_kernel
 
 from kernellab.teach.exercise import solution
+
+#: what the kernel does by itself once nobody has asked the judge for a while
+_REST = "from kernellab.session.engine.engine import engine; engine().verifier().rest(0)"
 
 
 def main() -> None:
@@ -27,6 +31,8 @@ def main() -> None:
                     f"%%kernel_exercise {exercise}\n{text}", timeout=600, output_hook=lambda _: None
                 )
                 _printed(exercise, manager)
+            client.execute_interactive(_REST, timeout=60)
+            _printed("two minutes without a question", manager)
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)

@@ -465,10 +465,18 @@ export interface TouchedPart {
   outside: number;
 }
 
+/** A tile that a statement sets, on chip: by a load, or computed. */
+export interface MadeTile {
+  name: string;
+  shape: number[];
+  line: number;
+}
+
 export interface TouchStep {
   /** where the loops stand: "m = 0, n = 16" */
   at: string;
   parts: TouchedPart[];
+  tiles: MadeTile[];
 }
 
 /**

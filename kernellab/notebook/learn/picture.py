@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from math import prod
 
-from kernellab.notebook.protocol import Touches
+from kernellab.notebook.protocol import Touches, TouchStep
 from kernellab.notebook.saved.figures import BLUE, GREEN, ORANGE, RED
 from kernellab.sketch.program.program import DType
 from kernellab.teach.wrong import Wrong
@@ -29,6 +29,8 @@ _MARKS: Mapping[str, tuple[str, str, str]] = {
 _FADE, _SECONDS = 0.72, 0.7
 #: pixels: a page's width, an element at most, and a tensor's height at most; a row of code
 _PAGE, _WIDEST, _TALLEST, _ROW = 680.0, 14.0, 240.0, 15
+#: pixels: an element of a tile, and a tile, at most
+_TILE, _TILE_MOST = 8.0, 96.0
 _CODE = "font-size='11' font-family='monospace' fill='currentColor' xml:space='preserve'"
 #: steps that an animation shows; later ones repeat the pattern
 _MOST_FRAMES = 24
@@ -66,6 +68,9 @@ def moving_svg(found: Touches, names: Sequence[str] = (), text: str = "") -> str
     """
     steps = found["steps"][:_MOST_FRAMES]
     places, parts, width, height = _placed(found, names)
+    tiles, outlines, wide, high = _tiles(steps, height + 10)
+    parts += outlines
+    width, height = max(width, wide), high
     top, lines = height + 22, text.rstrip().splitlines()
     width = max(width, 6.7 * max(map(len, lines), default=0) + 8)
     for number, line in enumerate(lines):
@@ -78,15 +83,21 @@ def moving_svg(found: Touches, names: Sequence[str] = (), text: str = "") -> str
             moved[part["write"]] += DType(tensor["dtype"]).bytes * sum(count for _, count in part["ranges"])
             if part["tensor"] in places:
                 marks += _region(places[part["tensor"]], part["ranges"], part["write"])
-        for lit in sorted({p["line"] for p in step["parts"] if 0 < p["line"] <= len(lines)}):
-            y = top + _ROW * (lit - 1)
-            marks += f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{BLUE}' fill-opacity='.3'/>"
+        loads = {part["line"] for part in step["parts"]}
+        for name, made in {made["name"]: made for made in step["tiles"]}.items():
+            marks += _made(tiles[name], made["shape"], BLUE if made["line"] in loads else GREEN)
+        lit = {made["line"]: GREEN for made in step["tiles"]} | {part["line"]: BLUE for part in step["parts"]}
+        for line, colour in sorted((line, colour) for line, colour in lit.items() if 0 < line <= len(lines)):
+            y = top + _ROW * (line - 1)
+            marks += f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{colour}' fill-opacity='.3'/>"
         said = f"step {number + 1} of {found['total']}: {step['at'] or 'once'}; so far "
         said = escape(f"{said}{moved[0]} B loaded, {moved[1]} B stored")
         parts.append(
             frame(number, f"{marks}<text x='0' y='{height + 14:.0f}' font-size='11' fill='currentColor'>{said}</text>")
         )
     words = f"{found['total']} steps at {found['sizes']}; loads in blue, stores framed in orange."
+    if tiles:
+        words += " Below the tensors the tiles on chip: blue where loaded, green where computed."
     return moving(len(steps), width, top + _ROW * len(lines) + 4, "".join(parts), words)
 
 
@@ -127,6 +138,42 @@ def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], li
         row, most = max(row, 16 + down), max(most, x + width)
         x += width + 22
     return places, parts, max(most, 420.0), y + row
+
+
+def _tiles(steps: Sequence[TouchStep], top: float) -> tuple[dict[str, _Place], list[str], float, float]:
+    """The tiles that the steps make, from ``top`` on, each by its largest shape; their outlines, the width of all and
+    where they end."""
+    shapes: dict[str, list[int]] = {}
+    for made in (made for step in steps for made in step["tiles"]):
+        shapes[made["name"]] = max(shapes.get(made["name"], []), made["shape"], key=lambda s: (len(s), prod(s)))
+    places: dict[str, _Place] = {}
+    parts: list[str] = []
+    x, y, row, most = 0.0, top, 0.0, 0.0
+    for name, shape in shapes.items():
+        columns, rows = (shape[-1] if shape else 1), prod(shape[:-1])
+        label = f"{name}[{', '.join(map(str, shape))}]" if shape else name
+        wide, high = min(_TILE, _TILE_MOST / max(columns, 1)), min(_TILE, _TILE_MOST / max(rows, 1))
+        width = max(columns * wide, 6.4 * len(label))
+        if x and x + width > _PAGE:
+            x, y, row = 0.0, y + row + 8, 0.0
+        places[name] = place = _Place(x, y + 16, columns, wide, high)
+        parts.append(
+            f"<text x='{x:.1f}' y='{y + 11:.1f}' font-size='11' fill='currentColor'>{escape(label)}</text>"
+            f"<rect x='{x:.1f}' y='{y + 16:.1f}' width='{columns * wide:.1f}' height='{rows * high:.1f}' fill='none' "
+            f"stroke-dasharray='3 2' {_LINE}/>{_grid(place, rows)}"
+        )
+        row, most = max(row, 16 + rows * high), max(most, x + width)
+        x += width + 22
+    return places, parts, most, y + row
+
+
+def _made(place: _Place, shape: Sequence[int], colour: str) -> str:
+    """A tile that is set, as far as its shape goes."""
+    wide, high = (shape[-1] if shape else 1) * place.wide, prod(shape[:-1]) * place.high
+    return (
+        f"<rect x='{place.x:.1f}' y='{place.y:.1f}' width='{wide:.1f}' height='{high:.1f}' fill='{colour}' "
+        f"fill-opacity='.6'/>"
+    )
 
 
 #: key of a picture -> how often this process made it

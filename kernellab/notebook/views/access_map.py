@@ -15,14 +15,14 @@ from typing import Any
 
 from kernellab.errors import KernellabError, NotRunnable, TaskError
 from kernellab.notebook.language.check import amount
-from kernellab.notebook.protocol import TouchedPart, TouchedTensor, Touches, TouchStep
+from kernellab.notebook.protocol import MadeTile, TouchedPart, TouchedTensor, Touches, TouchStep
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import figure
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate.cases import Case, cases
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
-from kernellab.sketch.run.tracer import LEVELS, Touch, Trace, trace
+from kernellab.sketch.run.tracer import LEVELS, Made, Touch, Trace, trace
 from kernellab.task import Task
 
 #: elements of the largest tensor, and steps, that are drawn
@@ -146,10 +146,15 @@ def _tensor(found: Trace, name: str, dtype: str, role: str) -> TouchedTensor:
 
 
 def _steps(found: Trace, names: Sequence[str]) -> Iterator[TouchStep]:
-    """Accesses that follow each other with the loops at one place."""
-    for loops, group in groupby(found.touches, key=lambda touch: tuple(touch.loops.items())):
-        at = ", ".join(f"{name} = {value}" for name, value in loops)
-        yield {"at": at, "parts": [_part(touch, names.index(touch.tensor)) for touch in group]}
+    """Accesses that follow each other with the loops at one place, and the tiles made there; those made where nothing
+    is accessed are of the next step."""
+    tiles: list[MadeTile] = []
+    for loops, group in groupby(found.events, key=lambda event: tuple(event.loops.items())):
+        events = list(group)
+        tiles += [{"name": e.tile, "shape": list(e.shape), "line": e.line} for e in events if isinstance(e, Made)]
+        if parts := [_part(e, names.index(e.tensor)) for e in events if isinstance(e, Touch)]:
+            yield {"at": ", ".join(f"{name} = {value}" for name, value in loops), "parts": parts, "tiles": tiles}
+            tiles = []
 
 
 def _part(touch: Touch, tensor: int) -> TouchedPart:

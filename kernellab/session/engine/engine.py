@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import logging
 import threading
 import uuid
@@ -37,6 +38,8 @@ class Engine:
         self._verifier_lock = threading.Lock()
         #: an agent's program that started by itself puts work into sessions here: it lives while a kernel is judged
         self.agent_near = False
+        #: seconds after which a judge that nobody asks is ended: longer than what it builds by itself in the meantime
+        self.rest = 600.0
         #: the process ends: what is cut off by that is no news
         self.closing = False
         #: one verification at a time: a timing wants the machine to itself
@@ -132,6 +135,8 @@ class Engine:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
+            if (verifier := self._verifier) is not None:
+                self.in_thread(functools.partial(verifier.rest, self.rest))
             for session, journal in list(self._held.items()):
                 if journal.removed:  # its next event says so
                     continue

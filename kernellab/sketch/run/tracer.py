@@ -52,13 +52,29 @@ class Touch:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A run, access by access in order of execution, and the bytes moved by memory level (tiles by their hint)."""
+class Made:
+    """One execution of a statement that sets a tile: a load, an assignment, a step of a product."""
 
-    touches: tuple[Touch, ...]
+    line: int
+    tile: str
+    shape: tuple[int, ...]
+    loops: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run in order of execution, and the bytes moved by memory level (tiles by their hint). A tile is made right
+    before the accesses of the statement that makes it."""
+
+    events: tuple[Touch | Made, ...]
     bytes_by_level: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     outputs: Mapping[str, Any]
+
+    @property
+    def touches(self) -> list[Touch]:
+        """The accesses alone."""
+        return [event for event in self.events if isinstance(event, Touch)]
 
     def count(self, tensor: str, is_write: bool) -> list[int]:
         """How often each element of ``tensor`` is read (or written), flat."""
@@ -89,14 +105,14 @@ def trace(
     integers = {k: int(v) for k, v in outcome.constexpr.items() if float(v).is_integer()}
     names = {**integers, **outcome.symbols}
     shapes = {t.name: tuple(e.evaluate(names) for e in t.shape) for t in program.tensors}
-    return Trace(tuple(recorder.touches), recorder.bytes, shapes, outcome.outputs)
+    return Trace(tuple(recorder.events), recorder.bytes, shapes, outcome.outputs)
 
 
 class _Recorder:
     def __init__(self, loops: set[str], most_steps: int) -> None:
         self.loops = loops
         self.most_steps = most_steps
-        self.touches: list[Touch] = []
+        self.events: list[Touch | Made] = []
         self.bytes = dict.fromkeys(LEVELS, 0)
         self.steps = 0
 
@@ -109,16 +125,22 @@ class _Recorder:
     ) -> None:
         found = tuple(int(e) for e in elements[inside].tolist())
         tensor = stmt.tensor if isinstance(stmt, Scatter) else stmt.region.tensor
-        loops = {k: v for k, v in indices.items() if k in self.loops and isinstance(v, int)}
         is_write = not isinstance(stmt, Load)
-        touch = Touch(stmt.span.line, tensor.name, is_write, loops, found, elements.numel() - len(found))
-        self.touches.append(touch)
+        touch = Touch(stmt.span.line, tensor.name, is_write, self.place(indices), found, elements.numel() - len(found))
+        self.events.append(touch)
         self.bytes["slow"] += len(found) * tensor.dtype.bytes * (2 if _adds(stmt) else 1)
+
+    def place(self, indices: Mapping[str, IndexValue]) -> dict[str, int]:
+        """Where the loops stand."""
+        return {k: v for k, v in indices.items() if k in self.loops and isinstance(v, int)}
 
     def step(self, stmt: Statement, scope: Scope) -> None:
         self.steps += 1
         if self.steps > self.most_steps:
             raise NotRunnable("The run is too long to trace.", "Trace it on smaller inputs.")
+        loops = self.place(scope.indices)
+        for tile in dict.fromkeys(_written(stmt)):
+            self.events.append(Made(stmt.span.line, tile.name, scope.extents(tile.shape), loops))
         for tile in _tiles(stmt):
             size = prod(scope.extents(tile.shape)) * tile.dtype.bytes
             self.bytes[next((h for h in tile.hints if h in LEVELS), "fast")] += size
@@ -130,13 +152,17 @@ def _adds(stmt: Load | Store | AtomicAdd | Scatter) -> bool:
 
 def _tiles(stmt: Statement) -> list[Tile]:
     """Each tile that one execution of ``stmt`` reads or writes, once a time."""
-    written: tuple[Tile, ...] = ()
+    read = [v.tile for value in stmt.values for v in subvalues(value) if isinstance(v, Read)]
+    return [*read, *_written(stmt)]
+
+
+def _written(stmt: Statement) -> tuple[Tile, ...]:
+    """The tiles that it sets; what adds to one reads it too, and names it twice."""
     match stmt:
         case Load() | Assign():
-            written = (stmt.tile,)
+            return (stmt.tile,)
         case Gemm():
-            written = (stmt.acc, stmt.acc)
+            return (stmt.acc, stmt.acc)
         case MultiAssign():
-            written = stmt.tiles
-    read = [v.tile for value in stmt.values for v in subvalues(value) if isinstance(v, Read)]
-    return [*read, *written]
+            return stmt.tiles
+    return ()
