@@ -87,8 +87,8 @@ def moving_svg(found: Touches, names: Sequence[str] = (), text: str = "") -> str
         for name, made in {made["name"]: made for made in step["tiles"]}.items():
             marks += _made(tiles[name], made["shape"], BLUE if made["line"] in loads else GREEN)
         lit = {made["line"]: GREEN for made in step["tiles"]} | {part["line"]: BLUE for part in step["parts"]}
-        for line, colour in sorted((line, colour) for line, colour in lit.items() if 0 < line <= len(lines)):
-            y = top + _ROW * (line - 1)
+        for at, colour in sorted((at, colour) for at, colour in lit.items() if 0 < at <= len(lines)):
+            y = top + _ROW * (at - 1)
             marks += f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{colour}' fill-opacity='.3'/>"
         said = f"step {number + 1} of {found['total']}: {step['at'] or 'once'}; so far "
         said = escape(f"{said}{moved[0]} B loaded, {moved[1]} B stored")
