@@ -84,7 +84,7 @@ class Selection:
         bad = have != want
         if self.ordered and not self.computed:
             return bad
-        for name in have[bad].unique():
+        for name in sorted(set(have[bad].tolist())):
             here = (bad & (have == name)).nonzero(as_tuple=True)
             places = self.base[here][:, None] + (self.names == name).nonzero()[:, 0] * self.step
             wanted = (self.base[here] + self.at[here] * self.step)[:, None].expand_as(places)
