@@ -3,13 +3,14 @@
 Where several values are equal, torch promises no order of their places but in a stable sort and in argmax, argmin and
 the maximum and minimum of a dimension, which give the first. The reference is run once more with its operators
 watched; an index that reaches an output through views, copies and casts keeps its place in the values that it selects
-from.
+from. So does one that is divided or shifted by numbers on the way, as ``at // width`` and ``at % width`` of a flattened
+row: such an output is right where a place of that name holds a value that is as good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ _FIRST = frozenset(("argmax", "argmin", "max", "min"))
 _ANY = frozenset(("kthvalue", "median", "nanmedian", "mode"))
 #: operators through which an index keeps what it means
 _KEEPS = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) | {"flip"}
+#: with a number, arithmetic that makes another name of a place
+_NAMES = frozenset(("floor_divide", "div", "remainder", "fmod", "add", "sub", "mul"))
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Selection:
     (``base``), and the distance of the next (``step``); ``size`` is the number of places.
 
     ``distinct``: no place may come twice. ``ordered``: of equal values the reference promises which. ``computed``: the
-    values are the reference's own intermediate ones, which a kernel has with other roundings.
+    values are the reference's own intermediate ones, which a kernel has with other roundings. ``names``: what the
+    output calls each place, and ``at``, the reference's places; None where it calls them by their numbers.
     """
 
     values: torch.Tensor
@@ -41,30 +45,50 @@ class Selection:
     distinct: bool
     ordered: bool
     computed: bool
+    at: torch.Tensor
+    names: torch.Tensor | None = None
 
     def wrong(self, got: torch.Tensor, native: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
         """Where ``got`` selects something else than ``native`` does, or nothing, or the same place again; ``floors``
         are the relative errors of computed values by their dtype."""
         have, want = got.to(torch.int64), native.to(torch.int64)
+        if self.names is not None:
+            return self._misnamed(have, want, floors)
         outside = (have < 0) | (have >= self.size)
         places = self.base + have.clamp(0, max(self.size - 1, 0)) * self.step
-        wanted = self.base + want * self.step
-        one, other = self.values[places.reshape(-1)], self.values[wanted.reshape(-1)]
-        one, other = (t.to(torch.float64).reshape(have.shape) for t in (one, other))
-        same = (one == other) | (one.isnan() & other.isnan())
+        alike = self._alike(places, self.base + want * self.step, floors)
+        bad = outside | ~(alike | (have == want))
         if self.ordered and not self.computed:
-            same = have == want
-        if self.computed:
-            dtype = str(self.values.dtype).removeprefix("torch.")
-            floor = floors.get("float8" if dtype.startswith("float8") else dtype, 0.0)
-            finite = other[other.isfinite()]
-            rms = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-            same |= (one - other).abs() <= floor * (other.abs() + rms)
-            # zeros of either sign are equal whatever the roundings were, so that the first counts
-            same &= (one != 0) | (other != 0) | (one.signbit() == other.signbit()) | (have == want) | (not self.ordered)
-        bad = outside | ~same
+            bad = outside | (have != want)
         if self.distinct and not bool(bad.any()):
             bad |= _again(places)
+        return bad
+
+    def _alike(self, places: torch.Tensor, wanted: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
+        """Do these places of ``values`` hold what the wanted ones do, as far as roundings let one tell?"""
+        one, other = (self.values[p.reshape(-1)].to(torch.float64).reshape(p.shape) for p in (places, wanted))
+        same = (one == other) | (one.isnan() & other.isnan())
+        if not self.computed:
+            return same
+        dtype = str(self.values.dtype).removeprefix("torch.")
+        floor = floors.get("float8" if dtype.startswith("float8") else dtype, 0.0)
+        finite = other[other.isfinite()]
+        rms = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+        same |= (one - other).abs() <= floor * (other.abs() + rms)
+        # zeros of either sign are equal whatever the roundings were, so that the first counts
+        return same & ((one != 0) | (other != 0) | (one.signbit() == other.signbit()) | (not self.ordered))
+
+    def _misnamed(self, have: torch.Tensor, want: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
+        """Where no place that ``have`` names holds what the reference picked."""
+        assert self.names is not None
+        bad = have != want
+        if self.ordered and not self.computed:
+            return bad
+        for name in sorted(set(have[bad].tolist())):
+            here = (bad & (have == name)).nonzero(as_tuple=True)
+            places = self.base[here][:, None] + (self.names == name).nonzero()[:, 0] * self.step
+            wanted = (self.base[here] + self.at[here] * self.step)[:, None].expand_as(places)
+            bad[here] = ~self._alike(places, wanted, floors).any(1)
         return bad
 
 
@@ -97,6 +121,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._selects(func, name, args, kwargs, out)
         elif name in _KEEPS and args and id(args[0]) in self.known and isinstance(out, torch.Tensor):
             self._keeps(func, name, args, kwargs, out)
+        elif name in _NAMES and args and id(args[0]) in self.known and isinstance(out, torch.Tensor):
+            self._names(func, args, kwargs, out)
         return out
 
     def _selects(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
@@ -123,14 +149,23 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             base = first.expand(indices.shape) if kept else first.squeeze(along)
         computed = source.untyped_storage().data_ptr() not in self.given
         ordered = name in _FIRST or bool(named.get("stable"))
-        found = Selection(values.reshape(-1), base, int(step), int(size), name in _DISTINCT, ordered, computed)
+        found = Selection(values.reshape(-1), base, int(step), int(size), name in _DISTINCT, ordered, computed, indices)
         self.known[id(indices)] = indices, found
 
     def _keeps(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:
         _, found = self.known[id(args[0])]
-        base = found.base if name == "_to_copy" else func(found.base, *args[1:], **kwargs)
-        fields = {**vars(found), "base": base}
-        self.known[id(out)] = out, Selection(**fields)
+        if name != "_to_copy":
+            base, at = (func(t, *args[1:], **kwargs) for t in (found.base, found.at))
+            found = replace(found, base=base, at=at)
+        self.known[id(out)] = out, found
+
+    def _names(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:
+        _, found = self.known[id(args[0])]
+        others = [a.numel() == 1 and a.data_ptr() not in self.given for a in args[1:] if isinstance(a, torch.Tensor)]
+        if not all(others) or out.is_floating_point() or out.shape != found.at.shape:
+            return
+        before = torch.arange(found.size, device=out.device) if found.names is None else found.names
+        self.known[id(out)] = out, replace(found, names=func(before, *args[1:], **kwargs).reshape(-1))
 
 
 def _again(places: torch.Tensor) -> torch.Tensor:

@@ -66,6 +66,13 @@ PICKS: dict[str, str] = {
         M=9,
     ),
     "padded_slice": _task("x", "F.pad(x[:, 2:5], (1, 2)) * 2", "torch.randn(5, 9)"),
+    "padding_alone": _task(
+        "x",
+        "(lambda p: (p[:, :2], p[-2:, 3:] + 1, p[:, 2:-4].sum(1)))(F.pad(x, (4, 4, 0, 3)))",
+        "torch.randn(M, N)",
+        M=5,
+        N=8,
+    ),
     "padded_twice": _task("x", "F.pad(F.pad(x, (1, 0))[:, :-3], (0, 3))", "torch.randn(5, 8)"),
     "padded": _task("x", "F.pad(x, (2, 1, 0, 3), value=0.5) * 2", "torch.randn(5, 6)"),
     "strided": _task("x", "x[:, ::2] + x[:, 1::2]", "torch.randn(5, 6)"),

@@ -180,6 +180,20 @@ def test_near_ties_of_computed_values_are_ties() -> None:
     assert found.wrong(torch.tensor([2]), torch.tensor([1]), ERROR.floor).all()
 
 
+def test_a_divided_index_of_a_near_tie_is_right_by_any_place_of_that_name() -> None:
+    x = torch.tensor([[0.0, 2.0, -1.0, 2.0 + 1e-7, 0.5, -2.0]])
+    beam, token, moved = found_of(
+        "[a // 3 for a in [(x * 1).topk(1, 1)[1]]] + [(x * 1).topk(1, 1)[1] % 3 + 1, (x * 1).topk(1, 1)[1] * 2 + 1]", x
+    )
+    for found, want, alike, wrong in ((beam, 1, 0, 2), (token, 1, 2, 3), (moved, 7, 3, 8)):
+        native = torch.tensor([[want]])
+        assert not found.wrong(native, native, ERROR.floor).any()
+        assert not found.wrong(torch.tensor([[alike]]), native, ERROR.floor).any()
+        assert found.wrong(torch.tensor([[wrong]]), native, ERROR.floor).all()
+    (first,) = found_of("[x.argmax(-1) // 3]", torch.ones(1, 6))
+    assert first.wrong(torch.tensor([1]), torch.tensor([0]), ERROR.floor).all(), "argmax promises the first"
+
+
 def test_of_computed_zeros_of_both_signs_the_first_counts() -> None:
     (found,) = found_of("[torch.argmax(torch.relu(x) * torch.tensor([-1.0, 1.0]), -1)]", torch.tensor([[-1.0, -2.0]]))
     assert found.wrong(torch.tensor([1]), torch.tensor([0]), ERROR.floor).all()

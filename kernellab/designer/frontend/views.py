@@ -266,6 +266,9 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
         if len(ix.leaves()) > 1 or not ix.straight:
             ix = chosen(row_major(ix)) if ix.at is None else chosen(b.position(ix))
         inner[dim] = replace(ix, offset=extents.subtract(ix.offset, before))
+        if inner[dim].straight and extents.outside(inner[dim].offset, ix.extent, shape[dim]):
+            # a slice of the padding alone reads no input
+            return fill
         at = b.position(inner[dim])
         end = shape[dim]
         fits = Op(

@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from typing import Union
 
 from kernellab.capture.graph import Extent
-from kernellab.task.formula import Formula, Term, named
+from kernellab.task.formula import Formula, Term, named, simplified
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,12 @@ def reaches(start: Extent, length: Length, end: Length) -> bool:
         return isinstance(start, int) and start >= 0
     stop = add(length, start)
     return stop >= end if isinstance(stop, int) and isinstance(end, int) else same(stop, end)
+
+
+def outside(start: Extent, length: Length, end: Extent) -> bool:
+    """Do ``length`` places from ``start`` on lie before 0 or behind ``end``, for certain?"""
+    before, behind = (simplified(subtract(a, b)) for a, b in ((0, add(length, start)), (start, end)))
+    return any(not isinstance(a, float) and is_count(a) for a in (before, behind))
 
 
 def value(extent: Length, sizes: Mapping[str, int]) -> int:
