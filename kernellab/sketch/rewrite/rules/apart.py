@@ -1,7 +1,7 @@
 """Short axes taken apart: what a sum or a maximum takes along two to four places becomes as many tiles.
 
-Packed weights and interleaved pairs have such an axis. As an axis of its own it is the innermost of every tile, two
-elements long; apart, each place is a tile whose innermost axis is the next one, and what only chooses between places
+Packed weights and interleaved pairs have such an axis. It is the innermost of every tile, two elements
+long; apart, each place is a tile whose innermost axis is the next one, and what only chooses between places
 (``where(arange(2) < 1, low, high)``) is gone.
 """
 

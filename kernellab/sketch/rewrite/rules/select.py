@@ -28,7 +28,7 @@ def select(setting: Setting) -> Iterator[Change]:
     """``values, places = topk(x, k)`` becomes k times a maximum and the first place that has it.
 
     NaN is larger than all, and of equal elements the first comes first, as in ``topk``; an element that was taken is
-    told by its place, so that a row of -inf gives its first places in order.
+    known by its place, so that a row of -inf gives its first places in order.
     """
     for number, sketch in edit.launches(setting.tree):
         known, taken = tiles(setting, number), edit.used_names(setting.tree)
@@ -88,7 +88,7 @@ class _Passes:
 
     def found(self, row: tree.Name, count: int) -> Iterator[tree.Stmt]:
         axis = (tree.Keyword("axis", edit.number(int(self.wide))),)
-        # written out at each use: a tile of its own would be stored between two passes
+        # written out at each use: a named tile would be stored between two passes
         column = tree.Call("cast", (tree.Call("arange", (self.extent,)), tree.Name("i32")))
         for _ in range(count):
             best, place = self._name("best"), self._name("place")
