@@ -38,7 +38,7 @@ MOVES = {
         "rules:unroll",
     ),
     "memory": ("rules:online", "rules:interchange", "rules:placement", "rules:pipeline"),
-    "compute": ("rules:apart", "rules:factor", "rules:vectorise", "rules:precision"),
+    "compute": ("rules:factor", "rules:apart", "rules:vectorise", "rules:precision"),
 }
 
 
