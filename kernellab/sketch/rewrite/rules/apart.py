@@ -49,12 +49,16 @@ def apart(setting: Setting) -> Iterator[Change]:
                 new, count = places.taken(call)
             except Unknown:
                 continue
-            body = edit.substitute(sketch.body, lambda node, old=call, new=new: new if node is old else None)
+            body = edit.substitute(sketch.body, partial(_instead, call, new))
             made = pruned(replace(sketch, body=_with_loads(body, places.loads)))
             yield (
                 edit.with_launch(setting.tree, number, made),
                 f"took the last axis of a {call.func} in {sketch.name} apart into its {count} places",
             )
+
+
+def _instead(old: tree.Call, new: tree.Expr, node: object) -> tree.Expr | None:
+    return new if node is old else None
 
 
 def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:

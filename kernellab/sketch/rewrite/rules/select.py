@@ -5,9 +5,8 @@ An order of the row is what a selection of many needs. For one to four, each pas
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from kernellab.sketch.program.program import Tile
 from kernellab.sketch.rewrite import edit
@@ -86,7 +85,7 @@ class _Passes:
         self.best: list[tree.Name] = []
         self.place: list[tree.Name] = []
 
-    def found(self, row: tree.Name, count: int) -> Iterator[tree.Stmt]:
+    def found(self, row: tree.Expr, count: int) -> Iterator[tree.Stmt]:
         axis = (tree.Keyword("axis", edit.number(int(self.wide))),)
         # written out at each use: a named tile would be stored between two passes
         column = tree.Call("cast", (tree.Call("arange", (self.extent,)), tree.Name("i32")))
@@ -122,5 +121,8 @@ class _Passes:
         return tree.Subscript(name.id, (tree.Slice(), tree.NewAxis())) if self.wide else name
 
 
-def _all(conditions: list[tree.Expr]) -> tree.Expr:
-    return reduce(lambda one, other: tree.Call("logical_and", (one, other)), conditions)
+def _all(conditions: Sequence[tree.Expr]) -> tree.Expr:
+    joined, *others = conditions
+    for other in others:
+        joined = tree.Call("logical_and", (joined, other))
+    return joined
