@@ -29,6 +29,13 @@ def test_windows_pass_the_sketch_gate(name: str, target: Target) -> None:
     assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
 
 
+@pytest.mark.parametrize("name", ["depthwise, zeros before", "zeros of any number on each side"])
+def test_zeros_around_a_window_are_read_past_the_edges_and_stored_nowhere(name: str) -> None:
+    for target in (CPU, GPU):
+        text = RulesDesigner().design(DesignBrief(load_task(WINDOWS[name], "windows"), target)).sketch
+        assert "constant_pad" not in text
+
+
 #: a chip whose rates make a copy of the input worth while even where it is small
 H200 = Target(
     "triton",

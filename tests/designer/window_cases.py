@@ -23,6 +23,13 @@ WINDOWS: dict[str, str] = {
     "depthwise": _task("F.conv2d(x, w, b, padding=1, stride=2, groups=4)", "2, 4, 9, 11", "8, 1, 3, 3", "8"),
     "depthwise, wider than the image": _task("F.conv2d(x, w, padding=1, groups=4)", "2, 4, 1, 5", "4, 1, 3, 3"),
     "mean, wider than the image": _task("F.avg_pool2d(x, 3, 2, 1)", "2, 3, 1, 4"),
+    "depthwise, zeros before": _task("F.silu(F.conv1d(F.pad(x, (3, 0)), w, groups=4))", "2, 4, 21", "4, 1, 4"),
+    "zeros of any number on each side": _task(
+        "F.conv2d(F.pad(x, (1, 2, 0, 3)), w, b, stride=2, padding=(1, 0))", "2, 5, 9, 11", "7, 5, 3, 3", "7"
+    ),
+    "zeros around what is computed": _task("F.conv2d(F.pad(x * 2 + 1, (0, 3, 2, 1)), w)", "2, 3, 8, 9", "6, 3, 3, 3"),
+    "another number around": _task("F.conv1d(F.pad(x, (2, 1), value=0.5), w)", "2, 3, 15", "4, 3, 3"),
+    "fewer elements than there were": _task("F.conv1d(F.pad(x, (-2, 1)), w)", "2, 3, 15", "4, 3, 3"),
     "pointwise": _task("F.conv2d(x, w)", "2, 6, 7, 9", "10, 6, 1, 1"),
     "transposed": _task("F.conv_transpose2d(x, w, b, padding=1)", "2, 6, 5, 7", "6, 5, 3, 3", "5"),
     "transposed by phases": _task(

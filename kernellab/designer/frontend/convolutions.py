@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,7 @@ def _window_of(
     source, weight, bias = tensors
     groups = groups or 1
     shape, given = b.shape(node_ref(node)), b.shape(weight)
+    source, before = (source, ()) if transposed else _inside_zeros(b, source)
     x_shape = b.shape(source)
     kernel = tuple(int(e) for e in given[2:] if isinstance(e, int))
     rank = len(kernel)
@@ -52,6 +54,7 @@ def _window_of(
         raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
     stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
     pad = _padding(b, node, numbers[1], kernel, stride, dilation)
+    pad = tuple(map(operator.add, pad, before)) if before else pad
     if not is_plain(index, shape, groups, 1):
         # what reads it turns or cuts it: the result is stored as it is
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
@@ -104,6 +107,22 @@ def _window_of(
         weights=weight.name, backward=transposed,
     )  # fmt: skip
     return with_bias(value)
+
+
+def _inside_zeros(b: Builder, source: Ref) -> tuple[Ref, tuple[int, ...]]:
+    """What a padding by zeros was made of, and the zeros before each of its spatial dimensions: a window reads zeros
+    past the edges of a tensor anyway. ``source`` and nothing where it is no such padding.
+    """
+    node = b.nodes.get(source.name)
+    if node is None or source.name in b.stops or node.op != "aten.constant_pad_nd.default":
+        return source, ()
+    inner, pads, fill = (*node.args, 0)[:3]
+    rank = len(b.shape(source)) - 2
+    spatial_only = all(isinstance(p, int) and p >= 0 for p in pads) and not any(pads[2 * rank :])
+    if fill != 0 or not spatial_only:
+        return source, ()
+    before = (*pads[0::2], *(0,) * rank)[:rank]
+    return inner, tuple(reversed(before))
 
 
 def side_by_side(factor: Expr, axis: Axis) -> bool:

@@ -29,9 +29,16 @@ _UNEXPLAINED = 4.0
 MOVES = {
     "imbalance": ("rules:split_k", "rules:placement", "rules:split"),
     "launches": ("rules:join", "rules:fuse", "rules:online"),
-    "instructions": ("rules:factor", "rules:vectorise", "rules:interchange", "rules:unroll"),
+    "instructions": (
+        "rules:apart",
+        "rules:select",
+        "rules:factor",
+        "rules:vectorise",
+        "rules:interchange",
+        "rules:unroll",
+    ),
     "memory": ("rules:online", "rules:interchange", "rules:placement", "rules:pipeline"),
-    "compute": ("rules:factor", "rules:vectorise", "rules:precision"),
+    "compute": ("rules:factor", "rules:apart", "rules:vectorise", "rules:precision"),
 }
 
 

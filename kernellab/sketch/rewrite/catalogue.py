@@ -9,7 +9,19 @@ from types import MappingProxyType
 from kernellab.errors import KernellabError
 from kernellab.sketch.check import CheckResult, check
 from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting, rewrite
-from kernellab.sketch.rewrite.rules import factor, fuse, hints, join, lanes, launches, loops, online, tiles
+from kernellab.sketch.rewrite.rules import (
+    apart,
+    factor,
+    fuse,
+    hints,
+    join,
+    lanes,
+    launches,
+    loops,
+    online,
+    select,
+    tiles,
+)
 from kernellab.sketch.syntax.messages import nearest
 from kernellab.sketch.syntax.parse import parse
 from kernellab.target import Chip, Target
@@ -28,6 +40,10 @@ _ALL = (
     rewrite("fuse", "Two launches over one grid as one, with nothing stored between.", fuse.fuse),
     rewrite("join", "Two launches over the same rows in other tiles as one, across reductions and orders.", join.join),
     rewrite("factor", "A factor that every term of a sum has, taken out of the sum.", factor.factor),
+    rewrite(
+        "apart", "An axis of two to four places that a sum or a maximum takes along, as a tile a place.", apart.apart
+    ),
+    rewrite("select", "The first few of a row by a maximum each, in place of an order of the row.", select.select),
     rewrite("online", "A maximum and the sum below it in one pass that rescales, or in two.", online.online),
     rewrite("placement", "A loop moves between the grid and the program.", loops.placement),
     rewrite("persist", "A program a core, each of which walks over many tiles.", hints.persist),

@@ -1,8 +1,9 @@
-"""Moves that change the algorithm: launches joined across reductions and orders, factors taken out of sums."""
+"""Moves that change the algorithm: launches joined, factors taken out of sums, short axes apart, first few of a row."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
@@ -10,6 +11,7 @@ from kernellab.records import GateState
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
 from kernellab.sketch.rewrite import rewrites
+from kernellab.sketch.run import run
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 
@@ -126,3 +128,96 @@ def test_a_row_of_another_iteration_keeps_launches_apart(row: str, joins: bool) 
     text = COLUMNS % row
     assert check(text, chip=CPU.chip).program is not None
     assert bool(rewrites(text, CPU, {"join"})) is joins
+
+
+PACKED = """import torch
+
+
+def reference(w, s, x):
+    low, high = (w & 15).float() - 8, (w >> 4).float() - 8
+    v = torch.stack((low, high), -1).reshape({rows}, 4, 32) * s[:, :, None]
+    return v.reshape({rows}, 128) @ x
+
+
+def inputs(seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    w = torch.randint(0, 256, ({rows}, 64), generator=g, dtype=torch.uint8)
+    return w, torch.rand({rows}, 4, generator=g), torch.randn(128, generator=g)
+"""
+
+
+def test_what_is_packed_two_by_two_is_two_plain_tiles() -> None:
+    found = moved(PACKED.format(rows=24), "apart")
+    assert any("0:16, 0]" in text and "where(" not in text and "axis=[0, 1]" in text for text in found)
+
+
+PAIRS = """sketch pairs {{
+    tensors: x[64, 32, {places}]: {dtype}; y[64{more}]: {dtype} out;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(64):
+        load(x[i, 0:32, 0:{places}] -> a)
+        twice = a * (arange({places}) + 1)
+        store({call} -> y[i{out}])
+}}
+"""
+
+
+@pytest.mark.parametrize("call", ["reduce_sum(twice, axis=[0, 1])", "reduce_max(twice, axis=[0, 1])"])
+@pytest.mark.parametrize("places", [2, 3, 4])
+def test_an_axis_apart_gives_what_the_axis_gave(call: str, places: int) -> None:
+    text = PAIRS.format(places=places, dtype="f32", more="", out="", call=call)
+    (found,) = rewrites(text, CPU, {"apart"})
+    given = torch.randn(64, 32, places)
+    (before,), (after,) = (run(check(t).program, {"x": given}).values() for t in (text, found.text))
+    torch.testing.assert_close(after, before)
+    assert f"0:{places}]" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("places", "dtype", "call", "more", "out"),
+    [
+        (5, "f32", "reduce_sum(twice, axis=[0, 1])", "", ""),  # too long
+        (2, "f16", "reduce_sum(a, axis=[0, 1])", "", ""),  # would be rounded between its two halves
+        (2, "i32", "reduce_sum(twice, axis=[0, 1])", "", ""),
+        (2, "f32", "reduce_sum(twice, axis=0)", ", 2", ", 0:2"),  # the axis stays
+    ],
+)
+def test_an_axis_stays_where_its_sum_would_be_another(places: int, dtype: str, call: str, more: str, out: str) -> None:
+    text = PAIRS.format(places=places, dtype=dtype, more=more, out=out, call=call)
+    assert check(text, chip=CPU.chip).program is not None
+    assert rewrites(text, CPU, {"apart"}) == []
+
+
+FIRST = """sketch first {{
+    tensors: x[12, 16]: f32; v[12, {count}]: f32 out; p[12, {count}]: i64 out;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(0, 12, {rows}):
+        load(x[{here}, 0:16] -> row)
+        values, places = topk(row, {count}, axis={axis}, largest=true)
+        store(values -> v[{here}, 0:{count}])
+        store(places -> p[{here}, 0:{count}])
+}}
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize(("rows", "here", "axis"), [(1, "i", 0), (4, "i:i+4", 1)])
+def test_the_first_few_are_those_of_an_order_to_the_bit(count: int, rows: int, here: str, axis: int) -> None:
+    text = FIRST.format(count=count, rows=rows, here=here, axis=axis)
+    (found,) = rewrites(text, CPU, {"select"})
+    inf, nan = float("inf"), float("nan")
+    given = torch.randint(-3, 4, (12, 16), generator=torch.Generator().manual_seed(0)).float()
+    given[0], given[1], given[2, 3:5], given[3, 7], given[4, 1:] = -inf, nan, nan, inf, -inf
+    before, after = (run(check(t).program, {"x": given}) for t in (text, found.text))
+    assert "topk" not in found.text
+    for name in ("v", "p"):
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_many_of_a_row_and_the_smallest_stay_an_order() -> None:
+    text = FIRST.format(count=5, rows=1, here="i", axis=0)
+    assert rewrites(text, CPU, {"select"}) == []
+    text = FIRST.format(count=2, rows=1, here="i", axis=0).replace("true", "false")
+    assert check(text).program is not None and rewrites(text, CPU, {"select"}) == []

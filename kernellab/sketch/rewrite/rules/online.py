@@ -30,7 +30,7 @@ def online(setting: Setting) -> Iterator[Change]:
             yield place.block(joined), f"finds the maximum and the sum of {where} in one pass over {place.loop.var}"
         parted = _parted(place)
         if parted is not None:
-            yield place.put(*parted), f"finds the maximum of {where} in a pass over {place.loop.var} of its own"
+            yield place.put(*parted), f"finds the maximum of {where} in a separate pass over {place.loop.var}"
 
 
 # -- two passes as one ------------------------------------------------------------------------------------------------

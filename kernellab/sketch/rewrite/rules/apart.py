@@ -1,0 +1,230 @@
+"""Short axes taken apart: what a sum or a maximum takes along two to four places becomes as many tiles.
+
+Packed weights and interleaved pairs have such an axis. It is the innermost of every tile, two elements
+long; apart, each place is a tile whose innermost axis is the next one, and what only chooses between places
+(``where(arange(2) < 1, low, high)``) is gone.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+
+from kernellab.operations.sketch import OPS, OpKind
+from kernellab.sketch.program.alive import declared_tiles
+from kernellab.sketch.program.program import Tile
+from kernellab.sketch.program.walk import statements
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.inter_kernel import pruned
+from kernellab.sketch.rewrite.rules.loops import written
+from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranks
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
+
+#: places of an axis that is taken apart
+_MOST = 4
+_EXACT = frozenset(("f32", "f64"))
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
+_Definition = tree.Assign | tree.Move
+
+
+def apart(setting: Setting) -> Iterator[Change]:
+    """``reduce_sum(e, axis=[..., last])`` becomes the sum over the other axes of what ``e`` is at each place of its
+    last axis. The same numbers are added in another order, in float32 or float64."""
+    for number, sketch in edit.launches(setting.tree):
+        try:
+            known = ranks(sketch)
+        except Unknown:
+            continue
+        once = definitions(sketch)
+        for call in nodes(sketch.body):
+            if not isinstance(call, tree.Call) or call.func not in ("reduce_sum", "reduce_max", "reduce_min"):
+                continue
+            places = _Places(known, once, tiles(setting, number), edit.used_names(setting.tree))
+            try:
+                new, count = places.taken(call)
+            except Unknown:
+                continue
+            body = edit.substitute(sketch.body, partial(_instead, call, new))
+            made = pruned(replace(sketch, body=_with_loads(body, places.loads)))
+            yield (
+                edit.with_launch(setting.tree, number, made),
+                f"took the last axis of a {call.func} in {sketch.name} apart into its {count} places",
+            )
+
+
+def _instead(old: tree.Call, new: tree.Expr, node: object) -> tree.Expr | None:
+    return new if node is old else None
+
+
+def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
+    """What makes each tile that one statement writes, in a block of the launch that every later reader is inside of."""
+    times = Counter(name for stmt in nodes(sketch.body) for name in written(stmt))
+    found: dict[str, _Definition] = {}
+    body: edit.Body = sketch.body
+    while body:
+        found |= {
+            written(s)[0]: s
+            for s in body
+            if isinstance(s, (tree.Assign, tree.Move)) and len(written(s)) == 1 and times[written(s)[0]] == 1
+        }
+        body = body[-1].body if isinstance(body[-1], tree.For) and edit.is_parallel(body[-1]) else ()
+    return found
+
+
+def tiles(setting: Setting, launch: int) -> dict[str, Tile]:
+    """The tiles of a launch by name."""
+    if setting.program is None:
+        return {}
+    return {t.name: t for s in statements(setting.program.kernels[launch].body) for t in declared_tiles(s)}
+
+
+def _with_loads(body: edit.Body, more: Mapping[str, list[tree.Move]]) -> edit.Body:
+    """``body`` with further loads right after those of the same tensor's tile."""
+    found: list[tree.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, tree.For):
+            stmt = replace(stmt, body=_with_loads(stmt.body, more))
+        found.append(stmt)
+        if edit.is_load(stmt):
+            found += more.get(written(stmt)[0], ())
+    return tuple(found)
+
+
+@dataclass
+class _Places:
+    """Expressions at single places of the last axis. Raises Unknown where one has no meaning there."""
+
+    ranks: Mapping[str, int]
+    once: Mapping[str, _Definition]
+    tiles: Mapping[str, Tile]
+    taken_names: set[str]
+    #: loaded tile -> the loads of its places
+    loads: dict[str, list[tree.Move]] = field(default_factory=dict)
+    made: dict[tuple[str, int], tree.Name] = field(default_factory=dict)
+    count: int = 0
+
+    def taken(self, call: tree.Call) -> tuple[tree.Expr, int]:
+        """What ``call`` becomes, and how many places its last axis has."""
+        inside = call.args[0]
+        rank = rank_of(inside, self.ranks)
+        axes = axes_of(call, rank)
+        if rank < 1 or rank - 1 not in axes or keeps(call) or not self._is_exact(inside):
+            raise Unknown
+        at_first = self.at(inside, 0)
+        if not 2 <= self.count <= _MOST:
+            raise Unknown
+        terms = [at_first, *(self.at(inside, n) for n in range(1, self.count))]
+        if call.func == "reduce_sum":
+            joined = reduce(partial(tree.Binary, "+"), terms)
+        else:
+            joined = reduce(lambda a, b: tree.Call(call.func.removeprefix("reduce_"), (a, b)), terms)
+        left = [edit.number(a) for a in axes if a != rank - 1]
+        if not left:
+            return joined, self.count
+        axis = left[0] if len(left) == 1 else tree.List(tuple(left))
+        return tree.Call(call.func, (joined,), (tree.Keyword("axis", axis),)), self.count
+
+    def at(self, expr: tree.Expr, place: int) -> tree.Expr:
+        """``expr`` at one place of its last axis; a single number is itself."""
+        if rank_of(expr, self.ranks) == 0:
+            return expr
+        match expr:
+            case tree.Name():
+                return self._name(expr, place)
+            case tree.Subscript():
+                return self._broadcast(expr, place)
+            case tree.Unary():
+                return replace(expr, operand=self.at(expr.operand, place))
+            case tree.Binary():
+                left, right = self.at(expr.left, place), self.at(expr.right, place)
+                return _settled(replace(expr, left=left, right=right))
+            case tree.Call(func="arange", args=(tree.Num(value=int(count)),)):
+                self._counts(count)
+                return edit.number(place)
+            case tree.Call(func="cast"):
+                return replace(expr, args=(self.at(expr.args[0], place), *expr.args[1:]))
+            case tree.Call():
+                if expr.func not in OPS or OPS[expr.func].kind not in (OpKind.POINTWISE, OpKind.COMPARE):
+                    raise Unknown
+                return self._chosen(replace(expr, args=tuple(self.at(a, place) for a in expr.args)))
+        raise Unknown
+
+    def _name(self, name: tree.Name, place: int) -> tree.Expr:
+        made = self.once.get(name.id)
+        if isinstance(made, tree.Assign):
+            return self.at(made.value, place)
+        if made is None or not edit.is_load(made) or not isinstance(made.source, tree.Subscript) or made.keywords:
+            raise Unknown
+        items = made.source.items
+        last = max(n for n, item in enumerate(items) if isinstance(item, tree.Slice))
+        match items[last]:
+            case tree.Slice(start=tree.Num(value=int(start)), stop=tree.Num(value=int(stop)), step=None):
+                self._counts(stop - start)
+            case _:
+                raise Unknown
+        if (name.id, place) not in self.made:
+            own = tree.Name(edit.fresh(f"{name.id}_at{place}", self.taken_names))
+            self.made[name.id, place] = own
+            source = replace(made.source, items=(*items[:last], edit.number(start + place), *items[last + 1 :]))
+            load = replace(made, source=source, dest=own, comments=tree.NO_COMMENTS, pinned=False)
+            self.loads.setdefault(name.id, []).append(load)
+        return self.made[name.id, place]
+
+    def _broadcast(self, expr: tree.Subscript, place: int) -> tree.Expr:
+        """``name[:, None]`` without its last axis, which is one of those that it gets."""
+        *first, last = expr.items
+        if not isinstance(last, tree.NewAxis):
+            inner = self.at(tree.Name(expr.name), place)
+            if not isinstance(inner, tree.Name):
+                raise Unknown
+            expr = replace(expr, name=inner.id)
+        items = tuple(first)
+        if any(isinstance(item, tree.NewAxis) for item in items):
+            return replace(expr, items=items)
+        return tree.Name(expr.name)
+
+    def _chosen(self, call: tree.Call) -> tree.Expr:
+        """One of both sides where a choice is settled and both are of one type."""
+        if call.func != "where" or not isinstance(call.args[0], tree.Bool):
+            return call
+        sides = call.args[1:]
+        types = {self.tiles[s.id].dtype for s in sides if isinstance(s, tree.Name) and s.id in self.tiles}
+        if not all(isinstance(s, tree.Name) and s.id in self.tiles for s in sides) or len(types) != 1:
+            return call
+        return sides[0] if call.args[0].value else sides[1]
+
+    def _counts(self, count: int) -> None:
+        if self.count not in (0, count):
+            raise Unknown
+        self.count = count
+
+    def _is_exact(self, expr: tree.Expr) -> bool:
+        """Is the value certainly of float32 or float64?"""
+        match expr:
+            case tree.Name() | tree.Subscript():
+                name = expr.id if isinstance(expr, tree.Name) else expr.name
+                return name in self.tiles and self.tiles[name].dtype.value in _EXACT
+            case tree.Unary(op="-"):
+                return self._is_exact(expr.operand)
+            case tree.Binary(op="+" | "-" | "*" | "/"):
+                return self._is_exact(expr.left) or self._is_exact(expr.right)
+            case tree.Call(func="cast", args=(_, tree.Name(id=dtype))):
+                return dtype in _EXACT
+            case tree.Call(func="where", args=(_, value, other)):
+                return self._is_exact(value) or self._is_exact(other)
+            case tree.Call(func=func, args=args) if func in OPS and OPS[func].kind is OpKind.POINTWISE:
+                return func != "bitcast" and any(map(self._is_exact, args))
+        return False
+
+
+def _settled(expr: tree.Binary) -> tree.Expr:
+    """A comparison of two numbers as its result."""
+    match expr:
+        case tree.Binary(left=tree.Num(value=left), right=tree.Num(value=right)) if expr.op in _COMPARE:
+            return tree.Bool(_COMPARE[expr.op](left, right))
+    return expr

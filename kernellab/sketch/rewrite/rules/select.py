@@ -1,0 +1,128 @@
+"""The first few of a row by comparisons: a pass for the largest, one for its place, and so on for the next.
+
+An order of the row is what a selection of many needs. For one to four, each pass over the row is plain lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kernellab.sketch.program.program import Tile
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.apart import tiles
+from kernellab.sketch.rewrite.rules.inter_kernel import written_out
+from kernellab.sketch.rewrite.rules.ranks import argument
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import statements
+
+#: elements that are found one after another
+_MOST = 4
+_LOWEST = tree.Num(-float("inf"), "-inf")
+_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+
+
+def select(setting: Setting) -> Iterator[Change]:
+    """``values, places = topk(x, k)`` becomes k times a maximum and the first place that has it.
+
+    NaN is larger than all, and of equal elements the first comes first, as in ``topk``; an element that was taken is
+    known by its place, so that a row of -inf gives its first places in order.
+    """
+    for number, sketch in edit.launches(setting.tree):
+        known, taken = tiles(setting, number), edit.used_names(setting.tree)
+        for stmt in statements(sketch.body):
+            made = _selected(stmt, known, taken) if isinstance(stmt, tree.Assign) else None
+            if made is not None:
+                body = _instead(sketch.body, stmt, made)
+                yield (
+                    edit.with_launch(setting.tree, number, replace(sketch, body=body)),
+                    f"finds the first {_count(stmt)} of a row in {sketch.name} one after another",
+                )
+
+
+def _instead(body: edit.Body, old: tree.Stmt, made: list[tree.Stmt]) -> edit.Body:
+    found: list[tree.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, tree.For):
+            stmt = replace(stmt, body=_instead(stmt.body, old, made))
+        found += made if stmt is old else [stmt]
+    return tuple(found)
+
+
+def _count(stmt: tree.Assign) -> int:
+    """How many elements a ``topk`` keeps; 0 where that is no number, or it is another call."""
+    call = stmt.value
+    if not isinstance(call, tree.Call) or call.func != "topk" or len(call.args) < 2:
+        return 0
+    return edit.value_of(call.args[1], {}) or 0
+
+
+def _selected(stmt: tree.Assign, known: dict[str, Tile], taken: set[str]) -> list[tree.Stmt] | None:
+    count, call = _count(stmt), stmt.value
+    if not 1 <= count <= _MOST or not isinstance(call, tree.Call) or len(stmt.targets) != 2 or stmt.pinned:
+        return None
+    row = call.args[0]
+    tile = known.get(row.id) if isinstance(row, tree.Name) else None
+    axis, largest = argument(call, 2, "axis"), argument(call, 3, "largest")
+    if tile is None or tile.rank not in (1, 2) or tile.dtype.value not in _FLOATS or largest != tree.Bool(True):
+        return None
+    if axis is None or edit.value_of(axis, {}) != tile.rank - 1:
+        return None
+    passes = _Passes(tile.rank == 2, written_out(tile.shape[-1]), taken)
+    return [*passes.found(row, count), *passes.together(stmt.targets)]
+
+
+@dataclass
+class _Passes:
+    """Writes the passes. ``wide``: the tile has rows."""
+
+    wide: bool
+    extent: tree.Expr
+    taken: set[str]
+
+    def __post_init__(self) -> None:
+        self.best: list[tree.Name] = []
+        self.place: list[tree.Name] = []
+
+    def found(self, row: tree.Expr, count: int) -> Iterator[tree.Stmt]:
+        axis = (tree.Keyword("axis", edit.number(int(self.wide))),)
+        # written out at each use: a named tile would be stored between two passes
+        column = tree.Call("cast", (tree.Call("arange", (self.extent,)), tree.Name("i32")))
+        for _ in range(count):
+            best, place = self._name("best"), self._name("place")
+            free = [tree.Binary("!=", column, self._along(before)) for before in self.place]
+            left = tree.Call("where", (_all(free), row, _LOWEST)) if free else row
+            yield tree.Assign((best,), tree.Call("reduce_max", (left,), axis))
+            has = tree.Call(
+                "logical_or", (tree.Binary("==", row, self._along(best)), tree.Call("isnan", (row,)))
+            )  # fmt: skip
+            where = tree.Call("where", (_all([*free, has]), column, self.extent))
+            yield tree.Assign((place,), tree.Call("reduce_min", (where,), axis))
+            self.best.append(best)
+            self.place.append(place)
+
+    def together(self, targets: tuple[tree.Name, ...]) -> Iterator[tree.Stmt]:
+        """The values and the places as the tiles that ``topk`` gives."""
+        slot = self._name("slot")
+        yield tree.Assign((slot,), tree.Call("arange", (edit.number(len(self.best)),)))
+        for target, found, cast in zip(targets, (self.best, self.place), (False, True), strict=True):
+            joined = self._along(found[-1])
+            for n in reversed(range(len(found) - 1)):
+                is_here = tree.Binary("<", slot, edit.number(n + 1))
+                joined = tree.Call("where", (is_here, self._along(found[n]), joined))
+            yield tree.Assign((target,), tree.Call("cast", (joined, tree.Name("i64"))) if cast else joined)
+
+    def _name(self, word: str) -> tree.Name:
+        return tree.Name(edit.fresh(word, self.taken))
+
+    def _along(self, name: tree.Name) -> tree.Expr:
+        """A number a row, for each of its columns; columns are the last axis anyway."""
+        return tree.Subscript(name.id, (tree.Slice(), tree.NewAxis())) if self.wide else name
+
+
+def _all(conditions: Sequence[tree.Expr]) -> tree.Expr:
+    joined, *others = conditions
+    for other in others:
+        joined = tree.Call("logical_and", (joined, other))
+    return joined
