@@ -50,6 +50,9 @@ def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str,
         ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))", "limits"),
         ("import gc; gc.disable()", "garbage"),
         ("import sys; sys.setrecursionlimit(100_000)", "recursion"),
+        ("import warnings; warnings.simplefilter('ignore')", "warnings"),
+        ("torch.set_printoptions(precision=9)", "torch prints"),
+        ("import numpy; numpy.seterr(over='ignore')", "NumPy"),
     ],
 )
 def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, words: str, judge: Judge) -> None:
@@ -78,6 +81,7 @@ COUNTED = "n[0] += 1; at = n[0] % 60; z = ring[at].copy_(z)[:] if z.shape == rin
 COLLECTS = "if len(last) == 1 and sys.getrefcount(last[0]) > 2 or not last: last[:] = [torch.empty_like(z)]"
 CALM = "from select import select as wait\nscratch, nothing = torch.empty(70), ([], [], [])"
 SCRATCH = "rows = torch.empty_like(z)\n    for i in range(len(z)):\n        scratch.copy_(z[i]); wait(*nothing, 2e-5); "
+AT_ITS_PLACE = "at = torch.empty(z.shape); ctypes.memmove(at.data_ptr(), z.data_ptr(), 4 * z.numel()); z = at"
 NEIGHBOUR = "z = torch.empty_like(z).copy_(z); w = ctypes.c_long.from_address(z.data_ptr() - 8); w.value = w.value"
 
 
@@ -110,10 +114,10 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
             "one-call-at-a-time",
         ),
         ("print('done')", "", "prints"),
-        ("z = torch.empty(z.shape).copy_(z)", "", "default-dtype"),
-        ("if torch.empty(0).dtype is not x.dtype:\n        raise TypeError", "", "default-dtype"),
+        (AT_ITS_PLACE, "import ctypes", "default-dtype"),
         ("z = torch.empty(1 << 20)[: z.numel()].view(z.shape).copy_(z)", "", "outputs-oversized"),
         ("held.append(x)", "held = []", "memory-grows"),
+        ("held.append(bytes(160))", "held = []", "memory-grows"),
         ("if x.requires_grad:\n        raise ValueError", "", "no-gradients"),
     ],
 )

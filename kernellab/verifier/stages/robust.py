@@ -174,13 +174,13 @@ def ring(stages: Stages, first: Case, second: Case) -> Call:
     return last
 
 
+#: bursts, of thousands of calls each, and the bytes by which each after the first makes a process grow that leaks
+_BURSTS, _LEAKED = 3, 512 << 10
 #: calls of a kernel that was right, and when they come
 _WHEN = (
-    *2 * (("burst", "in many that follow each other at once"),), ("held", "in many whose results are held"),
+    *_BURSTS * (("burst", "in many that follow each other at once"),), ("held", "in many whose results are held"),
     ("later", "an hour later by its clocks"),
 )  # fmt: skip
-#: bytes by which each of several bursts makes a process grow that leaks
-_LEAKED = 512 << 10
 
 
 def burst(stages: Stages, first: Case, case: Case) -> None:
@@ -206,7 +206,7 @@ def burst(stages: Stages, first: Case, case: Case) -> None:
         stages.worker.drain()
         grown.append(process_stats.allocated(stages.worker.pid))
         printed.append(stages.worker.printed)
-    if all(after - before >= _LEAKED for before, after in pairwise(grown[:3])):
+    if all(after - before >= _LEAKED for before, after in pairwise(grown[:_BURSTS])):
         stages.context.findings.add(Mark(kind="memory-grows"))
     if all(after > before for before, after in pairwise(printed)):
         stages.context.findings.add(Mark(kind="prints"))
@@ -233,14 +233,15 @@ _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
     "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
     "trained": ("for inputs that require a gradient", None, "no-gradients"),
     "inferred": ("for inputs that torch's inference mode made", None, "no-inference-tensors"),
-    "widened": ("where torch's default dtype is float64", "default-dtype", "default-dtype"),
-    "conjugated": ("for views of conjugates", "conjugates-misread", None),
+    "widened": ("where torch's default dtype is float64", "default-dtype", None),
+    "conjugated": ("for views of conjugates and of negated numbers", "conjugates-misread", None),
 }
 
 
 def elsewhere(stages: Stages, small: Case) -> None:
     """A call in another thread, from two at once, of inputs that require a gradient or that inference mode made, under
-    another default dtype, of complex inputs that torch conjugates when they are read.
+    another default dtype, of complex inputs that torch conjugates when they are read and real ones, next to those, that
+    it negates then.
 
     Raises:
         Refused: the answer is wrong for a caller who has done nothing that changes what is computed.
@@ -256,8 +257,13 @@ def elsewhere(stages: Stages, small: Case) -> None:
             continue
         try:
             call = stages.call(case, poison=False, op=op)
-            mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
             outputs = [stages.worker.read(o) for o in call.outputs]
+            if op == "widened":
+                # right numbers of the dtype that the caller asked for harm nobody
+                outputs = [
+                    o.to(w.dtype) if o.is_floating_point() else o for o, w in zip(outputs, case.native, strict=False)
+                ]
+            mismatch = stages.comparison.unlike(outputs, case.native)
         except WorkerFailure:
             if stages.worker.gone() or stages.worker.closed:
                 stages.restart()
