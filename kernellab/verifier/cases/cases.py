@@ -126,6 +126,12 @@ class Case:
         vars(other).update(args=args, _native=(native, seconds))
         return other
 
+    def given(self, args: tuple[Any, ...]) -> Case:
+        """The same case with other arguments, made elsewhere."""
+        other = replace(self, held=args)
+        vars(other)["args"] = args
+        return other
+
     def exact(self) -> Case:
         """The same case as if the reference's answers at the declared dtype had no error: float64 gives the same."""
         found = tuple(
@@ -420,15 +426,16 @@ def small_case(task: Task, interpreted: bool = False) -> Case:
     return case(task, small, Family.OWN)
 
 
-def drawn_base(task: Task, interpreted: bool = False) -> Case:
-    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data."""
+def drawn_base(task: Task, interpreted: bool = False, most: int = DRAWN.case_bytes) -> Case:
+    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data, of at
+    most so many bytes where the Dims allow."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     few = {d.name: max(d.min, min(d.max, 7)) for d in task.dims}
     if interpreted and few and runs_at(task, tuple(few.items())):
         return case(task, few, Family.OWN)
     fitting = [
         s for s in (full, *_hidden(task, interpreted)) if task.dims and 0 not in s.values()
-        and input_bytes(task, s) <= DRAWN.case_bytes
+        and input_bytes(task, s) <= most
     ]  # fmt: skip
     return case(task, max(fitting, key=lambda s: input_bytes(task, s), default=full), Family.OWN)
 

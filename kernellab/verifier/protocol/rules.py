@@ -486,6 +486,12 @@ class DrawnRule:
     apart: float = 0.02
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow
     case_bytes: int = 256 * 1024
+    #: contents of the task's own of one small size that a call each has: at most, seconds of the judge's thread that
+    #: draw them, and bytes of one where the Dims allow, and of all
+    contents: int = 1024
+    contents_seconds: float = 0.2
+    content_bytes: int = 8 * 1024
+    contents_bytes: int = 16 * MIB
     #: relative difference of the reference from its own float64 from which an answer is noise
     noise: float = 0.05
 
