@@ -172,6 +172,12 @@ def test_a_kernel_that_is_wrong_in_late_rows_of_the_declared_width_is_refused(ju
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
 
 
+def test_a_kernel_that_is_wrong_where_two_dims_are_long_at_once_is_refused(judge: Judge) -> None:
+    code = "y = x * 3\n    if min(x.shape) > 1500:\n        y[-1] = 0\n    return y"
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
+
+
 def test_a_kernel_that_is_wrong_for_one_in_a_hundred_contents_of_a_small_size_is_refused(judge: Judge) -> None:
     code = (
         "y = x * 3\n    if x.numel() < 2048 and x.view(-1)[:1].view(torch.int32).item() % 101 == 5:\n        y[:] = 0\n"

@@ -335,7 +335,8 @@ def in_order(case: Case, narrow: bool = False) -> torch.Tensor:
     scores = torch.zeros(1, 3, 3)
     for d in range(32):
         scores = scores + q[:, :, d, None] * k[:, None, :, d]
-    return torch.softmax(scores, -1) @ v
+    made: torch.Tensor = torch.softmax(scores, -1) @ v
+    return made
 
 
 def lucky(reference: Reference) -> Reference:

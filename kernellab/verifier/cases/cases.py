@@ -19,7 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers
+from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers, two_long
 from kernellab.verifier.cases.extents import beside as beside
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
@@ -346,6 +346,21 @@ def correct_cases(
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
         cases += [_glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
     return [*cases, case(task, full, Family.OWN)]
+
+
+def both_long(task: Task, known: Sequence[Case]) -> Case | None:
+    """A case of the task's own inputs with two Dims longer at once than in those ``known``, whose answers are at hand;
+    None where the reference would take long, as if its time grew by the square of its inputs."""
+    full = task.module().default_sizes()
+    if len(full) < 2 or not known:
+        return None
+    sizes = two_long(task, full)
+    largest = max(known, key=lambda c: input_bytes(task, dict(c.sizes)))
+    longer = input_bytes(task, sizes) / max(input_bytes(task, dict(largest.sizes)), 1)
+    expected = largest.reference_seconds * max(longer, 1) ** 2
+    if longer <= 1 or expected > DRAWN.long_seconds or not runs_at(task, tuple(sizes.items())):
+        return None
+    return _glance(case(task, sizes, Family.OWN))
 
 
 def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]) -> list[Case]:
