@@ -70,7 +70,8 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
 def two_long(task: Task, full: Mapping[str, int]) -> Sizes:
     """Two Dims, drawn in secret, as long and as equal as some memory allows, the others as declared."""
     names = random.SystemRandom().sample(list(full), 2)
-    return _longest(task, full, names, DRAWN.long_bytes)
+    least, most = DRAWN.long_bytes
+    return _longest(task, full, names, min(most, max(least, 4 * input_bytes(task, full))))
 
 
 def alike(task: Task, most: int) -> Sizes:

@@ -472,8 +472,9 @@ class DrawnRule:
     #: bytes there
     ends: int = 3
     end_bytes: int = 4 * MIB
-    #: bytes of inputs of which two Dims are long at once, where the reference is expected to take at most so long
-    long_bytes: int = 16 * MIB
+    #: bytes of inputs of which two Dims are long at once, up to the second where the declared sizes have a quarter of
+    #: that, where the reference is expected to take at most so long
+    long_bytes: tuple[int, int] = (16 * MIB, 32 * MIB)
     long_seconds: float = 0.12
     named: int = 6
     named_bytes: int = 512 * 1024
