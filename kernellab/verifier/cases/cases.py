@@ -19,8 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers, two_long
-from kernellab.verifier.cases.extents import beside as beside
+from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beside, beyond_tiles, of_numbers, two_long
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR

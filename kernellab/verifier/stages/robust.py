@@ -330,7 +330,7 @@ def elsewhere(stages: Stages, small: Case) -> None:
             call = stages.call(case, poison=False, op=op)
             outputs = [stages.worker.read(o) for o in call.outputs]
             if op == "widened":
-                # right numbers of the dtype that the caller asked for harm nobody
+                # right numbers of the dtype that the caller asked for do no harm
                 outputs = [
                     o.to(w.dtype) if o.is_floating_point() else o for o, w in zip(outputs, case.native, strict=False)
                 ]
