@@ -50,6 +50,9 @@ def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str,
         ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))", "limits"),
         ("import gc; gc.disable()", "garbage"),
         ("import sys; sys.setrecursionlimit(100_000)", "recursion"),
+        ("import warnings; warnings.simplefilter('ignore')", "warnings"),
+        ("torch.set_printoptions(precision=9)", "torch prints"),
+        ("import numpy; numpy.seterr(over='ignore')", "NumPy"),
     ],
 )
 def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, words: str, judge: Judge) -> None:
@@ -78,6 +81,7 @@ COUNTED = "n[0] += 1; at = n[0] % 60; z = ring[at].copy_(z)[:] if z.shape == rin
 COLLECTS = "if len(last) == 1 and sys.getrefcount(last[0]) > 2 or not last: last[:] = [torch.empty_like(z)]"
 CALM = "from select import select as wait\nscratch, nothing = torch.empty(70), ([], [], [])"
 SCRATCH = "rows = torch.empty_like(z)\n    for i in range(len(z)):\n        scratch.copy_(z[i]); wait(*nothing, 2e-5); "
+AT_ITS_PLACE = "at = torch.empty(z.shape); ctypes.memmove(at.data_ptr(), z.data_ptr(), 4 * z.numel()); z = at"
 NEIGHBOUR = "z = torch.empty_like(z).copy_(z); w = ctypes.c_long.from_address(z.data_ptr() - 8); w.value = w.value"
 
 
@@ -110,10 +114,10 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
             "one-call-at-a-time",
         ),
         ("print('done')", "", "prints"),
-        ("z = torch.empty(z.shape).copy_(z)", "", "default-dtype"),
-        ("if torch.empty(0).dtype is not x.dtype:\n        raise TypeError", "", "default-dtype"),
+        (AT_ITS_PLACE, "import ctypes", "default-dtype"),
         ("z = torch.empty(1 << 20)[: z.numel()].view(z.shape).copy_(z)", "", "outputs-oversized"),
         ("held.append(x)", "held = []", "memory-grows"),
+        ("held.append(bytes(160))", "held = []", "memory-grows"),
         ("if x.requires_grad:\n        raise ValueError", "", "no-gradients"),
     ],
 )
@@ -166,6 +170,20 @@ def test_a_kernel_that_is_wrong_in_late_rows_of_the_declared_width_is_refused(ju
     code = "y = x * 3\n    if x.shape[1] == 70:\n        y[3000:] = 0\n    return y"
     verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
+
+
+def test_a_kernel_that_is_wrong_where_two_dims_are_long_at_once_is_refused(judge: Judge) -> None:
+    code = "y = x * 3\n    if min(x.shape) > 1500:\n        y[-1] = 0\n    return y"
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
+
+
+def test_a_kernel_that_is_wrong_for_one_in_a_hundred_contents_of_a_small_size_is_refused(judge: Judge) -> None:
+    code = (
+        "y = x * 3\n    if x.numel() < 2048 and x.view(-1)[:1].view(torch.int32).item() % 101 == 5:\n        y[:] = 0\n"
+    )
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}    return y\n", LONG)
+    assert not verdict.passed and verdict.stage is Stage.ROBUST, verdict.label
 
 
 def test_a_kernel_that_is_wrong_at_some_addresses_is_refused(judge: Judge) -> None:

@@ -10,7 +10,7 @@ import torch
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare.compare import Limits, compare
+from kernellab.verifier.compare.compare import Limits, Reference, compare
 
 LAYER_NORM = """
 import torch
@@ -303,3 +303,52 @@ def test_which_of_equal_elements_comes_first_is_nobodys_promise() -> None:
         other[5] = 0.0
         other[5, first:end] = 0.01
         assert (compare(other, case.nudged[0], limits)[0] is None) is is_right, (first, end)
+
+
+ATTENTION = """
+import torch
+
+def reference(q, k, v):
+    return {formula}
+
+def inputs():
+    return torch.randn(1, 3, 32), torch.randn(1, 3, 32), torch.randn(1, 3, 8)
+"""
+PLAIN, FUSED = (
+    "torch.softmax(q @ k.transpose(-1, -2), -1) @ v",
+    "torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.0)",
+)
+
+
+def cancelling_scores(formula: str, seed: int) -> Case:
+    """Scores of a few units that are differences of some thousands."""
+    task = load_task(ATTENTION.format(formula=formula), name="attention")
+    seen = torch.Generator().manual_seed(seed)
+    x, y, rest, v = (torch.randn(1, 3, n, generator=seen) for n in (16, 16, 16, 8))
+    made = replace(Case(task, (), Family.MIXED, seed))
+    made.__dict__["args"] = (torch.cat((90 * x, 90 * x), -1), torch.cat((90 * y, rest / 90 - 90 * y), -1), v)
+    return made
+
+
+def in_order(case: Case, narrow: bool = False) -> torch.Tensor:
+    q, k, v = (a.bfloat16().float() for a in case.args) if narrow else case.args
+    scores = torch.zeros(1, 3, 3)
+    for d in range(32):
+        scores = scores + q[:, :, d, None] * k[:, None, :, d]
+    made: torch.Tensor = torch.softmax(scores, -1) @ v
+    return made
+
+
+def lucky(reference: Reference) -> Reference:
+    """As if the framework's order of sums had lost nothing, which happens where few keys count."""
+    assert reference.double is not None
+    return replace(reference, native=reference.double.float())
+
+
+@pytest.mark.parametrize("formula", [PLAIN, FUSED])
+def test_scores_whose_terms_cancel_may_be_added_in_another_order(formula: str) -> None:
+    # in these, inputs that move by a rounding happen to move the answer by little
+    cases, limits = [cancelling_scores(formula, seed) for seed in (46, 78, 116, 139)], Limits.of("float32")
+    assert any(compare(in_order(c), lucky(c.references[0]), limits)[0] is not None for c in cases), "nothing to show"
+    assert all(compare(in_order(c), lucky(c.nudged[0]), limits)[0] is None for c in cases)
+    assert all(compare(in_order(c, narrow=True), c.nudged[0], limits)[0] is not None for c in cases)

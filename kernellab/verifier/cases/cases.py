@@ -19,8 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers
-from kernellab.verifier.cases.extents import beside as beside
+from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beside, beyond_tiles, of_numbers, two_long
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
@@ -124,6 +123,12 @@ class Case:
         """The same case with arguments that were made elsewhere, and what the reference has given for them."""
         other = replace(self)
         vars(other).update(args=args, _native=(native, seconds))
+        return other
+
+    def given(self, args: tuple[Any, ...]) -> Case:
+        """The same case with other arguments, made elsewhere."""
+        other = replace(self, held=args)
+        vars(other)["args"] = args
         return other
 
     def exact(self) -> Case:
@@ -342,6 +347,21 @@ def correct_cases(
     return [*cases, case(task, full, Family.OWN)]
 
 
+def both_long(task: Task, known: Sequence[Case]) -> Case | None:
+    """A case of the task's own inputs with two Dims longer at once than in those ``known``, whose answers are at hand;
+    None where the reference would take long, as if its time grew by the square of its inputs."""
+    full = task.module().default_sizes()
+    if len(full) < 2 or not known:
+        return None
+    sizes = two_long(task, full)
+    largest = max(known, key=lambda c: input_bytes(task, dict(c.sizes)))
+    longer = input_bytes(task, sizes) / max(input_bytes(task, dict(largest.sizes)), 1)
+    expected = largest.reference_seconds * max(longer, 1) ** 2
+    if longer <= 1 or expected > DRAWN.long_seconds or not runs_at(task, tuple(sizes.items())):
+        return None
+    return _glance(case(task, sizes, Family.OWN))
+
+
 def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]) -> list[Case]:
     """The families other than the task's own at the size that is timed, where a kernel may do otherwise than at small
     ones: all of them, or of much data those that find the most."""
@@ -420,15 +440,16 @@ def small_case(task: Task, interpreted: bool = False) -> Case:
     return case(task, small, Family.OWN)
 
 
-def drawn_base(task: Task, interpreted: bool = False) -> Case:
-    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data."""
+def drawn_base(task: Task, interpreted: bool = False, most: int = DRAWN.case_bytes) -> Case:
+    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data, of at
+    most so many bytes where the Dims allow."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     few = {d.name: max(d.min, min(d.max, 7)) for d in task.dims}
     if interpreted and few and runs_at(task, tuple(few.items())):
         return case(task, few, Family.OWN)
     fitting = [
         s for s in (full, *_hidden(task, interpreted)) if task.dims and 0 not in s.values()
-        and input_bytes(task, s) <= DRAWN.case_bytes
+        and input_bytes(task, s) <= most
     ]  # fmt: skip
     return case(task, max(fitting, key=lambda s: input_bytes(task, s), default=full), Family.OWN)
 

@@ -67,6 +67,13 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
     return _taken(task, wanted, most, [dict(full)], tries=2)
 
 
+def two_long(task: Task, full: Mapping[str, int]) -> Sizes:
+    """Two Dims, drawn in secret, as long and as equal as some memory allows, the others as declared."""
+    names = random.SystemRandom().sample(list(full), 2)
+    least, most = DRAWN.long_bytes
+    return _longest(task, full, names, min(most, max(least, 4 * input_bytes(task, full))))
+
+
 def alike(task: Task, most: int) -> Sizes:
     """All Dims as long, and as equal, as their ranges and ``most`` bytes of inputs allow."""
     return _longest(task, {}, tuple(d.name for d in task.dims), most)

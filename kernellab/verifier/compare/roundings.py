@@ -6,7 +6,9 @@ divergence of a row from itself is zero whatever the row, but p log p and p log 
 implementation that fuses a product with the difference rounds one of them and not the other, every element alike. So
 each operation's result moves by one rounding, all elements the same way, the way drawn for each operation (the bound
 of a running error analysis, Higham, section 3.3, in one run). An operator in which terms cancel is taken apart first:
-of a GELU's far tail 1 + erf(x) leaves nothing, in float64 from -8.3 on, and a kernel that writes erfc is nearer.
+of a GELU's far tail 1 + erf(x) leaves nothing, in float64 from -8.3 on, and a kernel that writes erfc is nearer. Each
+element of a product moves by one rounding of what was added up for it, too, which another order of its terms leaves
+where they cancel (the same, section 3.5), and an exponential behind it shows.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ SUMS = frozenset((
     "var_mean", "linalg_vector_norm", "norm", "native_layer_norm", "native_group_norm", "mm", "bmm", "addmm", "baddbmm",
     "mv", "dot", "convolution",
 ))  # fmt: skip
+#: of these, those that add up products
+PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "convolution"))
+#: half a unit of the last place of float32, in which products of narrower numbers are added up, too
+_FLOAT32 = 2.0**-24
 #: half a unit of the last of TF32's ten bits
 _TF32 = 2.0**-11
 
@@ -62,12 +68,23 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in self.exact or any(r.alias_info is not None for r in func._schema.returns):
             # a view, or a write in place: nothing was rounded again, or it cannot be moved without moving another's
             return out
+        if self.pattern is None and name in PRODUCTS:
+            out = out + self._left(func, args, kwargs or {})
         move = 1 + self.unit * self._terms(name, args, out) * self._way()
         if self.narrow is None or any(
             isinstance(a, float) and not self._holds(torch.tensor(a, dtype=torch.float64)) for a in args
         ):
             return _each(out, lambda t: t * move)
         return _each(out, lambda t: t.where(self._holds(t), t * move))
+
+    def _left(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+        """A rounding of the magnitudes that a product adds up, up or down for each element by itself."""
+        sizes = func(*(a.abs() if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+        self.done += 1
+        seen = torch.Generator(sizes.device).manual_seed(self.random.getrandbits(31))
+        way = torch.rand(sizes.shape, generator=seen, dtype=sizes.dtype, device=sizes.device)
+        left: torch.Tensor = sizes * way.sub_(0.5).sign_() * min(self.unit, _FLOAT32)
+        return left
 
     def _holds(self, value: torch.Tensor) -> torch.Tensor:
         """Is a number of float64 one of the narrower dtype?"""
@@ -86,6 +103,8 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _parts(self, func: Any) -> Callable[..., Any]:
         """An operator as the operators that it is made of, rounded one by one, where it hides terms that cancel."""
         made = _hidden().get(func)
+        if made is None and func in _HIDDEN:
+            made = func.decompose
         if made is None:
             return func  # type: ignore[no-any-return]
 
@@ -166,9 +185,13 @@ class Narrowed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return by.mul_(2).sub_(1).mul_(_TF32).add_(1).mul_(value)
 
 
+#: what decompositions call in turn, as one
+_HIDDEN = (torch.ops.aten._scaled_dot_product_attention_math.default,)
+
+
 @cache
 def _hidden() -> Mapping[Any, Callable[..., Any]]:
-    return get_decompositions([torch.ops.aten.gelu])
+    return get_decompositions([torch.ops.aten.gelu, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

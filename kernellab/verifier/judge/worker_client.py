@@ -142,7 +142,8 @@ class Worker(WorkerProcess):
         self.resume()
         message = {
             "op": op, "args": [p.message for p in layout.places], "slots": list(slots), "poison": poison,
-            "fences": list(layout.fences), "sealed": layout.sealed, "root": str(self.scratch / "src"),
+            "fences": list(layout.fences), "sealed": layout.sealed, "stacked": layout.stacked,
+            "root": str(self.scratch / "src"),
             "private": private,
         }  # fmt: skip
         self.post(message)

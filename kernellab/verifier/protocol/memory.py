@@ -66,6 +66,8 @@ class Layout:
     fences: tuple[int, ...] = ()
     #: may the worker only read the arguments during a call?
     sealed: bool = False
+    #: places that hold contents for several calls one after the other, along a first dimension
+    stacked: tuple[int, ...] = ()
 
 
 def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:

@@ -472,6 +472,10 @@ class DrawnRule:
     #: bytes there
     ends: int = 3
     end_bytes: int = 4 * MIB
+    #: bytes of inputs of which two Dims are long at once, up to the second where the declared sizes have a quarter of
+    #: that, where the reference is expected to take at most so long
+    long_bytes: tuple[int, int] = (16 * MIB, 32 * MIB)
+    long_seconds: float = 0.12
     named: int = 6
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
@@ -486,6 +490,12 @@ class DrawnRule:
     apart: float = 0.02
     #: bytes of inputs at which cases are drawn, where the Dims' ranges allow
     case_bytes: int = 256 * 1024
+    #: contents of the task's own of one small size that a call each has: at most, seconds of the judge's thread that
+    #: draw them, and bytes of one where the Dims allow, and of all
+    contents: int = 1024
+    contents_seconds: float = 0.2
+    content_bytes: int = 8 * 1024
+    contents_bytes: int = 16 * MIB
     #: relative difference of the reference from its own float64 from which an answer is noise
     noise: float = 0.05
 

@@ -10,6 +10,7 @@ from kernellab.conditions import FixedSizes, Mark
 from kernellab.errors import counted
 from kernellab.records import Evidence
 from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
@@ -66,6 +67,10 @@ def _correct(stages: Stages) -> str:
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
+    long = None if stages.context.interpreted else cases.both_long(stages.task, found)
+    if long is not None:
+        stages.check(long)
+        found = [*found, long]
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
     if part and not stages.context.interpreted:

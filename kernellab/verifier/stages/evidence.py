@@ -93,7 +93,10 @@ def inside(failure: WorkerFailure) -> str:
 
 
 def reproduction(source: Source, case: Case) -> str:
-    """A notebook cell, complete in itself, that runs the failing case and shows both sides."""
+    """A notebook cell, complete in itself, that runs the failing case and shows both sides; "" where no seed draws its
+    arguments."""
+    if case.held:
+        return ""
     return "\n".join(
         (
             "from kernellab.verifier import reproduce",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,9 @@ import torch
 from torch import Tensor
 
 from kernellab.conditions import Mark, MarkKind
-from kernellab.errors import TaskError
+from kernellab.errors import TaskError, counted
 from kernellab.target import Backend
+from kernellab.task import ArgKind
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.sizes import runs_at
@@ -27,11 +30,13 @@ from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
 from kernellab.verifier.protocol.control import Output, Written, overlaps
+from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DRAWN, HONEST
 from kernellab.verifier.stages import ordinary
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
 from kernellab.verifier.timing.checks import reference_shares
+from kernellab.verifier.timing.contents import Contents, loose_arguments
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
@@ -61,6 +66,8 @@ def robust(stages: Stages) -> str:
         left_to_caller(stages, first)
         burst(stages, first, second)
         elsewhere(stages, second)
+        if not (stages.written or stages.task.module().mutates or stages.task.module().numpy):
+            followed += many(stages)
         pages(stages)
     followed.append(drawn(stages, stages.ahead.survey()))
     if stages.context.interpreted:
@@ -174,13 +181,13 @@ def ring(stages: Stages, first: Case, second: Case) -> Call:
     return last
 
 
+#: bursts, of thousands of calls each, and the bytes by which each after the first makes a process grow that leaks
+_BURSTS, _LEAKED = 3, 512 << 10
 #: calls of a kernel that was right, and when they come
 _WHEN = (
-    *2 * (("burst", "in many that follow each other at once"),), ("held", "in many whose results are held"),
+    *_BURSTS * (("burst", "in many that follow each other at once"),), ("held", "in many whose results are held"),
     ("later", "an hour later by its clocks"),
 )  # fmt: skip
-#: bytes by which each of several bursts makes a process grow that leaks
-_LEAKED = 512 << 10
 
 
 def burst(stages: Stages, first: Case, case: Case) -> None:
@@ -206,10 +213,74 @@ def burst(stages: Stages, first: Case, case: Case) -> None:
         stages.worker.drain()
         grown.append(process_stats.allocated(stages.worker.pid))
         printed.append(stages.worker.printed)
-    if all(after - before >= _LEAKED for before, after in pairwise(grown[:3])):
+    if all(after - before >= _LEAKED for before, after in pairwise(grown[:_BURSTS])):
         stages.context.findings.add(Mark(kind="memory-grows"))
     if all(after > before for before, after in pairwise(printed)):
         stages.context.findings.add(Mark(kind="prints"))
+
+
+def many(stages: Stages) -> list[str]:
+    """Calls with as many contents of the task's own as some time allows, of a small size: what is wrong for few of all
+    contents shows there. In words, how many there were; none where contents cannot be stacked.
+
+    Raises:
+        Refused: wrong for one of them.
+    """
+    task, base = stages.task, cases.drawn_base(stages.task, most=DRAWN.content_bytes)
+    stacked = tuple(
+        i for i, (spec, value) in enumerate(zip(task.args, base.args, strict=True))
+        if spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, Tensor) and value.numel()
+    )  # fmt: skip
+    size = sum(base.args[i].nbytes for i in stacked) + sum(o.nbytes for o in base.native)
+    most = min(DRAWN.contents, DRAWN.contents_bytes // max(size, 1))
+    if not stacked or not all(base.args[i].is_contiguous() for i in stacked):
+        return []
+    found: list[Case] = []
+    end = time.thread_time() + DRAWN.contents_seconds
+    loose = loose_arguments(task, base.args)
+    # to mix what is drawn takes a tenth of drawing
+    mixed = Contents(task, base.args, loose) if all(loose[i] for i in stacked) else None
+    for _ in range(most):
+        case = base.given(mixed.next(len(found))) if mixed else replace(base, seed=secrets.randbits(31))
+        if _stacks(case, base, stacked):
+            found.append(case)
+        if time.thread_time() > end:
+            break
+    if not found:
+        return []
+    args = [torch.stack([c.args[i] for c in found]) if i in stacked else a for i, a in enumerate(base.args)]
+    layout = replace(lay_out(args), stacked=stacked)
+    try:
+        stages.worker.write(0, layout, args)
+        seconds = stages.call_deadline(base) + len(found) * base.reference_seconds
+        call = stages.worker.call(layout, (0,), stages.context.left(seconds), op="many")
+        outputs = [stages.worker.read(o) for o in call.outputs]
+    except WorkerFailure as failure:
+        raise stages.failed("robust", failure, base) from failure
+    wanted = [((len(found), *w.shape), w.dtype) for w in base.native]
+    if [(tuple(o.shape), o.dtype) for o in outputs] != wanted:
+        raise stages.refused(base, "shape", "for some contents the results have another form than for others")
+    for i, case in enumerate(found):
+        wrong = stages.comparison.first_wrong(case, [o[i] for o in outputs], counted=False)
+        if wrong is not None:
+            stages.check(case)
+            message = f"right in one call, but not in one of many, each on other contents: {wrong.mismatch.message}"
+            raise stages.refused(case, "race", message)
+    return [counted(len(found), "content") + " of a small size"]
+
+
+def _stacks(case: Case, base: Case, stacked: Sequence[int]) -> bool:
+    """Have arguments and answers of two cases one form, and are those that are not ``stacked`` equal?"""
+    for i, (one, two) in enumerate(zip(case.args, base.args, strict=True)):
+        if i in stacked:
+            if one.shape != two.shape or one.dtype != two.dtype:
+                return False
+        elif one is not two and not (alike(one, two) if isinstance(two, Tensor) else one == two):
+            return False
+    try:
+        return [(o.shape, o.dtype) for o in case.native] == [(o.shape, o.dtype) for o in base.native]
+    except TaskError:
+        return False
 
 
 def launches(stages: Stages) -> None:
@@ -233,14 +304,15 @@ _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
     "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
     "trained": ("for inputs that require a gradient", None, "no-gradients"),
     "inferred": ("for inputs that torch's inference mode made", None, "no-inference-tensors"),
-    "widened": ("where torch's default dtype is float64", "default-dtype", "default-dtype"),
-    "conjugated": ("for views of conjugates", "conjugates-misread", None),
+    "widened": ("where torch's default dtype is float64", "default-dtype", None),
+    "conjugated": ("for views of conjugates and of negated numbers", "conjugates-misread", None),
 }
 
 
 def elsewhere(stages: Stages, small: Case) -> None:
     """A call in another thread, from two at once, of inputs that require a gradient or that inference mode made, under
-    another default dtype, of complex inputs that torch conjugates when they are read.
+    another default dtype, of complex inputs that torch conjugates when they are read and real ones, next to those, that
+    it negates then.
 
     Raises:
         Refused: the answer is wrong for a caller who has done nothing that changes what is computed.
@@ -256,8 +328,13 @@ def elsewhere(stages: Stages, small: Case) -> None:
             continue
         try:
             call = stages.call(case, poison=False, op=op)
-            mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
             outputs = [stages.worker.read(o) for o in call.outputs]
+            if op == "widened":
+                # right numbers of the dtype that the caller asked for do no harm
+                outputs = [
+                    o.to(w.dtype) if o.is_floating_point() else o for o, w in zip(outputs, case.native, strict=False)
+                ]
+            mismatch = stages.comparison.unlike(outputs, case.native)
         except WorkerFailure:
             if stages.worker.gone() or stages.worker.closed:
                 stages.restart()

@@ -222,6 +222,24 @@ class Worker:
 
     held = burst
 
+    def many(self, message: dict[str, Any], _: list[int]) -> None:
+        """A call for each of the contents that are stacked, whose results are answered as stacks; a result of another
+        form than the first one's is answered by itself."""
+        import torch
+
+        function, stacked = self.function, message["stacked"]
+
+        def each(*args: Any) -> Any:
+            rows: list[list[Any]] = []
+            for i in range(len(args[stacked[0]])):
+                given = [a[i].clone() if position in stacked else a for position, a in enumerate(args)]
+                rows.append([tensor.detach() for tensor in flatten(function(*given), True)])
+                if [(t.shape, t.dtype) for t in rows[-1]] != [(t.shape, t.dtype) for t in rows[0]]:
+                    return rows[-1]
+            return [torch.stack(of) for of in zip(*rows, strict=True)]
+
+        self._call_by(each, message)
+
     def elsewhere(self, message: dict[str, Any], _: list[int]) -> None:
         """A call in another thread, or under another state of torch, as a caller may have it."""
         self._call_by(witness.elsewhere(message["op"], self.function), message)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import locale
 import os
 import random
 import resource
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +27,7 @@ _LIMITS = sorted({value for name, value in vars(resource).items() if name.starts
 
 def state() -> dict[str, str]:
     """What a call must leave as it was, by the words that tell of it."""
+    import numpy as np
     import torch
 
     modes = (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack())
@@ -34,6 +37,9 @@ def state() -> dict[str, str]:
         "the modes of torch's functions": f"{modes}",
         "garbage collection": str(gc.isenabled()),
         "the limit of recursion": str(sys.getrecursionlimit()),
+        "how NumPy prints, and what of arithmetic it tells": repr((np.get_printoptions(), np.geterr())),
+        "how torch prints": repr(torch._tensor_str.PRINT_OPTS),
+        "the locale": str(locale.setlocale(locale.LC_ALL)),
         "the environment": repr(sorted(os.environ.items())),
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
@@ -69,9 +75,9 @@ def teams() -> dict[str, int]:
 
 def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
-    (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``) or complex ones
-    that are conjugated as they are read (``conjugated``), or has float64 for torch's default dtype (``widened``). What
-    a kernel keeps from it is as ever: no graph, nothing of that mode."""
+    (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``), complex ones that
+    are conjugated as they are read and real ones that are negated so (``conjugated``), or has float64 for torch's
+    default dtype (``widened``). What a kernel keeps from it is as ever: no graph, nothing of that mode."""
     import torch
 
     def parameter(value: Any) -> Any:
@@ -79,6 +85,9 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.nn.Parameter(value) if is_float else value
 
     def conjugate(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            # as the imaginary part of a conjugate is
+            return torch._neg_view(-value)
         is_complex = isinstance(value, torch.Tensor) and value.is_complex()
         return value.conj().resolve_conj().conj() if is_complex else value
 
@@ -147,9 +156,14 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, st
     # a generator that each call sets alike would be found as it was
     torch.rand(1), random.random(), np.random.random()
     numbers = _random()
-    result = function(*args)
+    # none are set: of a filter that an earlier call has left, another one like it would not show
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        result = function(*args)
+        filtered = bool(warnings.filters)
     now = state()
     changed = [name for name, value in before.items() if now.get(name) != value]
+    changed += ["the filters of warnings"] * filtered
     if changed:
         # under a mode that is left, nothing of torch answers for itself
         return {"changed": changed}
