@@ -32,8 +32,7 @@ def select(setting: Setting) -> Iterator[Change]:
     for number, sketch in edit.launches(setting.tree):
         known, taken = tiles(setting, number), edit.used_names(setting.tree)
         for stmt in statements(sketch.body):
-            made = _selected(stmt, known, taken) if isinstance(stmt, tree.Assign) else None
-            if made is not None:
+            if isinstance(stmt, tree.Assign) and (made := _selected(stmt, known, taken)) is not None:
                 body = _instead(sketch.body, stmt, made)
                 yield (
                     edit.with_launch(setting.tree, number, replace(sketch, body=body)),
