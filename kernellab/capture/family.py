@@ -178,10 +178,11 @@ def _softmax(look: _Look) -> bool:
 
 
 def _normalisation(look: _Look) -> bool:
-    """A norm by name, or a reduction whose result goes back onto the values that it was made of."""
+    """A norm by name, or a reduction whose results go back onto the values that they were made of: of one number for a
+    whole tensor no row fits on a chip, and two passes are what pays."""
     if look.has(Role.NORM):
         return True
-    reduced = [n for n in look.nodes if role_of(n.aten) is Role.REDUCE]
+    reduced = [n for n in look.nodes if role_of(n.aten) is Role.REDUCE and any(e != 1 for e in n.shape)]
     for node in reduced:
         own = look.before(node)
         for after in look.nodes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +26,7 @@ from kernellab.records import (
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task
-from tests.agents.test_conductor import EDGE, RIGHT, SKETCH, TASK, candidate, route
+from tests.agents.test_conductor import EDGE, OPAQUE, RIGHT, SKETCH, TASK, candidate, failed, route
 
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
 
@@ -33,33 +36,35 @@ def said(sketch: str | None = SKETCH, task: Any = TASK, **evidence: Any) -> str:
     return fixes(Evidence(**evidence), task, program, "the load of X at N")
 
 
-@pytest.mark.parametrize(
-    ("sentence", "true", "false"),
-    [
-        ("Everything is moved by one element", {"signature": "off-by-one"},
-         {"signature": "off-by-one", "wrong_fraction": 0.1}),
-        ("off by one factor", {"signature": "off-by-scale"}, {"signature": "off-by-constant"}),
-        ("Check the divisor", {"signature": "off-by-scale", "sketch": MEAN}, {"signature": "off-by-scale"}),
-        ("off by one constant", {"signature": "off-by-constant"}, {"signature": "off-by-scale"}),
-        ("the initial value of the accumulator", {"signature": "off-by-constant", "sketch": MEAN},
-         {"signature": "off-by-constant"}),
-        ("too narrow a dtype", {"signature": "accumulate-dtype", "sketch": MEAN}, {"signature": "accumulate-dtype"}),
-        ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
-        ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
-        ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
-        ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
-         {"signature": "scattered", "wrong_fraction": 1.0}),
-        ("wrong everywhere", {"signature": "wrong-values", "wrong_fraction": 1.0},
-         {"signature": "wrong-values", "wrong_fraction": 0.03}),
-        ("Two dimensions are exchanged", {"signature": "transposed"}, {"signature": "transposed", "output": 7}),
-        ("an input's copy", {"signature": "identity"}, {"signature": "stale"}),
-        ("belongs to an earlier call", {"signature": "stale"}, {"signature": "identity"}),
-        ("Runs differ", {"signature": "race"}, {"signature": "scattered"}),
-        ("another shape", {"signature": "shape"}, {"signature": "dtype"}),
-        ("another dtype", {"signature": "dtype"}, {"signature": "shape"}),
-        ("The number of outputs differs", {"signature": "count"}, {"signature": "shape"}),
-    ],
+#: sentence -> evidence where it is true, and where it is not
+_ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("Everything is moved by one element", {"signature": "off-by-one"},
+     {"signature": "off-by-one", "wrong_fraction": 0.1}),
+    ("off by one factor", {"signature": "off-by-scale"}, {"signature": "off-by-constant"}),
+    ("Check the divisor", {"signature": "off-by-scale", "sketch": MEAN}, {"signature": "off-by-scale"}),
+    ("off by one constant", {"signature": "off-by-constant"}, {"signature": "off-by-scale"}),
+    ("the initial value of the accumulator", {"signature": "off-by-constant", "sketch": MEAN},
+     {"signature": "off-by-constant"}),
+    ("too narrow a dtype", {"signature": "accumulate-dtype", "sketch": MEAN}, {"signature": "accumulate-dtype"}),
+    ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
+    ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
+    ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
+    ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
+     {"signature": "scattered", "wrong_fraction": 1.0}),
+    ("wrong everywhere", {"signature": "wrong-values", "wrong_fraction": 1.0},
+     {"signature": "wrong-values", "wrong_fraction": 0.03}),
+    ("Two dimensions are exchanged", {"signature": "transposed"}, {"signature": "transposed", "output": 7}),
+    ("an input's copy", {"signature": "identity"}, {"signature": "stale"}),
+    ("belongs to an earlier call", {"signature": "stale"}, {"signature": "identity"}),
+    ("Runs differ", {"signature": "race"}, {"signature": "scattered"}),
+    ("another shape", {"signature": "shape"}, {"signature": "dtype"}),
+    ("another dtype", {"signature": "dtype"}, {"signature": "shape"}),
+    ("The number of outputs differs", {"signature": "count"}, {"signature": "shape"}),
 )  # fmt: skip
+_TABLE = {sentence for sentence, _, _ in _ROWS}
+
+
+@pytest.mark.parametrize(("sentence", "true", "false"), _ROWS)
 def test_a_sentence_is_said_where_it_holds_and_not_where_it_does_not(
     sentence: str, true: dict[str, Any], false: dict[str, Any]
 ) -> None:
@@ -121,6 +126,7 @@ def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
     assert "lie at the end of N" in of(0.1, **divided) and "not an end alone" in of(0.9, **divided)
     masked = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
     assert "errors lie only in" in of(0.1, **masked) and "errors lie only in" not in of(0.9, **masked)
+    assert "is not a full one" in of(0.9, **masked) and "is not a full one" not in of(0.1, **masked)
 
 
 def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence:
@@ -239,3 +245,132 @@ def test_code_of_another_design_is_not_said_to_have_changed() -> None:
     for past, changed in ((before, True), (wider, False)):
         history = (Attempt(candidate=past, sketch=SKETCH, gate=RIGHT, verdict=passed),)
         assert ("Changed since" in route(EDGE, candidate=now, history=history).suggestion) is changed
+
+
+# -- every sentence ----------------------------------------------------------------------------------------------------
+
+BUILD = failed(Stage.BUILD, "It does not build.", compiler=[CompilerLine(file="kernel.cpp", line=2, message="no")])
+FAULT = Diagnostic(code="SK101", message="Unknown name 'z'.", line=9, col=1)
+NOTE = FAULT.model_copy(update={"severity": "warning"})
+
+
+def gated(*found: Diagnostic, cases: int = 0) -> GateResult:
+    return GateResult(state=GateState.WRONG, reason="It differs.", diagnostics=list(found), cases=cases)
+
+
+def suggested(*args: Any, **fields: Any) -> str:
+    return route(*args, **fields).suggestion
+
+
+#: sentence -> where it is true, and where it is not
+GIVEN: dict[str, tuple[Any, Any]] = {
+    "Revise the sketch: the code made from it": (
+        lambda: suggested(failed(Stage.CORRECT, signature="wrong-values"), OPAQUE),
+        lambda: suggested(failed(Stage.CORRECT, signature="wrong-values")),
+    ),
+    "Write a sketch for this task": (lambda: suggested(None, None), lambda: suggested(None, gated(cases=3))),
+    "the sketch so that code can be made of it": (
+        lambda: suggested(None, error="It has a scan."),
+        lambda: suggested(None, error="It has a scan.", sketch=None),
+    ),
+    "code that can be used": (
+        lambda: suggested(None, error="No file.", sketch=None),
+        lambda: suggested(None, error="No file."),
+    ),
+    "Fix line 9": (lambda: suggested(None, gated(FAULT)), lambda: suggested(None, gated(NOTE, cases=3))),
+    "The sketch does not compute the reference": (
+        lambda: suggested(None, gated(cases=3)),
+        lambda: suggested(None, gated()),
+    ),
+    "Fix the sketch": (lambda: suggested(None, gated()), lambda: suggested(None, gated(cases=3))),
+    "Fix what the": (lambda: suggested(failed(Stage.ROBUST)), lambda: suggested(BUILD)),
+    "made from sketch line": (
+        lambda: suggested(BUILD, candidate=candidate(line_map={"kernel.cpp": {2: 9}})),
+        lambda: suggested(BUILD),
+    ),
+    "Changed since it last passed": (lambda: suggested(EDGE, history=_passed("b")), lambda: suggested(EDGE)),
+    "lines removed before it": (
+        lambda: suggested(EDGE, candidate=candidate("a\nc"), history=_passed("a\nb;\nc")),
+        lambda: suggested(EDGE, candidate=candidate("a\nx;\nc"), history=_passed("a\nb;\nc")),
+    ),
+    "look for a missing tail": (
+        lambda: "\n".join(contrast_lines(tried("N", (16, 32), (15, 17)))),
+        lambda: "\n".join(contrast_lines(tried("N", (15, 32), (16, 17)))),
+    ),
+    "It is wrong at each of": (
+        lambda: "\n".join(contrast_lines(tried("N", (), (15, 17)))),
+        lambda: "\n".join(contrast_lines(tried("N", (16,), (15, 17)))),
+    ),
+    "it is right at all that were tried": (
+        lambda: "\n".join(contrast_lines(tried("N", (15, 17), ()))),
+        lambda: "\n".join(contrast_lines(tried("N", (16,), (15, 17)))),
+    ),
+}
+
+
+def _passed(text: str) -> tuple[Attempt, ...]:
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="ok")
+    return (Attempt(candidate=candidate(text), sketch=SKETCH, gate=RIGHT, verdict=verdict),)
+
+
+@pytest.mark.parametrize("sentence", GIVEN)
+def test_advice_is_given_where_it_holds_and_not_where_it_does_not(sentence: str) -> None:
+    true, false = GIVEN[sentence]
+    assert sentence in true()
+    assert sentence not in false()
+
+
+#: sentences whose two cases are tests of this file and of others: what is said, and the test's file
+ELSEWHERE = {
+    "tests/agents/test_advice.py": (
+        "it is not an end alone", "errors lie only in", "lie at the end of", "no mask is missing", "of the code's own",
+        "smallest failing size", "Right at", "depends on the size", "is not a full one",
+    ),
+    "tests/agents/test_performance.py": (
+        "were not faster", "still the best", "Nobody asked", "Every design of the rules", "is not known",
+        "of the speed-of-light bound", "limit of turns", "sketch's roofline", "was not asked", "--tune",
+        "could not be costed", "one change at a time", "times the arithmetic", "was not sampled", "earlier kernel",
+        "may be the call", "keep eager", "must do without", "call of the framework's library", "on chip",
+        "make them smaller", "mark a loop", "Only ",  "The hot operation is",
+    ),
+    "tests/lens/test_hot_lines.py": (
+        "Begin at ", "around the lines", "many lines share the time", "at no line of it",
+        "so the time goes into",
+    ),
+}  # fmt: skip
+
+
+def test_every_sentence_of_advice_has_a_case_in_which_it_is_not_given() -> None:
+    root = Path(__file__).parents[2]
+    tables = set(GIVEN) | _TABLE
+    for file, sentences in ELSEWHERE.items():
+        text = (root / file).read_text()
+        assert [s for s in sentences if text.count(s) < 1] == [], file
+        tables |= set(sentences)
+    tables |= {"equal values", "digits that are lost"}
+    named = re.compile("|".join(map(re.escape, tables)))
+    rules = root / "kernellab" / "agents" / "rules"
+    modules = ("advice", "fixes", "performance", "slow")
+    texts = [said for name in modules for said in _imperatives(rules / f"{name}.py")]
+    assert len(texts) > 20
+    missing = [said for said in texts if not named.search(said)]
+    assert missing == []
+
+
+def _imperatives(path: Path) -> list[str]:
+    """The texts of a module that tell somebody to do something."""
+    tree = ast.parse(path.read_text())
+    parts = {id(v) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for v in node.values}
+    texts = [
+        "".join(v.value if isinstance(v, ast.Constant) else "9" for v in node.values)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+    ]
+    texts += [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+              and id(n) not in parts and "\n" not in n.value]  # fmt: skip
+    verbs = (
+        "check|look|measure|mark|split|keep|begin|mask|fix|write|revise|compare|guard|derive|cast|return|accumulate|"
+        "change|make|compute"
+    )
+    begins = re.compile(rf"(?:^|[:;,.] )(?:and )?(?:{verbs}) ", re.IGNORECASE)
+    return [text for text in texts if len(text.split()) > 3 and begins.search(text)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from kernellab.agents.briefs import Attempt, RouteBrief, best_of, times_as_fast
 from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
 from kernellab.errors import KernellabError, SketchError, counted, duration
-from kernellab.records import Author, Role, RouteFact, RouteKind, Source, Verdict
+from kernellab.records import Author, HotSpots, Role, RouteFact, RouteKind, Source, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
 from kernellab.verifier.audit.trace import trace
 
 if TYPE_CHECKING:
+    from kernellab.lens.cpp.hot import HotLine
     from kernellab.sketch.cost import Cost, LoopCost
     from kernellab.task import Task
 
@@ -309,7 +310,10 @@ def _hot_line(brief: RouteBrief) -> str:
     if not lines or not found:
         return ""
     if (hottest := found[0]).share < _BEGIN_SHARE:
-        return f"No line has more than {hottest.share:.0%} of the samples: look at what is around the lines, too."
+        spread = f"No line has more than {hottest.share:.0%} of the samples"
+        around = outside_of(brief.verdict.hot, found) >= _OUTSIDE_SHARE
+        rest = "look at what is around the lines, too" if around else "many lines share the time"
+        return f"{spread}: {rest}."
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
@@ -325,12 +329,17 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
         return []
     lines = hot_lines(source, verdict.hot)
     told_lines = [line.told for line in lines if line.share >= _HOT_SHARE][:_HOT_LINES]
-    outside = 1.0 - sum(line.share for line in lines) - verdict.hot.further / verdict.hot.samples
+    outside = outside_of(verdict.hot, lines)
     if told_lines and outside >= _OUTSIDE_SHARE:
         told_lines.append(
             f"{outside:.0%} of the samples are at no line of it: in helpers, waiting threads, the call, the host code."
         )
     return told_lines
+
+
+def outside_of(hot: HotSpots | None, lines: Sequence[HotLine]) -> float:
+    """The share of the samples that lies at no line of the source."""
+    return 1.0 - sum(line.share for line in lines) - (hot.further / hot.samples if hot else 0.0)
 
 
 def _gain_over_best(brief: RouteBrief) -> float | None:

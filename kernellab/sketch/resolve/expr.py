@@ -221,7 +221,7 @@ def pointwise(scope: Scope, name: str, operands: Sequence[Operand], span: tree.S
             shapes = " and ".join(show(shape_of(o)) for o in operands if shape_of(o))
             raise scope.refuse(
                 "shape-mismatch", span, what=f"'{op.symbol or name}' cannot combine shapes {shapes}.",
-                remedy="Align them at the right; add dimensions with x[:, None].",
+                remedy="Align them at the right; add dimensions with x[:, None] or x[None, :].",
             )  # fmt: skip
         shape = both
     if name == "where":

@@ -175,7 +175,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
     parts += _code_parts(base, verdict is not None, put_back)
     parts += _best_parts(brief, options, base)
-    parts += _feedback(brief, verdict, put_back)
+    parts += _feedback(brief, verdict, put_back or by_rule(base))
     parts += _reading_errors(documents, verdict)
     if sketched and "intermediates" not in options.ablation | brief.ablation:
         expected = expected_lines(brief, verdict)
@@ -264,10 +264,11 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
         text = f"# No code by rule\nThe sketch could not be compiled by rule: {base.why_not_lowered}"
         return [Part("no lowering", "kernellab.lowering", text)]
     hidden = sorted(set(base.files) - set(base.shown))
-    is_lowered = not judged_before and base.lowered is not None and same_code(base.source, base.lowered)
+    is_lowered = by_rule(base)
     title = (
-        "Code that was compiled from the sketch by rule: right where the sketch is; make it faster, or keep it"
-        if is_lowered
+        "Code that was compiled from the sketch by rule"
+        + ("" if judged_before else ": right where the sketch is; make it faster, or keep it")
+        if is_lowered and not put_back
         else "The best code so far, put back: what came after it was not better"
         if put_back
         else "Your last code"
@@ -279,7 +280,12 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"
     # edits are made to it, so it is whole or not there
-    return [Part("code", source, text, rank=9 if is_lowered else 0)]
+    return [Part("code", source, text, rank=9 if is_lowered and not judged_before else 0)]
+
+
+def by_rule(base: Base) -> bool:
+    """Has nobody changed the code that an answer starts from?"""
+    return base.source is not None and base.lowered is not None and same_code(base.source, base.lowered)
 
 
 def best_elsewhere(brief: CodeBrief, base: Base) -> Attempt | None:
@@ -306,7 +312,7 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
     return [Part("best code", "the journal", text, rank=2, trims=True)]
 
 
-def _feedback(brief: CodeBrief, verdict: Verdict | None, put_back: bool) -> list[Part]:
+def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool) -> list[Part]:
     parts = []
     if verdict is not None and brief.previous is not None:
         text, short = (
@@ -317,7 +323,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, put_back: bool) -> list
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,
-                put_back=put_back,
+                others=others,
             )
             for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
         )

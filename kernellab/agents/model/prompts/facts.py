@@ -14,6 +14,8 @@ from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
+#: traffic within this factor of the ideal is the ideal
+_ONCE = 1.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -172,9 +174,11 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) 
     except KernellabError:
         return []
     ideal = sum(compulsory_bytes(task).values())
+    times = found.bytes_slow / max(ideal, 1)
+    once = _ONCE >= times >= 1 / _ONCE and all(t.slow <= _ONCE * t.unique for t in found.tensors)
+    much = "each input and output once" if once else f"{megabytes(found.bytes_slow)}, {times:.2f} times the ideal"
     lines = [
-        f"By the cost model the sketch moves {megabytes(found.bytes_slow)} from memory "
-        f"({found.bytes_slow / max(ideal, 1):.2f} times the ideal {megabytes(ideal)}); the tiles of one iteration take "
+        f"By the cost model the sketch moves {much} from and to memory; the tiles of one iteration take "
         f"{kilobytes(found.footprint)}; "
         f"{'in each launch at least ' if len(found.launches) > 1 else ''}"
         f"{counted(round(found.parallelism), 'iteration')} can run at once."
@@ -189,6 +193,8 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) 
             f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(found.flops.values()))}); "
             f"most of it, {most.share:.0%}, is {most.operation} in line {most.line}."
         )
+    if once:
+        return lines  # what each tensor takes stands with the bound
     moved = []
     for tensor in sorted(found.tensors, key=lambda t: -t.slow):
         again = (
