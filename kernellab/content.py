@@ -7,13 +7,15 @@ import os
 import sys
 import threading
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from kernellab.errors import KernellabError
 
 #: the folder of a workspace that holds its journal
 WORKSPACE = ".kernellab"
 
+#: bytes of a file's name, leaving room for what a compiler appends
+MOST_NAME = 200
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -82,6 +84,25 @@ def written(path: Path, content: str | bytes) -> Path:
     except OSError as error:
         raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
     return path
+
+
+def inside(files: dict[str, str]) -> dict[str, str]:
+    """The same texts, whose names can be files below one folder, also as Windows reads them.
+
+    Raises:
+        ValueError: one cannot.
+    """
+    folders: set[PureWindowsPath] = set()
+    for name in files:
+        path = PureWindowsPath(name)  # splits at both slashes, and knows drives
+        if not path.parts or path.anchor or ".." in path.parts or not name.isprintable():
+            raise ValueError(f"the file {name!r} lies outside the source")
+        if any(len(part.encode()) > MOST_NAME for part in path.parts) or len(name) > 4 * MOST_NAME:
+            raise ValueError(f"the file's name {name[:40]!r}... is too long")
+        folders.update(path.parents)
+    if both := next((name for name in files if PureWindowsPath(name) in folders), None):
+        raise ValueError(f"{both!r} is a file and a folder")
+    return files
 
 
 def installed(package: str = "kernellab") -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from enum import Enum
 from math import inf
-from pathlib import PureWindowsPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
+from kernellab.content import inside
 from kernellab.errors import told_apart
 
 
@@ -50,14 +50,7 @@ class Trust(str, Enum):
     T4 = "T4"
 
 
-def inside(files: dict[str, str]) -> dict[str, str]:
-    """Texts by names below one folder, also as Windows reads them. Raises ValueError: one leaves it."""
-    for name, path in zip(files, map(PureWindowsPath, files), strict=True):
-        if not path.parts or path.anchor or ".." in path.parts or not name.isprintable():
-            raise ValueError(f"the file {name!r} lies outside the source")
-    return files
-
-
+#: texts by names below one folder
 Files = Annotated[dict[str, str], AfterValidator(inside)]
 
 

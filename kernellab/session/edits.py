@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernellab.content import inside
 from kernellab.errors import SessionError
-from kernellab.records import Author, Source, inside
+from kernellab.records import Author, Source
 
 
 def main_file(source: Source) -> str:
@@ -24,7 +25,7 @@ def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: str) -> 
     if isinstance(files, str):
         files = {main_file(earlier) if earlier else "kernel.py": files}
     try:
-        inside(dict(files))
+        inside({**(earlier.files if earlier else {}), **files})
     except ValueError as error:
         raise SessionError(f"A wrong name: {error}.", "Give a relative path of printable characters.") from None
     if earlier is not None:

@@ -28,10 +28,12 @@ SUBMIT = "submit_answer"
 _KEPT = 6000
 #: steps of one turn: an agent that does more repeats itself, and each is kept in the journal
 MOST_STEPS = 4000
+#: characters of an answer, and answers of a turn in a search: each is kept and judged
+MOST_ANSWER, MOST_ANSWERS = 1_000_000, 30
 
 
 class AnswerRequest(Request):
-    answer: str = Field(description="The whole answer, in the form that the brief asks for.")
+    answer: str = Field(description="The whole answer, in the form that the brief asks for.", max_length=MOST_ANSWER)
 
 
 @dataclass
@@ -141,6 +143,8 @@ class Desk:
         with self._lock:
             if not self.several:
                 self.answers.clear()
+            if len(self.answers) == MOST_ANSWERS:
+                raise ToolError(f"{MOST_ANSWERS} answers of this turn are taken, which is the limit.", "End your turn.")
             if request.answer not in self.answers:
                 self.answers.append(request.answer)
             count = len(self.answers)

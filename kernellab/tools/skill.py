@@ -116,7 +116,8 @@ def _with_table(path: Path) -> str:
     program, *arguments = command()
     # who waits longer or shorter has chosen so
     ours: dict[str, Any] = {"command": program, "args": arguments}
-    chosen = {"startup_timeout_sec": 60, "tool_timeout_sec": _PATIENCE}
+    # Codex begins a turn without the tools of a server that still starts, unless it is required
+    chosen = {"startup_timeout_sec": 60, "tool_timeout_sec": _PATIENCE, "required": True}
     try:
         settings = tomllib.loads(before)
         old = settings.get("mcp_servers", {}).get("kernellab", {})

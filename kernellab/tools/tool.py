@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -224,6 +225,7 @@ class Tool:
 _FAULTS = {
     "missing": "is missing", "extra_forbidden": "is no argument of it", "literal_error": "should be {expected}",
     "greater_than_equal": "should be at least {ge}", "less_than_equal": "should be at most {le}",
+    "string_too_long": "should have at most {max_length} characters",
     "string_type": "should be a text", "bool_type": "should be true or false",
     "bool_parsing": "should be true or false",
     "int_type": "should be a whole number", "int_parsing": "should be a whole number",
@@ -268,6 +270,10 @@ def call(
     found = offered.get(name)
     if found is None:
         raise ToolError(f"There is no tool {name!r}.", f"The tools: {', '.join(offered)}.")
+    try:
+        json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:  # half of a character, which no journal takes
+        raise ToolError(f"{name}: the arguments hold what is no Unicode text.", "Leave out lone surrogates.") from None
     try:
         request = found.request.model_validate(dict(arguments))
     except ValidationError as error:

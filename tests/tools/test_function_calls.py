@@ -172,3 +172,15 @@ def test_the_clock_is_free_for_the_judge_while_a_model_works_with_tools(
         ask(server, desk)
         look()
     assert free == [False, True, False]
+
+
+def test_answers_of_a_turn_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is kept in the journal, and judged."""
+    monkeypatch.setattr("kernellab.tools.desk.MOST_ANSWERS", 2)
+    desk.several = True
+    for words in ("one", "two", "two"):
+        desk.text("submit_answer", json.dumps({"answer": words}))
+    assert "which is the limit" in desk.text("submit_answer", '{"answer": "three"}')
+    assert "at most 1000000 characters" in desk.text("submit_answer", json.dumps({"answer": "x" * 1_000_001}))
+    assert "no Unicode text" in desk.text("submit_answer", '{"answer": "\\ud800"}')
+    assert desk.answers == ["one", "two"]

@@ -105,6 +105,17 @@ def test_a_client_that_dies_ends_its_server(workspace: Path) -> None:
     assert server.wait(60) == 0
 
 
+def asked(url: str, **headers: str) -> int:
+    """The status of a client's first request."""
+    asks = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asks}).encode()
+    kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    try:
+        return int(urllib.request.urlopen(urllib.request.Request(url, body, {**kinds, **headers}), timeout=60).status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_http_serves_two_clients_that_have_the_token_and_no_other(workspace: Path) -> None:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -141,6 +152,12 @@ def test_http_serves_two_clients_that_have_the_token_and_no_other(workspace: Pat
 
     try:
         assert until(answers) == 401
+        # a page whose name leads to this machine, and a page of another server
+        local, right = f"127.0.0.1:{port}", "Bearer open sesame"
+        assert asked(url, Host=local, Authorization=right) == 200
+        for host, origin in ((f"evil.example:{port}", ""), (local, "http://evil.example"), (local, "null")):
+            assert asked(url, Host=host, Authorization=right, **({"Origin": origin} if origin else {})) in (403, 421)
+        assert asked(f"{url}?token=open+sesame") == asked(url, Authorization="Basic open sesame") == 401
         one, other = asyncio.run(both())
         assert one == other and "verify_source" in one
     finally:

@@ -152,6 +152,7 @@ def test_a_persons_codex_table_keeps_all_but_the_command(tmp_path: Path) -> None
         before, after = tomllib.loads(MINE), tomllib.loads(text)
         (program, *arguments), ours = command(), after["mcp_servers"]["kernellab"]
         assert (ours.pop("command"), ours.pop("args"), ours.pop("startup_timeout_sec")) == (program, arguments, 60)
+        assert ours.pop("required") is True, "Codex 0.171 begins a turn without the tools of a server that still starts"
         del before["mcp_servers"]["kernellab"]["command"], before["mcp_servers"]["kernellab"]["args"]
         assert after == before
         for comment in ("# how I work", "# not the dear one", "# kernels", "# of my other environment", "# half of"):

@@ -293,6 +293,13 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("cost_sketch", {"task": "twice.py", "sketch": SKETCH, "sizes": {"M": 10**9}}, "Its Dims: M from 1 to 4096"),
         ("verify_source", {"task": "twice.py", "files": {"../x.py": ""}}, "'../x.py' lies outside the source"),
         ("verify_source", {"task": "twice.py", "files": {"a\x1b[2J.py": ""}}, "lies outside the source"),
+        (
+            "rank_source",
+            {"task": "twice.py", "files": {"kernel.py": "", "a": "", "a/b": ""}},
+            "'a' is a file and a folder",
+        ),
+        ("rank_source", {"task": "twice.py", "files": {"kernel.py": "", "a" * 300: ""}}, "is too long"),
+        ("check_sketch", {"sketch": f"{SKETCH}# \ud800"}, "no Unicode text"),
         ("lens", {"task": "twice.py", "files": {"kernel.py": ""}, "dsl": "cpp", "chip": "h200"}, "is not one"),
     ],
 )
