@@ -46,6 +46,19 @@ def test_tabs_and_verdict_are_whole_at_every_width(browser: Any, fixture: str) -
         page.close()
 
 
+def test_a_line_that_can_be_pinned_shows_its_pin_under_the_pointer(browser: Any) -> None:
+    with look.served() as base:
+        page = browser.new_page()
+        page.goto(look.address(base, **look.SHOTS["sketch"], theme="light"))
+        page.wait_for_selector(".kl-may-pin")
+        line = page.locator(".kl-pins .cm-gutterElement", has=page.locator(".kl-pin-off")).nth(1)
+        seen = "sign => Number(getComputedStyle(sign).opacity)"
+        assert line.locator(".kl-pin-off").evaluate(seen) == 0
+        line.hover()
+        page.wait_for_function(f"sign => ({seen})(sign) > 0.5", arg=line.locator(".kl-pin-off").element_handle())
+        page.close()
+
+
 def test_a_candidate_shows_its_interval_and_no_head_sticks_out(browser: Any) -> None:
     with look.served() as base:
         page = browser.new_page()

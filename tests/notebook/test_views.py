@@ -230,6 +230,17 @@ def test_the_buttons_follow_the_status() -> None:
     assert not any(elsewhere["can"].values())
 
 
+def test_a_person_who_is_asked_for_the_code_of_a_newer_sketch_begins_from_the_code_before() -> None:
+    newer = turn(4, Role.DESIGNER, "t3", author=Author.HUMAN, sketch="sketch b {}")
+    asked = Question(kind=QuestionKind.BRIEF, role=Role.CODER, text="Write it.", answer="Apply it.", turn="t4")
+    mine: list[Event] = [StatusChanged(status=SessionStatus.WAITING, question=asked)]
+    before, now = texts(state(DESIGN, CODE, PASS), ""), texts(state(DESIGN, CODE, PASS, newer, mine), "")
+    assert before["files"] and now["files"] == before["files"]
+    # its lines are of another sketch, and it is not what the turn's verdict is about
+    assert now["line_map"] == {} and now["artefacts"] == []
+    assert texts(state(DESIGN, CODE, PASS, newer), "")["files"] == {}
+
+
 def test_the_texts_leave_out_our_headers_and_hold_the_left_sides_that_differ() -> None:
     now = texts(state(DESIGN, CODE, PASS, EDIT), "")
     assert set(now["files"]) == {"kernel.py", "kernel.cpp"} and now["main_file"] == "kernel.cpp"

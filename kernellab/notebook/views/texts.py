@@ -9,8 +9,9 @@ from kernellab.notebook.protocol import Language, Partial, Texts
 from kernellab.notebook.views.artefacts import names_of
 from kernellab.notebook.views.at_turn import looked_at, sketch_before, source_at, source_before, verdict_at
 from kernellab.notebook.views.headers import own_files
-from kernellab.records import Source
+from kernellab.records import Role, Source
 from kernellab.session.edits import main_file
+from kernellab.session.record.records import QuestionKind
 from kernellab.session.record.state import State
 
 #: characters of a build or run log that travel to the front end; the verdict keeps it all
@@ -31,7 +32,8 @@ _LANGUAGES: Mapping[str, Language] = {
 def texts(state: State, shown: str) -> Texts:
     at = looked_at(state, shown)
     designed = state.sketch_turn(at) if at else None
-    source = source_at(state, at) if at else None
+    linked = source_at(state, at) if at else None
+    source = linked or _begun_from(state, at)
     before = source_before(state, at) if at else None
     verdict = verdict_at(state, at) if at else None
     evidence = verdict.evidence if verdict else None
@@ -44,12 +46,21 @@ def texts(state: State, shown: str) -> Texts:
         "files_before": _differing(source, before) if source and before else {},
         "main_file": main,
         "language": _LANGUAGES.get(main.rpartition(".")[2], "text"),
-        "line_map": {name: dict(lines) for name, lines in source.line_map.items()} if source else {},
-        "artefacts": names_of(source) if source else [],
+        "line_map": {name: dict(lines) for name, lines in linked.line_map.items()} if linked else {},
+        "artefacts": names_of(linked) if linked else [],
         "reproduction": evidence.reproduction if evidence else "",
         "log": evidence.log[-LOG_LIMIT:] if evidence else "",
         "task": state.created.text,
     }
+
+
+def _begun_from(state: State, at: str | None) -> Source | None:
+    """What a person who is asked for the kernel of a newer sketch begins from: the code before it."""
+    asked = state.question
+    if at != state.head or asked is None or (asked.kind, asked.role) != (QuestionKind.BRIEF, Role.CODER):
+        return None
+    before = state.candidate(at)
+    return before.source if before else None
 
 
 def _differing(source: Source, before: Source) -> dict[str, str]:

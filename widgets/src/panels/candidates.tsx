@@ -264,7 +264,7 @@ function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; 
       </span>
       <span class="kl-dim">{row.trust}</span>
       <span class="kl-dim">{row.author}</span>
-      <span class="kl-candidate-note">
+      <span class="kl-candidate-note" data-tip={row.note}>
         {row.best && <strong class="kl-good">best </strong>}
         {row.tied && <span class="kl-dim">tied </span>}
         {row.note}
