@@ -176,7 +176,7 @@ class Verifier:
             self._sweep()
 
     def rest(self, after: float) -> None:
-        """Ends a judge of this machine that nobody has asked for ``after`` seconds: it holds some 0.5 GB. The next call
+        """Ends a judge of this machine that no one has asked for ``after`` seconds: it holds some 0.5 GB. The next call
         starts another."""
         if self._lock.acquire(blocking=False):
             try:

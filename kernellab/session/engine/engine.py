@@ -38,7 +38,7 @@ class Engine:
         self._verifier_lock = threading.Lock()
         #: an agent's program that started by itself puts work into sessions here: it lives while a kernel is judged
         self.agent_near = False
-        #: seconds after which a judge that nobody asks is ended: longer than what it builds by itself in the meantime
+        #: seconds after which a judge that no one asks is ended: longer than what it builds by itself in the meantime
         self.rest = 600.0
         #: the process ends: what is cut off by that is no news
         self.closing = False
