@@ -173,7 +173,7 @@ def test_a_kernel_that_is_wrong_in_late_rows_of_the_declared_width_is_refused(ju
 
 
 def test_a_kernel_that_is_wrong_where_two_dims_are_long_at_once_is_refused(judge: Judge) -> None:
-    code = "y = x * 3\n    if min(x.shape) > 1500:\n        y[-1] = 0\n    return y"
+    code = "y = x * 3\n    if min(x.shape) > 1000:\n        y[-1] = 0\n    return y"
     verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
 

@@ -354,10 +354,10 @@ def both_long(task: Task, known: Sequence[Case]) -> Case | None:
     if len(full) < 2 or not known:
         return None
     sizes = two_long(task, full)
-    largest = max(known, key=lambda c: input_bytes(task, dict(c.sizes)))
-    longer = input_bytes(task, sizes) / max(input_bytes(task, dict(largest.sizes)), 1)
-    expected = largest.reference_seconds * max(longer, 1) ** 2
-    if longer <= 1 or expected > DRAWN.long_seconds or not runs_at(task, tuple(sizes.items())):
+    longer = {c.reference_seconds: input_bytes(task, sizes) / max(input_bytes(task, dict(c.sizes)), 1) for c in known}
+    # of several, since other work may have held up one
+    expected = min(seconds * max(times, 1) ** 2 for seconds, times in longer.items())
+    if min(longer.values()) <= 1 or expected > DRAWN.long_seconds or not runs_at(task, tuple(sizes.items())):
         return None
     return _glance(case(task, sizes, Family.OWN))
 

@@ -475,7 +475,7 @@ class DrawnRule:
     #: bytes of inputs of which two Dims are long at once, up to the second where the declared sizes have a quarter of
     #: that, where the reference is expected to take at most so long
     long_bytes: tuple[int, int] = (16 * MIB, 32 * MIB)
-    long_seconds: float = 0.12
+    long_seconds: float = 0.25
     named: int = 6
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
