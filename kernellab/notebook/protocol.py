@@ -56,7 +56,6 @@ class Head(TypedDict):
     approval: str
     roles: dict[str, str]
     role_choices: dict[str, list[str]]
-    #: what each role is to keep in mind
     notes: dict[str, list[str]]
     can: dict[Button, bool]
     card: Card | None
@@ -65,7 +64,6 @@ class Head(TypedDict):
     teaching: bool
     prediction: Prediction | None
     comparing: bool
-    #: speed-of-light bound, ms
     sol_ms: float | None
     #: how the best kernel is called from a cell, "" while there is none
     call: str
@@ -321,7 +319,6 @@ class Roofline(TypedDict):
     peak_flops: float
     bandwidth: float
     ridge: float
-    #: where the rates are from, in words
     source: str
     points: list[RooflinePoint]
     baselines: list[BaselineRate]
@@ -589,9 +586,8 @@ class Traits(TypedDict):
     """The model's traits by name."""
 
     head: Head
-    #: sent whole only now and then
     turns: list[TurnRow]
-    #: the rows that differ from ``turns`` or are new, so that a turn of a long session costs a few hundred bytes
+    #: the rows that differ from ``turns``, which seldom is sent, or are new: a turn costs a few hundred bytes
     changed: list[TurnRow]
     detail: Detail
     #: of the whole session, so it changes only with a new measurement

@@ -37,7 +37,6 @@ export interface Head {
   approval: string;
   roles: Record<string, string>;
   role_choices: Record<string, string[]>;
-  /** what each role is to keep in mind */
   notes: Record<string, string[]>;
   can: Record<"step" | "run" | "pause" | "fork" | "undo" | "stop" | "approve" | "edit", boolean>;
   card: Card | null;
@@ -46,7 +45,6 @@ export interface Head {
   teaching: boolean;
   prediction: Prediction | null;
   comparing: boolean;
-  /** speed-of-light bound, ms */
   sol_ms: number | null;
   /** how the best kernel is called from a cell, "" while there is none */
   call: string;
@@ -297,7 +295,6 @@ export interface Roofline {
   peak_flops: number;
   bandwidth: number;
   ridge: number;
-  /** where the rates are from, in words */
   source: string;
   points: RooflinePoint[];
   baselines: BaselineRate[];
@@ -564,9 +561,8 @@ export interface ExchangeText {
 /** The model's traits by name. */
 export interface Traits {
   head: Head;
-  /** sent whole only now and then */
   turns: TurnRow[];
-  /** the rows that differ from `turns` or are new, so that a turn of a long session costs a few hundred bytes */
+  /** the rows that differ from `turns`, which seldom is sent, or are new: a turn costs a few hundred bytes */
   changed: TurnRow[];
   detail: Detail;
   /** of the whole session, so it changes only with a new measurement */
