@@ -3,6 +3,7 @@ texts that are written to files of a person's choice."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -16,6 +17,8 @@ WORKSPACE = ".kernellab"
 
 #: bytes of a file's name, leaving room for what a compiler appends
 MOST_NAME = 200
+#: names of this process's own descriptors
+_STREAMS = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -65,16 +68,20 @@ def find_workspace(start: Path | None = None) -> Path:
 
 def written(path: Path, content: str | bytes) -> Path:
     """``content`` in a file, whose folder is made; a file that is there is whole at any time, and keeps its mode and
-    what links to it. Raises KernellabError where it cannot be written."""
+    the symbolic links to it. Raises KernellabError where it cannot be written."""
     data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.resolve()
-        if file.exists() and not file.is_file():  # a terminal, a pipe
-            file.write_bytes(data)
+        if path.exists() and (not path.is_file() or str(path).startswith(_STREAMS)):  # a terminal, a pipe
+            path.write_bytes(data)
             return path
-        draft = file.with_name(f".{file.name[:200]}.{os.getpid()}.{threading.get_ident()}")
+        file = Path(os.path.realpath(path))
+        if file.exists() and not os.access(file, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        draft = file.with_name(f".kernellab.{os.getpid()}.{threading.get_ident()}")
         try:
+            if file.exists():
+                draft.touch(file.stat().st_mode & 0o777)
             draft.write_bytes(data)
             if file.exists():
                 draft.chmod(file.stat().st_mode & 0o777)

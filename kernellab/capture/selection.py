@@ -53,6 +53,11 @@ class Selection:
         are the relative errors of computed values by their dtype."""
         have, want = got.to(torch.int64), native.to(torch.int64)
         if self.names is not None:
+            names, order = self.names.sort()
+            if self.size and bool((names.diff() > 0).all()):
+                near = torch.searchsorted(names, have).clamp(max=self.size - 1)
+                places = order[near].where(names[near] == have, -1)
+                return replace(self, names=None).wrong(places, self.at, floors)
             return self._misnamed(have, want, floors)
         outside = (have < 0) | (have >= self.size)
         places = self.base + have.clamp(0, max(self.size - 1, 0)) * self.step
@@ -84,7 +89,7 @@ class Selection:
         bad = have != want
         if self.ordered and not self.computed:
             return bad
-        for name in sorted(set(have[bad].tolist())):
+        for name in set(have[bad & torch.isin(have, self.names)].tolist()):
             here = (bad & (have == name)).nonzero(as_tuple=True)
             places = self.base[here][:, None] + (self.names == name).nonzero()[:, 0] * self.step
             wanted = (self.base[here] + self.at[here] * self.step)[:, None].expand_as(places)

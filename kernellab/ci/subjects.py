@@ -13,6 +13,7 @@ from typing import Any
 from kernellab.dsls.sources import defines_kernel, read_source
 from kernellab.errors import MOST_BYTES, KernellabError
 from kernellab.export.capsule import is_capsule, read_capsule
+from kernellab.export.module import COMPILED
 from kernellab.records import Author, Source
 from kernellab.task.load import identifier
 
@@ -95,6 +96,10 @@ def _read(file: Path, name: str, plain_dsl: str, task: Path | None) -> Iterator[
     try:
         if file.name == _FACTS:
             yield from _exported(name, file, json.loads(_text(file)), lambda inner: _text(file.parent / inner))
+            from kernellab.export.runtime.prebuilt import CHIP, LIBRARY
+
+            if any(list(file.parent.glob(f"kernels/*/{made}")) for made in (CHIP, LIBRARY)):
+                yield _compiled(name, file)
         elif file.suffix != ".py":
             if is_capsule(file):
                 capsule = read_capsule(file)
@@ -113,6 +118,8 @@ def _python(name: str, file: Path, plain_dsl: str, task: Path | None) -> Iterato
     if "\n_FILES = {" in text and f"'{_FACTS}'" in text:
         files = _embedded(text)
         yield from _exported(name, file, json.loads(files[_FACTS]), files.__getitem__)
+        if COMPILED in text and f"{COMPILED}{{}}" not in text:
+            yield _compiled(name, file)
         return
     if file.stem == "task" or file.stem.endswith("_task") or not defines_kernel(text):
         return
@@ -163,7 +170,6 @@ def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Ite
             dsl=facts["classes"][0]["dsl"], files={"kernel.py": facts["one"]["file"], **files}, origin=Author.MODEL
         )
         yield Subject(name, path, "module", facts["one"]["task"], facts["name"], source)
-        return
     for k, (kind, made) in enumerate(zip(facts["classes"], sources, strict=True)):
         files = {inner: read(f"{kind['folder']}/{inner}") for inner in made["files"]}
         source = Source(
@@ -173,11 +179,22 @@ def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Ite
         yield replace(one, name=f"{name}#{k + 1}") if len(sources) > 1 else one
 
 
+def _compiled(name: str, file: Path) -> Unread:
+    why = (
+        "its source is judged, and the compiled code that it brings is not. Export it with --no-prebuilt to have none."
+    )
+    return Unread(f"{name}#compiled", file, why, False)
+
+
 def _text(path: Path) -> str:
+    """What a file says; of an exported module beyond the limit what stands above its compiled code."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return ""
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            text, found, _ = text.partition(COMPILED)
+            return f"{text}{found}None\n" if found else ""
+        return text
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise KernellabError(f"{path} cannot be read: {reason}.", "Give readable files.") from None

@@ -10,7 +10,6 @@ import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +73,18 @@ def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
     # a compiler takes sizes that 16 divides for another kernel
     rounded = {d.name: min(max(sizes[d.name] // 16 * 16, 16), d.max) for d in kernel.task.dims}
     odd = {d.name: min(rounded[d.name] + 1, d.max) for d in kernel.task.dims}
+    files: dict[str, bytes] = {}
     for given in (sizes, rounded, odd) if sizes else (sizes,):
         found = cubins(kernel.source, arguments(kernel.task, given), chip)
         named = {prebuilt.cubin_name(text): data for text, data in found.programs.items()}
-        yield from ((f"{prebuilt.CUBINS}/{name}", data) for name, data in {**found.triton, **named}.items())
-    facts = {"capability": capability_of(chip), "chip": chip.name, "compiler": _compiler(kernel.source.dsl)}
+        files |= {f"{prebuilt.CUBINS}/{name}": data for name, data in {**found.triton, **named}.items()}
+    if not files:
+        raise KernellabError(f"{kernel.name}'s kernel leaves no cubin.", "It is compiled where it is used.")
+    yield from files.items()
+    # Triton reads the cubins of its own version alone
+    compiler = prebuilt.triton_version() if kernel.source.dsl == "triton" else ""
+    facts = {"capability": capability_of(chip), "chip": chip.name, "compiler": compiler}
     yield prebuilt.CHIP, (json.dumps(facts) + "\n").encode()
-
-
-def _compiler(dsl: str) -> str:
-    """The version of what a compiled kernel belongs to: Triton reads the cubins of its own version alone."""
-    try:
-        return f"Triton {version('triton')}" if dsl == "triton" else ""
-    except PackageNotFoundError:
-        return ""
 
 
 def _python(kernel: VerifiedKernel) -> Iterator[str]:

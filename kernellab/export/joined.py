@@ -121,7 +121,7 @@ def joined(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> J
 
 def _starts(at: Sequence[Dim], choice: Choice | None) -> Iterator[tuple[int, int]]:
     low, high = min(d.min for d in at), max(d.max for d in at)
-    wanted = choice.starts if choice is not None else ((low, None),)
+    wanted = choice.starts if choice is not None else ()
     ends = {n for d in at for n in (d.min, d.max + 1)} | {start for start, _ in wanted} | {low, high + 1}
     before: int | None = None
     for start, end in pairwise(sorted(n for n in ends if low <= n <= high + 1)):
@@ -130,7 +130,8 @@ def _starts(at: Sequence[Dim], choice: Choice | None) -> Iterator[tuple[int, int
             raise _apart(f"none takes {at[0].name} from {start} to {end - 1}")
         picked = next((k for least, k in reversed(wanted) if least <= start), None)
         if picked not in takers:
-            picked = before if picked is None and before in takers else min(takers, key=lambda k: at[k].max - at[k].min)
+            narrowest = min(takers, key=lambda k: at[k].max - at[k].min)
+            picked = before if wanted and picked is None and before in takers else narrowest
         assert picked is not None
         if picked != before:
             yield start, picked

@@ -6,6 +6,8 @@ import base64
 
 from kernellab.export.package import Package, signature
 
+#: the line above the compiled code of an exported module
+COMPILED = "#: compiled code, in base 85\n_COMPILED = "
 _MODULE = '''\
 """{doc}
 """
@@ -13,8 +15,7 @@ _MODULE = '''\
 from torch.compiler import is_compiling as _is_compiling
 
 _FILES = {files}
-#: compiled code, in base 85
-_COMPILED = {compiled}
+{title}{compiled}
 
 
 def _load():
@@ -78,7 +79,7 @@ def module_text(package: Package) -> str:
     files = "{\n" + "".join(f"    {name!r}: {_literal(text)},\n" for name, text in package.files.items()) + "}"
     # the files come last: their own text may hold words in braces
     values = {
-        "{doc}": package.said, "{namespace}": package.namespace,
+        "{title}": COMPILED, "{doc}": package.said, "{namespace}": package.namespace,
         "{signature}": signature(task.args), "{arguments}": ", ".join(a.name for a in task.args),
         "{line}": task.signature.replace("\\", "\\\\").replace('"', "'"),
         "{name}-{digest}": f"{package.name}-{{digest}}",

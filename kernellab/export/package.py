@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,15 @@ class Package:
 
     def write_into(self, folder: Path) -> Path:
         """As :meth:`write`, with ``folder`` as the package."""
+        from kernellab.export.runtime import prebuilt
+
         contents: dict[str, str | bytes] = {**self.files, **self.binaries}
+        for kernel in self.kernels:
+            # compiled code of an earlier export
+            inside = folder / _folder(kernel)
+            for name in (prebuilt.LIBRARY, prebuilt.MACHINE, prebuilt.CHIP):
+                (inside / name).unlink(missing_ok=True)
+            shutil.rmtree(inside / prebuilt.CUBINS, ignore_errors=True)
         for name, content in contents.items():
             written(folder / name, content)
         return folder

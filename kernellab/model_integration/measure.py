@@ -75,7 +75,9 @@ class Measured:
     def gap_ms(self) -> float:
         """What stands between two kernels of a step on a GPU, in its graph or where the host launches them."""
         left = max(0.0, (self.graph_ms or self.step_ms) - self.device_ms)
-        return left / self.launches if self.launches else 0.0
+        forward, backward = (sum(getattr(e, part) for e in self.events) for part in ("forward", "backward"))
+        # the backward's launches are not counted: its share of the time is left out
+        return left * forward / (forward + backward) / self.launches if self.launches and forward else 0.0
 
     def within(self, most: float) -> Measured:
         """The same shares of at most ``most`` ms: one thread's operations cannot take longer than their step."""

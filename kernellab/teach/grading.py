@@ -120,19 +120,19 @@ def grade(
             key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
             if key not in judged:
                 found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
-                judged[key] = found, _share(found, text, task, exercise, course)
+                judged[key] = found, _share(found, text, task, exercise, course, path)
             yield _mark(title, exercise, *judged[key])
         tell(path, None)
 
 
-def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: Course) -> float:
-    """The share of the exercise's points that an answer has."""
+def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: Course, graded: Path) -> float:
+    """The share of the exercise's points that an answer has, which stands in the notebook ``graded``."""
     if outcome.reached is not Reached.GOAL:
         return 1.0 if outcome.reached.good else 0.0
     now = _missed(text, task, exercise)
     if now & set(exercise.essential):
         return 0.0
-    for given in starters(course.lesson_of(exercise.id).name, exercise.id):
+    for given in starters(course.lesson_of(exercise.id).name, exercise.id, graded):
         reached = judge_sketch(given, task, exercise.goals)[0].reached
         if not reached.good:  # a teacher's copy may be solved
             return 0.0 if reached is Reached.GOAL and len(now) >= len(_missed(given, task, exercise)) else 0.5
@@ -146,14 +146,14 @@ def _missed(sketch: str, task: Task, exercise: Exercise) -> frozenset[str]:
     return frozenset(goal.key.removeprefix("goal-") for goal in found)
 
 
-def starters(lesson: str, exercise: str, workspace: Path | None = None) -> Iterator[str]:
-    """The answer cells that the lesson's notebook begins with: the workspace's, as its exercises go before, and this
-    installation's."""
-    folders = [workspace or find_workspace()]
+def starters(lesson: str, exercise: str, graded: Path | None = None) -> Iterator[str]:
+    """The answer cells that the lesson's notebook begins with: the workspace's, as its exercises go before, unless that
+    is the one which is ``graded``, and this installation's."""
+    folders = [find_workspace()]
     with suppress(KernellabError):
         folders.append(content("notebooks"))
     for path in (folder / "lessons" / f"{lesson}.ipynb" for folder in folders):
-        if path.is_file():
+        if path.is_file() and not (graded is not None and path.samefile(graded)):
             cells = filter(None, map(_ANSWER.match, _code(path)))
             yield from (cell["text"] for cell in cells if cell["id"] == exercise)
 

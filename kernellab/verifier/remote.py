@@ -256,8 +256,10 @@ class _Dask:
             while not theirs.done():
                 if self._client.status != "running":
                     raise Lost("the scheduler is gone")
-                heard(alive.is_set())
-                alive.clear()
+                shown = alive.is_set()
+                if shown:
+                    alive.clear()
+                heard(shown)
                 time.sleep(_LOOK)
             found: dict[str, Any] = theirs.result(timeout=_THROUGH)
         except (Lost, KernellabError, KeyboardInterrupt, SystemExit):
@@ -268,6 +270,9 @@ class _Dask:
                     "Several workers died while they judged it.", "See the workers' logs, and verify again."
                 ) from None
             raise Lost(f"the cluster failed ({type(error).__name__}: {error})") from None
+        finally:
+            with suppress(Exception):  # the client may be gone
+                self._client.unsubscribe_topic(topic)
         for part in found.get("parts", ()):
             if progress is not None:
                 progress(StageResult.model_validate(part))

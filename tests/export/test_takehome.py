@@ -17,7 +17,7 @@ import torch
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.ci.subjects import Subject, subjects
+from kernellab.ci.subjects import Subject, Unread, subjects
 from kernellab.conditions import (
     AlignmentLimit,
     Domain,
@@ -206,7 +206,7 @@ with warnings.catch_warnings():
 facts.write_text(json.dumps({**json.loads(facts.read_text()), "flags": ["avx9999"]}))
 with warnings.catch_warnings(record=True) as seen:
     torch.testing.assert_close(type(inside.operator)(inside.operator.folder).call(x, w), want)
-assert "for a processor with other instructions; it is compiled here" in str(seen[0].message), seen
+assert "for another processor or system; it is compiled here" in str(seen[0].message), seen
 print("same")
 """
 
@@ -324,12 +324,17 @@ def test_kernels_are_verified_as_one_on_both_sides_of_each_switch(cpp: VerifiedK
     assert not refused.passed and "M=400" in refused.reason and not of(refused.conditions, Switched)
     made = package(one.kernels, choice=Choice("M", ((0, 0), (401, 1))), one=found)
     (tmp_path / "clamped.py").write_text(module_text(made))
-    (subject,) = subjects([tmp_path])
+    subject, *each = subjects([tmp_path])
     assert isinstance(subject, Subject) and subject.source.files == one.source.files and "3000" in subject.task
+    assert [one.name for one in each] == ["clamped.py#1", "clamped.py#2"]
+    (tmp_path / "clamped.py").write_text(module_text(replace(made, binaries={"kernels/k/prebuilt.so": bytes(5 << 20)})))
+    again, *_, unread = subjects([tmp_path])
+    assert again == subject and isinstance(unread, Unread) and "compiled code" in unread.reason
 
 
 def test_without_a_choice_the_narrower_kernel_runs_and_what_is_no_one_is_said(cpp: VerifiedKernel) -> None:
     assert joined([_other(cpp, 300, 3000), cpp]).starts == ((1, 1), (513, 0))
+    assert joined([cpp, _other(cpp, 100, 200)]).starts == ((1, 0), (100, 1), (201, 0))
     with pytest.raises(KernellabError, match="none takes M from 513 to 599"):
         joined([cpp, _other(cpp, 600, 3000)])
     half = replace(cpp, source=cpp.source.model_copy(update={"dsl": "triton"}))

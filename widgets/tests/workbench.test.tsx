@@ -465,6 +465,7 @@ describe("panels", () => {
     await shown.change(() => {});
     for (const box of shown.all(".kl-check")) await shown.change(() => box.click());
     await shown.type(".kl-sizes input", "4096");
+    await shown.change(() => shown.find(".kl-sizes input").dispatchEvent(new Event("change", { bubbles: true })));
     await shown.click("[data-action=time-again]");
     const own = dump("edited").roofline.dims;
     expect(kernel.acts()).toEqual([{ action: "time_again", turns: ["t2", "t6"], sizes: { ...own, M: 4096 } }]);

@@ -10,6 +10,7 @@ It needs launcher.c, recording.py, torch and a C compiler, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -48,30 +49,35 @@ def extension() -> Any:
     """
     source = Path(__file__).with_name("launcher.c")
     text = source.read_text(encoding="utf-8")
-    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if compiler is None:
-        raise Unavailable("no C compiler is found to build the launcher")
     tag = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     digest = hashlib.sha256(f"{text}\0{tag}\0{sys.version}".encode()).hexdigest()[:16]
     name = f"kernel_launcher-{digest}.so"
-    built = source.with_name(name)
-    if not built.exists():
-        built = _cache() / name
-    if not built.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            made = Path(scratch) / name
-            include = sysconfig.get_paths()["include"]
-            command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(made), "-ldl"]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise Unavailable(f"the C compiler does not run ({error})") from None
-            if done.returncode:
-                first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
-                raise Unavailable(f"the launcher does not compile ({first})")
-            kept = built.with_name(f"{name}.{os.getpid()}")
-            shutil.copy(made, kept)
-            kept.replace(built)
+    built = _cache() / name
+    for made in (source.with_name(name), built):
+        with contextlib.suppress(ImportError):  # there is none, or it is for another libc
+            return _loaded(made)
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if compiler is None:
+        raise Unavailable("no C compiler is found to build the launcher")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / name
+        include = sysconfig.get_paths()["include"]
+        command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(made), "-ldl"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"the C compiler does not run ({error})") from None
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+            raise Unavailable(f"the launcher does not compile ({first})")
+        kept = built.with_name(f"{name}.{os.getpid()}")
+        shutil.copy(made, kept)
+        kept.replace(built)
+    return _loaded(built)
+
+
+def _loaded(built: Path) -> Any:
+    """Raises ImportError where there is no such file, or this process cannot load it."""
     loader = importlib.machinery.ExtensionFileLoader("kernel_launcher", str(built))
     spec = importlib.util.spec_from_file_location("kernel_launcher", built, loader=loader)
     assert spec is not None

@@ -57,9 +57,13 @@ def load(path: Path, name: str, told: Callable[[str], None] = lambda _: None) ->
     """A kernel's module; the compiled code next to it is taken for what it would build. ``told`` gets why not."""
     folder = path.parent
     if (folder / MACHINE).exists():
-        if usable(folder):
-            return loaded_by(lambda *args, **options: str(folder / LIBRARY), path, name)
-        told("its library is for a processor with other instructions")
+        if not usable(folder):
+            told("its library is for another processor or system")
+        else:
+            try:
+                return loaded_by(lambda *args, **options: str(folder / LIBRARY), path, name)
+            except Exception as error:  # another libc or runtime: whatever the loader raises
+                told(f"its library cannot be loaded here ({type(error).__name__})")
     elif (folder / CHIP).exists():
         facts = json.loads((folder / CHIP).read_text(encoding="utf-8"))
         wanted = f"its cubins are for sm_{facts['capability']} ({facts['chip']})"
@@ -67,15 +71,16 @@ def load(path: Path, name: str, told: Callable[[str], None] = lambda _: None) ->
         if facts["capability"] != 10 * major + minor:
             told(f"{wanted}, and this GPU is sm_{major}{minor}")
         elif not facts["compiler"]:
-            return _with_programs(folder / CUBINS, imported(path, name))
-        elif facts["compiler"] != _triton():
-            told(f"{wanted} and {facts['compiler']}, and {_triton()} is here")
+            return _with_programs(folder / CUBINS, path, name)
+        elif facts["compiler"] != triton_version():
+            told(f"{wanted} and {facts['compiler']}, and {triton_version()} is here")
         else:
             _fill_cache(folder / CUBINS)
     return imported(path, name)
 
 
-def _triton() -> str:
+def triton_version() -> str:
+    """Triton reads the cubins of its own version alone."""
     import triton  # type: ignore[import-untyped]
 
     return f"Triton {triton.__version__}"
@@ -92,24 +97,30 @@ def _fill_cache(folder: Path) -> None:
             manager.put_group(about.name, {f.name: manager.put(f.read_bytes(), f.name) for f in entry.iterdir()})
 
 
-def _with_programs(folder: Path, module: ModuleType) -> ModuleType:
-    """``module`` with a Program of cuda-core that takes the cubin of its text where ``folder`` has it."""
-    from cuda.core import ObjectCode  # type: ignore[import-untyped, import-not-found, unused-ignore]
+def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
+    """A kernel's module, imported while a Program of cuda-core takes the cubin of its text where ``folder`` has it."""
+    from cuda import core  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-    compiler = module.Program
+    compiler: Any = core.Program
 
     class Program:
-        def __init__(self, code: str, *args: Any, **options: Any) -> None:
-            self.cubin, self.given = folder / cubin_name(code), (code, *args)
-            self.options = options
+        def __init__(self, code: str, code_type: str = "c++", options: Any = None) -> None:
+            self.cubin, self.given, self.options = folder / cubin_name(code), (code, code_type, options), options
 
-        def compile(self, target_type: str = "cubin", **options: Any) -> Any:
-            if target_type == "cubin" and self.cubin.exists():
-                return ObjectCode.from_cubin(self.cubin.read_bytes())
-            return compiler(*self.given, **self.options).compile(target_type, **options)
+        def compile(self, target_type: str = "cubin", *args: Any, **more: Any) -> Any:
+            said = self.options
+            # other options make another cubin of the same text
+            plain = said is None or said == core.ProgramOptions(name=said.name, std=said.std, arch=said.arch)
+            if target_type == "cubin" and plain and not args and not more and self.cubin.exists():
+                return core.ObjectCode.from_cubin(self.cubin.read_bytes())
+            return compiler(*self.given).compile(target_type, *args, **more)
 
-    module.Program = Program  # type: ignore[attr-defined]
-    return module
+    with _LOCK:
+        core.Program = Program
+        try:
+            return imported(path, name)
+        finally:
+            core.Program = compiler
 
 
 def cubin_name(code: str) -> str:
@@ -150,5 +161,6 @@ __all__ = [
     "load",
     "loaded_by",
     "machine_text",
+    "triton_version",
     "usable",
 ]

@@ -175,8 +175,11 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
 
         def compile(self, target_type: str = "cubin", **_: Any) -> Code:
             file = str(self.options.get("name") or "kernel.cu")
-            kept.programs[self.code] = compiler.nvrtc(self.code, file, self.options)
-            return Code(file, self.code, kept.programs[self.code])
+            made = compiler.nvrtc(self.code, file, self.options)
+            # other options make another program of the same text
+            if set(self.options) <= {"name", "std", "arch"}:
+                kept.programs[self.code] = made
+            return Code(file, self.code, made)
 
     class Config:
         def __init__(self, grid: Any = 1, block: Any = 1, shmem_size: int | None = 0, **_: Any) -> None:

@@ -71,22 +71,24 @@ class Cubins(NamedTuple):
 def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Cubins:
     """What the call compiles for ``chip``. Of trusted sources: what their host code writes there is not looked at.
     Raises as :func:`look_gpu`."""
-    return _called(source, arguments, chip, True)[1]
+    return _called(source, arguments, chip, allowed=True, collect=True)[1]
 
 
-def _called(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool) -> tuple[Answer, Cubins]:
+def _called(
+    source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool, collect: bool = False
+) -> tuple[Answer, Cubins]:
     request = Request(
         files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
         arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
     )  # fmt: skip
-    answer, files = _answer(json.dumps(asdict(request), sort_keys=True))
+    answer, files = _answer(json.dumps(asdict(request), sort_keys=True), collect)
     if answer.error:
         raise SessionError(*answer.error)
     return answer, files
 
 
 @lru_cache(maxsize=16)
-def _answer(request: str) -> tuple[Answer, Cubins]:
+def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
     """The dry call's answer and the compiled files that it leaves, remembered by all that goes into it."""
     folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
     scratch = folder / "work"
@@ -125,9 +127,11 @@ def _answer(request: str) -> tuple[Answer, Cubins]:
             )
         said = json.loads(out.read_text(encoding="utf-8"))
         answer = Answer(**{**said, "kernels": [Built(**built) for built in said["kernels"]]})
-        texts = [path.read_text(encoding="utf-8") for path in sorted((scratch / PROGRAMS).glob("*.cu"))]
-        made = [path.read_bytes() for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
-        return answer, Cubins(_of_triton(scratch / CACHE), dict(zip(texts, made, strict=True)))
+        if not collect:  # what confined code leaves is not looked at
+            return answer, Cubins({}, {})
+        made = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
+        programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in made if text.is_file()}
+        return answer, Cubins(_of_triton(scratch / CACHE), programs)
     finally:
         sandbox.remove(str(folder))
 

@@ -72,8 +72,8 @@ class KernelLab(_Options):
     )
     warm = Bool(
         "JUPYTERHUB_USER" not in os.environ,
-        help="Start the judge while the first cell is typed (300 MB); off on a JupyterHub, where many share a machine: "
-        "there a judge that no one asks for two minutes is ended too, elsewhere after ten. "
+        help="Start the judge while the first cell is typed (300 MB); off on a JupyterHub, where many share a machine. "
+        "Where it is off, a judge that no one asks for two minutes is ended too, elsewhere after ten. "
         "It is read at %load_ext: set it as c.KernelLab.warm in ipython_config.py.",
     ).tag(config=True)
     if TYPE_CHECKING:  # some of the derived ones

@@ -61,7 +61,7 @@ def shared_page(state: State, facts: Facts) -> str:
         "traits": {
             "head": {**now, "can": dict.fromkeys(now["can"], False), "call": ""},
             "turns": turn_rows(state), "changed": [], "detail": detail(state, "", {}),
-            "roofline": {**roofline(state, facts), "dims": []}, "texts": long.texts(state, ""),
+            "roofline": {**roofline(state, facts), "dims": {}}, "texts": long.texts(state, ""),
             "partial": dict(long.NO_PARTIAL), "shown": "", "beat": 0,
         },
         "turns": {},

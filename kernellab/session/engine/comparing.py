@@ -15,7 +15,7 @@ from kernellab.session.record.records import Compared, Event, Paired, SessionSta
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import compare
-from kernellab.session.turn.sweeping import resized
+from kernellab.session.turn.sweeping import at_sizes, check_sizes
 
 log = logging.getLogger("kernellab.session")
 
@@ -71,7 +71,8 @@ class Comparing:
         task = self._bench.task()
         own = task.module().default_sizes()
         other = {name: size for name, size in sizes.items() if size != own.get(name)}
-        task = resized(task, other) if other else task
+        if other:
+            check_sizes(task, other)
         first, *others = turns
         rivals = {f"turn {state.turns[turn].number}": sources[turn] for turn in others}
 
@@ -84,7 +85,10 @@ class Comparing:
             ratios = tuple(figures[name] for name in rivals)
             return Paired(turns=tuple(turns), comparisons=ratios, sizes=other, conditions=verdict.conditions)
 
-        self._measure(lambda: compare(self._bench, sources[first], ("eager",), rivals, task), event, done)
+        def work() -> Verdict:  # to read the task at other sizes may run its reference
+            return compare(self._bench, sources[first], ("eager",), rivals, at_sizes(task, other) if other else task)
+
+        self._measure(work, event, done)
 
     def _measure(self, work: Callable[[], Verdict], event: Callable[[Verdict], Event], done: Told) -> None:
         async def measure() -> None:

@@ -131,19 +131,18 @@ def at_sizes(task: Task, other: Mapping[str, int]) -> Task:
     return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
 
 
-def resized(task: Task, other: Mapping[str, int]) -> Task:
-    """:func:`at_sizes` for sizes that a person names. Raises SessionError: no such Dim, outside the declared range, or
-    its tensors take too much memory."""
+def check_sizes(task: Task, other: Mapping[str, int]) -> None:
+    """Raises SessionError where :func:`at_sizes` has no such sizes: no such Dim, outside the declared range, no whole
+    number, or tensors that take too much memory."""
     _has_sizes(task)
     for name, size in other.items():
         dim = _dim(task, name)
-        if not dim.min <= size <= dim.max:
+        if not isinstance(size, int) or not dim.min <= size <= dim.max:
             raise SessionError(
-                f"{name} = {size} is outside the declared range.", f"Choose one from {dim.min} to {dim.max}."
+                f"{name} = {size} is outside the declared range.", f"Choose a whole number from {dim.min} to {dim.max}."
             )
     if _bytes(task, other) > _MOST_BYTES:
         raise SessionError(f"{said(other)} takes too much memory to be timed.", "Choose smaller ones.")
-    return at_sizes(task, other)
 
 
 def said(sizes: Mapping[str, int]) -> str:
@@ -181,4 +180,4 @@ def _bytes(task: Task, other: Mapping[str, int]) -> int:
     return 8 * sum(map(prod, shapes))
 
 
-__all__ = ["Sweep", "SweepPoint", "at_sizes", "chosen", "resized", "said", "sizes_of", "sweep"]
+__all__ = ["Sweep", "SweepPoint", "at_sizes", "check_sizes", "chosen", "said", "sizes_of", "sweep"]

@@ -337,6 +337,11 @@ def substitute(node: Node, change: Callable[[Any], Any]) -> Node:
     return _substitute(node, change)  # type: ignore[no-any-return]
 
 
+def instead(node: Node, old: object, new: Any) -> Node:
+    """``node`` with ``new`` in place of that very node ``old``."""
+    return substitute(node, lambda part: new if part is old else None)
+
+
 def _substitute(node: Any, change: Callable[[Any], Any]) -> Any:
     new = change(node) if is_node(node) else None
     return mapped(node, lambda part: _substitute(part, change)) if new is None else new

@@ -163,9 +163,7 @@ def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan
         two_sided = for_nan and is_float and one.numel() > 1 and other.numel() > 1
         one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
         return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan, two_sided)
-    # a number is rounded to the tensor's dtype before it is compared with it
-    number = float(torch.tensor(other, dtype=one.dtype)) if one.is_floating_point() else float(other)
-    return Distance(name, _few(one).double() - number, is_float, purpose, for_nan)
+    return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
 
 
 def _few(value: Tensor) -> Tensor:

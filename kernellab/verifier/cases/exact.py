@@ -13,13 +13,19 @@ from math import floor, frexp, log2
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError
+from kernellab.task.dtypes import alike
 from kernellab.verifier.boundary_checks.operations import COMPARISONS, ROUNDED, Edge
 from kernellab.verifier.boundary_checks.solve import Solver
 from kernellab.verifier.boundary_checks.watch import Exact, Watch, turned
+from kernellab.verifier.compare.roundings import Tied
 from kernellab.verifier.protocol.rules import DRAWN
 
 if TYPE_CHECKING:
+    import torch
+
     from kernellab.verifier.cases.cases import Case
+
+    Tensor = torch.Tensor
 
 #: the largest value and the step of a grid: the finest steps of which arithmetic is exact meet the most ties (of
 #: x * 20 those are multiples of an eighth)
@@ -32,15 +38,15 @@ _MOST = 1.0
 
 class ExactCases:
     """The exact cases of ``base``, of whose float arguments ``spans`` gives the least and the largest value; its
-    reference ``calls`` operations that have ``edges``; ``run`` watches a run of it (None where it raises), ``sound``
-    says whether a case's answer can be judged."""
+    reference ``calls`` operations that have ``edges``; ``run`` watches a run of it (None where it raises)."""
 
     def __init__(
         self, base: Case, spans: dict[int, tuple[float, float]], edges: set[Edge], calls: Container[str],
-        run: Callable[[Sequence[Any]], Watch | None], sound: Callable[[Case], bool], left: Callable[[], bool],
+        run: Callable[[Sequence[Any]], Watch | None], left: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self.base, self.spans, self.edges, self.run, self.sound, self.left = base, spans, edges, run, sound, left
+        self.base, self.spans, self.edges, self.run, self.left = base, spans, edges, run, left
         self.calls = calls
+        self.form = [(o.shape, o.dtype) for o in base.native]
         self.results = base.task.module().results
         self.largest = max(spans, key=lambda i: base.args[i].numel())
 
@@ -63,21 +69,19 @@ class ExactCases:
         for one, other in permutations(is_sorted, 2):
             if is_sorted[one] or not is_sorted[other]:
                 continue
-            with suppress(KernellabError, RuntimeError):
-                case = self.base.with_change(("shared", one, other, secrets.randbits(31)))
-                if self._watched(case) is not None and self.sound(case):
-                    yield case
-                    return
+            case = self.base.with_change(("shared", one, other, secrets.randbits(31)))
+            if self._exact(case) is not None:
+                yield case
+                return
 
     def _on_grids(self) -> Iterator[tuple[Exact, Case]]:
         spread = tuple((i, *span) for i, span in self.spans.items())
         for most, step in _GRIDS:
             change = ("halves", self.largest, secrets.randbits(31), spread, most, step)
-            with suppress(KernellabError, RuntimeError, ValueError):
-                case = self.base.with_change(change)
-                exact = self._watched(case)
-                if exact is not None and self.sound(case):
-                    yield exact, case
+            case = self.base.with_change(change)
+            exact = self._exact(case)
+            if exact is not None:
+                yield exact, case
 
     def _still(self, compared: set[Edge]) -> Iterator[Case]:
         """Cases of arguments that are zero (or a power of two) but for single elements that lead to a tie: what a loop
@@ -108,7 +112,7 @@ class ExactCases:
             found.setdefault((patch.position, patch.index), patch.value)
         patches = [(*at, value) for at, value in found.items()]
         together = case_of(*patches)
-        if len(patches) > 1 and self._watched(together) is not None and self.sound(together):
+        if len(patches) > 1 and self._exact(together) is not None:
             yield together
         else:
             yield from map(case_of, patches[: DRAWN.solved])
@@ -117,20 +121,33 @@ class ExactCases:
         """Those of the comparisons ``edges`` whose answer for equal values decides an output of ``case``, which is
         exact; none where it is not."""
         with suppress(KernellabError, RuntimeError, ValueError):
-            if edges and self._watched(case) is not None and self.sound(case):
+            if edges and self._exact(case) is not None:
                 return {e for e in edges if turned(self.results, case.args, case.native, e).matters}
         return set()
 
-    def _watched(self, case: Case) -> Exact | None:
-        """A run in float64, or in float32 where the arguments are; None where it is not exact.
+    def _exact(self, case: Case) -> Exact | None:
+        """A run in float64; None where it is not exact, or does not run, or more than one answer is right."""
+        with suppress(KernellabError, RuntimeError, ValueError):
+            args = [a.double() if i in self.spans else a for i, a in enumerate(case.args)]
+            with Exact([a for i, a in enumerate(args) if i in self.spans]) as exact:
+                wider = self.results(args)
+            return exact if exact.holds and self._is_one_answer(case, wider) else None
+        return None
 
-        Raises:
-            KernellabError, RuntimeError: the reference does not run so.
-        """
-        args = [a.double() if i in self.spans and a.dtype.itemsize < 4 else a for i, a in enumerate(case.args)]
-        with Exact([a for i, a in enumerate(args) if i in self.spans]) as exact:
-            self.results(args)
-        return exact if exact.holds else None
+    def _is_one_answer(self, case: Case, wider: Sequence[Tensor]) -> bool:
+        """Do roundings to the declared dtype, and an order of equal elements that torch leaves open, decide nothing?"""
+        if [(o.shape, o.dtype) for o in case.native] != self.form:
+            return False
+        if not all(alike(n, w.to(n.dtype)) for n, w in zip(case.native, wider, strict=True)):
+            return False
+        for turned_order in (False, True):
+            with Tied(turned_order) as watch:
+                found = self.results(case.args)
+            if not watch.met:
+                return True
+            if not all(map(alike, found, case.native)):
+                return False
+        return True
 
 
 def _calm(low: float, high: float) -> float | None:

@@ -317,9 +317,7 @@ class Survey:
         if not spans or any(low >= high for low, high in spans.values()):
             return
         calls = self._watch.calls if self._watch is not None else ()
-        made = ExactCases(
-            self.base, spans, self.edges, calls, self._run, self._is_sound, lambda: self._time_left(DRAWN.exact_share)
-        )
+        made = ExactCases(self.base, spans, self.edges, calls, self._run, lambda: self._time_left(DRAWN.exact_share))
         for case in made.make():
             name = self.task.args[case.change[1]].name
             self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
@@ -485,9 +483,10 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     if legal.support not in _SHUT and not legal.is_sorted:
         for kind, always in _INSIDE.items():
             yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
-        if low <= 0.0 <= high:
-            # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
-            for factor in _FACTORS:
+        # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
+        smallest, largest = (float(end) for end in value.aminmax())
+        for factor in _FACTORS:
+            if legal.low <= smallest * factor and largest * factor <= legal.high:
                 of_size = f"{name} of another size not handled"
                 yield _Proposal(("scale", position, factor), Grade.REFUSED, of_size, purpose="")
     if legal.support is Support.PROB:

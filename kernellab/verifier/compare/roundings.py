@@ -68,7 +68,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in self.exact or any(r.alias_info is not None for r in func._schema.returns):
             # a view, or a write in place: nothing was rounded again, or it cannot be moved without moving another's
             return out
-        if self.pattern is None and name in PRODUCTS:
+        if self.pattern is None and name in PRODUCTS and out.is_floating_point():
             out = out + self._left(func, args, kwargs or {})
         move = 1 + self.unit * self._terms(name, args, out) * self._way()
         if self.narrow is None or any(
@@ -79,7 +79,8 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _left(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         """A rounding of the magnitudes that a product adds up, up or down for each element by itself."""
-        sizes = func(*(a.abs() if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+        factors = {k: abs(v) if isinstance(v, (int, float)) else v for k, v in kwargs.items()}  # alpha, beta
+        sizes = func(*(a.abs() if isinstance(a, torch.Tensor) else a for a in args), **factors)
         self.done += 1
         seen = torch.Generator(sizes.device).manual_seed(self.random.getrandbits(31))
         way = torch.rand(sizes.shape, generator=seen, dtype=sizes.dtype, device=sizes.device)

@@ -494,6 +494,7 @@ class DrawnRule:
     #: draw them, and bytes of one where the Dims allow, and of all
     contents: int = 1024
     contents_seconds: float = 0.2
+    contents_call_seconds: float = 1.0
     content_bytes: int = 8 * 1024
     contents_bytes: int = 16 * MIB
     #: relative difference of the reference from its own float64 from which an answer is noise

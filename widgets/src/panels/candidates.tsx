@@ -72,7 +72,7 @@ export function CandidatesPanel({ view }: { view: View }) {
                 class="kl-input"
                 min={0}
                 value={chosen[dim] ?? size}
-                onInput={({ currentTarget: { valueAsNumber } }) =>
+                onChange={({ currentTarget: { valueAsNumber } }) =>
                   setChosen({ ...chosen, [dim]: Number.isInteger(valueAsNumber) ? valueAsNumber : size })
                 }
               />

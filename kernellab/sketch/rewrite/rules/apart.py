@@ -49,16 +49,12 @@ def apart(setting: Setting) -> Iterator[Change]:
                 new, count = places.taken(call)
             except Unknown:
                 continue
-            body = edit.substitute(sketch.body, partial(_instead, call, new))
+            body = edit.instead(sketch.body, call, new)
             made = pruned(replace(sketch, body=_with_loads(body, places.loads)))
             yield (
                 edit.with_launch(setting.tree, number, made),
                 f"took the last axis of a {call.func} in {sketch.name} apart into its {count} places",
             )
-
-
-def _instead(old: tree.Call, new: tree.Expr, node: object) -> tree.Expr | None:
-    return new if node is old else None
 
 
 def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
@@ -77,10 +73,16 @@ def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
 
 
 def tiles(setting: Setting, launch: int) -> dict[str, Tile]:
-    """The tiles of a launch by name."""
+    """The tiles of a launch by name, without names that stand for tiles of several shapes or dtypes."""
     if setting.program is None:
         return {}
-    return {t.name: t for s in statements(setting.program.kernels[launch].body) for t in declared_tiles(s)}
+    found: dict[str, Tile] = {}
+    unlike: set[str] = set()
+    for tile in (t for s in statements(setting.program.kernels[launch].body) for t in declared_tiles(s)):
+        first = found.setdefault(tile.name, tile)
+        if (first.shape, first.dtype) != (tile.shape, tile.dtype):
+            unlike.add(tile.name)
+    return {name: tile for name, tile in found.items() if name not in unlike}
 
 
 def _with_loads(body: edit.Body, more: Mapping[str, list[tree.Move]]) -> edit.Body:
@@ -145,7 +147,8 @@ class _Places:
                 return _settled(replace(expr, left=left, right=right))
             case tree.Call(func="arange", args=(tree.Num(value=int(count)),)):
                 self._counts(count)
-                return edit.number(place)
+                # of arange's type: a bare number would take that of what it meets
+                return tree.Call("cast", (edit.number(place), tree.Name("i64")))
             case tree.Call(func="cast"):
                 return replace(expr, args=(self.at(expr.args[0], place), *expr.args[1:]))
             case tree.Call():
@@ -157,6 +160,8 @@ class _Places:
     def _name(self, name: tree.Name, place: int) -> tree.Expr:
         made = self.once.get(name.id)
         if isinstance(made, tree.Assign):
+            if any(read in self.ranks and read not in self.once for read in edit.uses(made.value)):
+                raise Unknown  # it may be written again before it is read here
             return self.at(made.value, place)
         if made is None or not edit.is_load(made) or not isinstance(made.source, tree.Subscript) or made.keywords:
             raise Unknown
@@ -224,7 +229,6 @@ class _Places:
 
 def _settled(expr: tree.Binary) -> tree.Expr:
     """A comparison of two numbers as its result."""
-    match expr:
-        case tree.Binary(left=tree.Num(value=left), right=tree.Num(value=right)) if expr.op in _COMPARE:
-            return tree.Bool(_COMPARE[expr.op](left, right))
-    return expr
+    sides = [s.args[0] if isinstance(s, tree.Call) and s.func == "cast" else s for s in (expr.left, expr.right)]
+    numbers = [s.value for s in sides if isinstance(s, tree.Num)]
+    return tree.Bool(_COMPARE[expr.op](*numbers)) if expr.op in _COMPARE and len(numbers) == 2 else expr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
@@ -32,13 +31,9 @@ def factor(setting: Setting) -> Iterator[Change]:
             made = _factored(call, known, exact) if isinstance(call, tree.Call) else None
             if made is not None:
                 new, names = made
-                body = edit.substitute(sketch.body, partial(_instead, call, new))
+                body = edit.instead(sketch.body, call, new)
                 why = f"took {' and '.join(names)} out of a sum in {sketch.name}"
                 yield edit.with_launch(setting.tree, number, replace(sketch, body=body)), why
-
-
-def _instead(old: tree.Call, new: tree.Expr, node: object) -> tree.Expr | None:
-    return new if node is old else None
 
 
 def _factored(call: tree.Call, known: dict[str, int], exact: set[str]) -> tuple[tree.Expr, list[str]] | None:

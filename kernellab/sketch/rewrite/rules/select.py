@@ -64,7 +64,9 @@ def _selected(stmt: tree.Assign, known: dict[str, Tile], taken: set[str]) -> lis
     row = call.args[0]
     tile = known.get(row.id) if isinstance(row, tree.Name) else None
     axis, largest = argument(call, 2, "axis"), argument(call, 3, "largest")
-    if tile is None or tile.rank not in (1, 2) or tile.dtype.value not in _FLOATS or largest != tree.Bool(True):
+    if tile is None or tile.rank not in (1, 2) or tile.dtype.value not in _FLOATS:
+        return None
+    if largest is not None and largest != tree.Bool(True):
         return None
     if axis is None or edit.value_of(axis, {}) != tile.rank - 1:
         return None
