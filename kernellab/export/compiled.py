@@ -18,8 +18,6 @@ from kernellab.dsls.machine import named_chip
 from kernellab.errors import KernellabError
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.package import Package
-from kernellab.export.runtime import launcher, prebuilt
-from kernellab.export.runtime.recording import Unavailable
 from kernellab.records import Author
 from kernellab.target import Backend
 
@@ -32,6 +30,9 @@ def compiled(package: Package) -> Package:
 
     Each is compiled here and now: C++ by its own build, GPU code by a call without a GPU, on the task's sizes.
     """
+    from kernellab.export.runtime import launcher
+    from kernellab.export.runtime.recording import Unavailable
+
     binaries: dict[str, bytes] = {}
     reasons: list[str] = []
     for kernel in package.kernels:
@@ -52,6 +53,8 @@ def compiled(package: Package) -> Package:
 
 def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
     """Its compiled files inside the kernel's folder. Raises KernellabError where there are none."""
+    from kernellab.export.runtime import prebuilt
+
     by_tvm = kernel.backend is Backend.CPU and any("tvm_ffi.cpp" in t for t in _python(kernel))
     if not by_tvm and not (kernel.backend is Backend.CUDA and kernel.source.dsl in _GPU):
         raise KernellabError(f"{kernel.name}'s kernel of {kernel.source.dsl} has nothing that is compiled before.", "")
@@ -94,6 +97,8 @@ def _python(kernel: VerifiedKernel) -> Iterator[str]:
 def _library(kernel: VerifiedKernel) -> str:
     """Where the kernel's own build puts its library, told by the builder that it calls."""
     import tvm_ffi.cpp
+
+    from kernellab.export.runtime import prebuilt
 
     found: list[str] = []
     build: Any = tvm_ffi.cpp.build

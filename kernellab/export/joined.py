@@ -18,7 +18,6 @@ from kernellab.errors import KernellabError
 from kernellab.export.exportable import Choice, VerifiedKernel
 from kernellab.export.package import same, signature
 from kernellab.export.reference import reference_text
-from kernellab.export.runtime.guards import value_of
 from kernellab.records import Author, Source
 from kernellab.target import Target
 from kernellab.task import Dim, Task, load_task
@@ -151,6 +150,8 @@ def _over(task: Task, at: Sequence[Dim]) -> Task:
 
 def _size_of(task: Task, dim: str) -> str:
     """Python that reads the size of ``dim`` from the arguments."""
+    from kernellab.export.runtime.guards import value_of
+
     found = [(a.name, i, str(e)) for a in task.tensors for i, e in enumerate(a.shape)]
     for argument, axis, extent in found:
         if extent == dim:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernellab.model_integration.measure import Measured
+if TYPE_CHECKING:
+    from kernellab.model_integration.measure import Measured
 
 #: a module of a smaller share of the time is not shown
 _LEAST = 0.02

@@ -249,4 +249,4 @@ def test_the_prompt_says_of_each_part_where_it_is_from_and_the_task_comes_after_
     system, user = exchange.messages
     assert "affine" not in system.content, "the cached prefix speaks of no task"
     assert "y is wrong at M=1, N=65." in user.content and "Keep it simple." in user.content
-    assert "moves 150 KiB" in user.content, "the bytes that must be moved"
+    assert "moves each input and output once" in user.content, "its traffic is what must be moved"

@@ -234,6 +234,8 @@ class Worker:
             for i in range(len(args[stacked[0]])):
                 given = [a[i].clone() if position in stacked else a for position, a in enumerate(args)]
                 rows.append([tensor.detach() for tensor in flatten(function(*given), True)])
+                # as before each call
+                torch.set_flush_denormal(False)
                 if [(t.shape, t.dtype) for t in rows[-1]] != [(t.shape, t.dtype) for t in rows[0]]:
                     return rows[-1]
             return [torch.stack(of) for of in zip(*rows, strict=True)]
