@@ -182,7 +182,7 @@ def _normalisation(look: _Look) -> bool:
     whole tensor no row fits on a chip, and two passes are what pays."""
     if look.has(Role.NORM):
         return True
-    reduced = [n for n in look.nodes if role_of(n.aten) is Role.REDUCE and any(e != 1 for e in n.shape)]
+    reduced = [n for n in look.nodes if role_of(n.aten) is Role.REDUCE and _is_of_rows(look, n)]
     for node in reduced:
         own = look.before(node)
         for after in look.nodes:
@@ -194,6 +194,12 @@ def _normalisation(look: _Look) -> bool:
             if through and others and len(look.shapes.get(others[0], ())) >= 1 and after.shape != node.shape:
                 return True
     return False
+
+
+def _is_of_rows(look: _Look, node: Node) -> bool:
+    """Does a reduction leave more than one number, or the number of one row in its place?"""
+    taken = [e for ref in node.refs() for e in look.shapes.get(ref.name, ()) if e != 1]
+    return any(e != 1 for e in node.shape) or (bool(node.shape) and len(taken) < 2)
 
 
 def _made_of(look: _Look, name: str) -> set[str]:
