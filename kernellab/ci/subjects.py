@@ -98,7 +98,8 @@ def _read(file: Path, name: str, plain_dsl: str, task: Path | None) -> Iterator[
             yield from _exported(name, file, json.loads(_text(file)), lambda inner: _text(file.parent / inner))
             from kernellab.export.runtime.prebuilt import CHIP, LIBRARY
 
-            if any(list(file.parent.glob(f"kernels/*/{made}")) for made in (CHIP, LIBRARY)):
+            compiled = (f"kernels/*/{CHIP}", f"kernels/*/{LIBRARY}", "runtime/*.so")
+            if any(list(file.parent.glob(pattern)) for pattern in compiled):
                 yield _compiled(name, file)
         elif file.suffix != ".py":
             if is_capsule(file):
@@ -118,7 +119,7 @@ def _python(name: str, file: Path, plain_dsl: str, task: Path | None) -> Iterato
     if "\n_FILES = {" in text and f"'{_FACTS}'" in text:
         files = _embedded(text)
         yield from _exported(name, file, json.loads(files[_FACTS]), files.__getitem__)
-        if COMPILED in text and f"{COMPILED}{{}}" not in text:
+        if _brings_code(text):
             yield _compiled(name, file)
         return
     if file.stem == "task" or file.stem.endswith("_task") or not defines_kernel(text):
@@ -177,6 +178,15 @@ def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Ite
         )
         one = Subject(name, path, "module", made["task"], facts["name"], source)
         yield replace(one, name=f"{name}#{k + 1}") if len(sources) > 1 else one
+
+
+def _brings_code(module: str) -> bool:
+    """Has an exported module compiled code, or an end that was cut off?"""
+    return any(
+        isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_COMPILED"
+        and not (isinstance(node.value, ast.Dict) and not node.value.keys)
+        for node in ast.parse(module).body
+    )  # fmt: skip
 
 
 def _compiled(name: str, file: Path) -> Unread:

@@ -79,8 +79,11 @@ class Package:
         for kernel in self.kernels:
             # compiled code of an earlier export
             inside = folder / _folder(kernel)
-            for name in (prebuilt.LIBRARY, prebuilt.MACHINE, prebuilt.CHIP):
-                (inside / name).unlink(missing_ok=True)
+            try:
+                for name in (prebuilt.LIBRARY, prebuilt.MACHINE, prebuilt.CHIP):
+                    (inside / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise KernellabError(f"{inside} cannot be written: {error.strerror}.", "Give another path.") from None
             shutil.rmtree(inside / prebuilt.CUBINS, ignore_errors=True)
         for name, content in contents.items():
             written(folder / name, content)

@@ -785,6 +785,10 @@ TIES = {
     "a limit that is an argument": (
         LIF.format(limit="h"), "x, h", "torch.randn(6, 40), torch.rand(40) + 0.5", (">=", ">")
     ),
+    "a dtype that is named": (
+        "\n    return torch.zeros(4, 40).index_add(0, torch.arange(24) % 4, (x >= 0.5).float() * x)",
+        "x", ONE, (">=", ">"),
+    ),
     "a square": ("\n    return torch.where(x * x >= 0.25, x, 0.0)", "x", ONE, (">=", ">")),
     "a sigmoid": ("\n    return (torch.sigmoid(x) > 0.5).float()", "x", ONE, (">", ">=")),
     "distances": (

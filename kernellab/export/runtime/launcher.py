@@ -52,10 +52,11 @@ def extension() -> Any:
     tag = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     digest = hashlib.sha256(f"{text}\0{tag}\0{sys.version}".encode()).hexdigest()[:16]
     name = f"kernel_launcher-{digest}.so"
+    with contextlib.suppress(ImportError):  # there is none, or it is for another libc
+        return _loaded(source.with_name(name))
     built = _cache() / name
-    for made in (source.with_name(name), built):
-        with contextlib.suppress(ImportError):  # there is none, or it is for another libc
-            return _loaded(made)
+    with contextlib.suppress(ImportError):
+        return _loaded(built)
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
         raise Unavailable("no C compiler is found to build the launcher")
@@ -73,7 +74,10 @@ def extension() -> Any:
         kept = built.with_name(f"{name}.{os.getpid()}")
         shutil.copy(made, kept)
         kept.replace(built)
-    return _loaded(built)
+    try:
+        return _loaded(built)
+    except ImportError as error:
+        raise Unavailable(f"the launcher cannot be loaded ({error})") from None
 
 
 def _loaded(built: Path) -> Any:

@@ -108,7 +108,7 @@ def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
             self.cubin, self.given, self.options = folder / cubin_name(code), (code, code_type, options), options
 
         def compile(self, target_type: str = "cubin", *args: Any, **more: Any) -> Any:
-            said = self.options
+            said = core.ProgramOptions(**self.options) if isinstance(self.options, dict) else self.options
             # other options make another cubin of the same text
             plain = said is None or said == core.ProgramOptions(name=said.name, std=said.std, arch=said.arch)
             if target_type == "cubin" and plain and not args and not more and self.cubin.exists():

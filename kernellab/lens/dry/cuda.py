@@ -171,7 +171,7 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
 
     class Program:
         def __init__(self, code: str, code_type: str = "c++", options: Any = None) -> None:
-            self.code, self.options = code, getattr(options, "given", {})
+            self.code, self.options = code, options if isinstance(options, dict) else getattr(options, "given", {})
 
         def compile(self, target_type: str = "cubin", **_: Any) -> Code:
             file = str(self.options.get("name") or "kernel.cu")

@@ -21,7 +21,12 @@ export function CandidatesPanel({ view }: { view: View }) {
   const [marked, setMarked] = useState<readonly string[]>([]);
   const [comparing, setComparing] = useState(false);
   const own = view.state.roofline.value.dims;
-  const [chosen, setChosen] = useState<Readonly<Record<string, number>>>({});
+  const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({});
+  const sizes = Object.fromEntries(
+    Object.entries(chosen)
+      .filter(([, text]) => text !== "" && Number.isInteger(Number(text)))
+      .map(([dim, text]) => [dim, Number(text)]),
+  );
   const { rows, total, error } = usePages(view, sort);
   const mark = (turn: string) =>
     setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-MOST));
@@ -55,7 +60,7 @@ export function CandidatesPanel({ view }: { view: View }) {
           disabled={marked.length < 2 || view.state.head.value.comparing}
           busy={view.sending.value.has("time_again")}
           title={`Mark two to ${MOST} verified candidates: one run times them next to each other`}
-          onClick={() => void view.send({ action: "time_again", turns: [...marked], sizes: { ...own, ...chosen } })}
+          onClick={() => void view.send({ action: "time_again", turns: [...marked], sizes: { ...own, ...sizes } })}
         >
           Time again, paired
         </Button>
@@ -72,9 +77,7 @@ export function CandidatesPanel({ view }: { view: View }) {
                 class="kl-input"
                 min={0}
                 value={chosen[dim] ?? size}
-                onChange={({ currentTarget: { valueAsNumber } }) =>
-                  setChosen({ ...chosen, [dim]: Number.isInteger(valueAsNumber) ? valueAsNumber : size })
-                }
+                onInput={({ currentTarget }) => setChosen({ ...chosen, [dim]: currentTarget.value })}
               />
             </label>
           ))}

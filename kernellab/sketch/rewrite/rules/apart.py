@@ -227,8 +227,15 @@ class _Places:
         return False
 
 
+def _place(expr: tree.Expr) -> tree.Expr:
+    """The number of a place without the dtype that it was given."""
+    match expr:
+        case tree.Call(func="cast", args=(tree.Num(value=int()) as number, tree.Name(id="i64"))):
+            return number
+    return expr
+
+
 def _settled(expr: tree.Binary) -> tree.Expr:
     """A comparison of two numbers as its result."""
-    sides = [s.args[0] if isinstance(s, tree.Call) and s.func == "cast" else s for s in (expr.left, expr.right)]
-    numbers = [s.value for s in sides if isinstance(s, tree.Num)]
+    numbers = [s.value for s in map(_place, (expr.left, expr.right)) if isinstance(s, tree.Num)]
     return tree.Bool(_COMPARE[expr.op](*numbers)) if expr.op in _COMPARE and len(numbers) == 2 else expr
