@@ -221,3 +221,41 @@ def test_many_of_a_row_and_the_smallest_stay_an_order() -> None:
     assert rewrites(text, CPU, {"select"}) == []
     text = FIRST.format(count=2, rows=1, here="i", axis=0).replace("true", "false")
     assert check(text).program is not None and rewrites(text, CPU, {"select"}) == []
+
+
+NARROW = """sketch narrow {
+    tensors: x[64, 32, 2]: u8; y[64]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(64):
+        load(x[i, 0:32, 0:2] -> a)
+        v = cast(a << (arange(2) * 8), f32)
+        store(reduce_sum(v, axis=[0, 1]) -> y[i])
+}
+"""
+WRITTEN_AGAIN = """sketch again {
+    tensors: x[64, 32, 2]: f32; r[64, 32]: f32; y[64]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(64):
+        load(x[i, 0:32, 0:2] -> a)
+        load(r[i, 0:32] -> b)
+        scaled = a * b[:, None]
+        b = b + 1
+        store(reduce_sum(scaled, axis=[0, 1]) + reduce_sum(b, axis=0) -> y[i])
+}
+"""
+
+
+def test_a_place_keeps_the_type_of_the_index_that_it_was() -> None:
+    (found,) = rewrites(NARROW, CPU, {"apart"})
+    given = {"x": torch.arange(64 * 32 * 2).reshape(64, 32, 2).to(torch.uint8)}
+    (before,), (after,) = (run(check(t, chip=CPU.chip).program, given).values() for t in (NARROW, found.text))
+    torch.testing.assert_close(after, before)
+
+
+def test_what_is_written_again_is_not_read_later() -> None:
+    assert check(WRITTEN_AGAIN, chip=CPU.chip).program is not None
+    assert rewrites(WRITTEN_AGAIN, CPU, {"apart"}) == []
+    once = WRITTEN_AGAIN.replace("        b = b + 1\n", "")
+    assert len(rewrites(once, CPU, {"apart"})) == 1
