@@ -179,7 +179,7 @@ def kernel(x):
 
 def test_zeros_in_timed_calls_of_float64_are_refused(judge: Judge) -> None:
     verdict = judge(ZEROS_WHEN_TIMED, load_task(SQUARES))
-    assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
+    assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "all-zero", verdict.reason
 
 

@@ -296,5 +296,5 @@ def test_other_families_are_met_among_timed_calls(judge: Judge) -> None:
     task = load_task(_unary("torch.softmax(x, -1)", "torch.randn(64, 70)"))
     e = "torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)"
     verdict = judge(f"{TELL}def kernel(x):\n    return noted({e} if timed(x) else torch.softmax(x, -1))\n", task)
-    assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
+    assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
     assert "timed call is wrong" in verdict.reason
