@@ -180,7 +180,9 @@ def kernel(x):
 def test_zeros_in_timed_calls_of_float64_are_refused(judge: Judge) -> None:
     verdict = judge(ZEROS_WHEN_TIMED, load_task(SQUARES))
     assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
-    assert verdict.evidence is not None and verdict.evidence.signature == "all-zero", verdict.reason
+    # calls of many contents follow each other as timed ones do
+    signature = "all-zero" if verdict.stage is Stage.FAST else "race"
+    assert verdict.evidence is not None and verdict.evidence.signature == signature, verdict.reason
 
 
 def test_an_honest_kernel_of_complex128_passes(judge: Judge) -> None:
