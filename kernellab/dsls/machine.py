@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from kernellab.content import written
 from kernellab.dsls import get_adapter
-from kernellab.errors import TargetError
+from kernellab.errors import KernellabError, TargetError
 from kernellab.records import Environment
 from kernellab.target import JUDGED, Backend, Chip, Target
 from kernellab.target.chips import find_chip, known_chips
@@ -305,11 +306,8 @@ def _with_rates(chip: Chip) -> Chip:
 
 
 def _keep(path: Path, rates: Rates) -> None:
-    with suppress(OSError):  # a read-only home: measured again next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(rates.__dict__))
-        scratch.replace(path)
+    with suppress(KernellabError):  # a read-only home: measured again next time
+        written(path, json.dumps(rates.__dict__))
 
 
 def _rated(chip: Chip, rates: Rates) -> Chip:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
+from kernellab.content import written
 from kernellab.dsls.machine import user_cache
 from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError
@@ -367,11 +367,8 @@ def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder:
     answer = model(asked)
     if not answer.strip() or tokens(answer) >= tokens(text):
         return text
-    with suppress(OSError):  # a read-only home: asked again next time
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_text(answer, encoding="utf-8")
-        scratch.replace(path)
+    with suppress(KernellabError):  # a read-only home: asked again next time
+        written(path, answer)
     return answer
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,8 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernellab.content import module_command
+from kernellab.content import module_command, written
 from kernellab.dsls.machine import user_cache
+from kernellab.errors import KernellabError
 
 #: seconds for importing a toolchain's modules; the first import of one compiles its bytecode
 _DEADLINE = 180
@@ -66,11 +66,8 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
     found = _stored(path)
     if found is None:
         found = _ask([present])
-        with suppress(OSError):  # a read-only home: asked again next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_suffix(f".{os.getpid()}")
-            scratch.write_text(json.dumps(found))
-            scratch.replace(path)
+        with suppress(KernellabError):  # a read-only home: asked again next time
+            written(path, json.dumps(found))
     broken = tuple(alias for alias in present if alias not in found)
     return Toolchain({name: Name(**row) for name, row in found.items()}, versions, (*missing, *broken))
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernellab.content import installed
+from kernellab.content import installed, written
+from kernellab.errors import KernellabError
 from kernellab.records import Record, Timing
 from kernellab.tuning.measure import Measured
 from kernellab.tuning.search import Tuned
@@ -76,10 +77,5 @@ def write(name: str, limit: int | str, tuned: Tuned) -> None:
             for m in tuned.measured
         ],
     )
-    try:
-        folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as file:
-            file.write(kept.model_dump_json())
-        os.replace(file.name, folder() / f"{name}-{limit}.json")
-    except OSError:
-        return
+    with suppress(KernellabError):
+        written(folder() / f"{name}-{limit}.json", kept.model_dump_json())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
+from kernellab.content import written
 from kernellab.errors import KernellabError
 from kernellab.records import Record
 from kernellab.task import Task
@@ -74,11 +75,8 @@ def _audit(task: Task) -> Audit:
                 return found
     found = _made(task)
     if path is not None:
-        with contextlib.suppress(OSError):  # what cannot be kept is found again
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}")
-            part.write_text(found.model_dump_json())
-            part.replace(path)
+        with contextlib.suppress(KernellabError):  # what cannot be kept is found again
+            written(path, found.model_dump_json())
     return found
 
 

@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kernellab.content import written
+from kernellab.errors import KernellabError
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
@@ -91,11 +93,8 @@ def _known(threads: int) -> Roofs | None:
 def _kept(threads: int, found: Roofs) -> Roofs:
     path = _cache_file(threads)
     if path is not None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written is measured again next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps(asdict(found)))
-            part.replace(path)
+        with contextlib.suppress(KernellabError):  # a cache that cannot be written is measured again next time
+            written(path, json.dumps(asdict(found)))
     return found
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import torch
 
+from kernellab.content import written
+from kernellab.errors import KernellabError
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
@@ -157,8 +159,5 @@ def _read(path: Path | None) -> Rates | None:
 def _keep(path: Path | None, rates: Rates) -> None:
     _in_memory[path] = rates
     if path is not None:
-        with contextlib.suppress(OSError):  # a folder that cannot be written: measured again by the next judge
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps(asdict(rates)))
-            part.replace(path)
+        with contextlib.suppress(KernellabError):  # a folder that cannot be written: measured again by the next judge
+            written(path, json.dumps(asdict(rates)))
