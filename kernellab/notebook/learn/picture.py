@@ -112,11 +112,47 @@ class _Place:
     high: float
 
 
+@dataclass
+class _Flow:
+    """Boxes below their labels next to each other, in rows that fit the page, from ``y`` on; lengths in pixels."""
+
+    y: float
+    #: between two rows
+    gap: float
+    x: float = 0.0
+    row: float = 0.0
+    #: the width of all
+    most: float = 0.0
+
+    @property
+    def end(self) -> float:
+        return self.y + self.row
+
+    def box(
+        self, label: str, columns: int, rows: int, wide: float, high: float, dashes: str = ""
+    ) -> tuple[_Place, str]:
+        """Where a tensor of ``rows`` by ``columns`` elements of ``wide`` by ``high`` lies, and its outline."""
+        across, down = columns * wide, rows * high
+        width = max(across, 6.4 * len(label))
+        if self.x and self.x + width > _PAGE:
+            self.x, self.y, self.row = 0.0, self.end + self.gap, 0.0
+        x, y = self.x, self.y
+        place = _Place(x, y + 16, columns, wide, high)
+        drawn = (
+            f"<text x='{x:.1f}' y='{y + 11:.1f}' font-size='11' fill='currentColor'>{escape(label)}</text>"
+            f"<rect x='{x:.1f}' y='{y + 16:.1f}' width='{across:.1f}' height='{down:.1f}' fill='none' {dashes}{_LINE}/>"
+            + _grid(place, rows)
+        )
+        self.row, self.most = max(self.row, 16 + down), max(self.most, x + width)
+        self.x += width + 22
+        return place, drawn
+
+
 def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], list[str], float, float]:
     """The tensors one after another, in rows that fit the page; their outlines, and the width and height of all."""
     places: dict[int, _Place] = {}
     parts: list[str] = []
-    x, y, row, most = 0.0, 0.0, 0.0, 0.0
+    flow = _Flow(0.0, gap=10)
     for index, tensor in enumerate(found["tensors"]):
         if names and tensor["name"] not in names:
             continue
@@ -125,19 +161,9 @@ def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], li
         wide = min(_WIDEST, _PAGE / max(columns, 1), _PAGE if rows == 1 else max(2.0, _TALLEST / rows))
         high = _WIDEST if rows == 1 else min(max(wide, 4.0), _TALLEST / rows)
         label = f"{tensor['name']}[{', '.join(map(str, tensor['shape']))}]"
-        across, down = columns * wide, rows * high
-        width = max(across, 6.4 * len(label))
-        if x and x + width > _PAGE:
-            x, y, row = 0.0, y + row + 10, 0.0
-        places[index] = place = _Place(x, y + 16, columns, wide, high)
-        parts.append(
-            f"<text x='{x:.1f}' y='{y + 11:.1f}' font-size='11' fill='currentColor'>{escape(label)}</text>"
-            f"<rect x='{x:.1f}' y='{y + 16:.1f}' width='{across:.1f}' height='{down:.1f}' fill='none' {_LINE}/>"
-            + _grid(place, rows)
-        )
-        row, most = max(row, 16 + down), max(most, x + width)
-        x += width + 22
-    return places, parts, max(most, 420.0), y + row
+        places[index], drawn = flow.box(label, columns, rows, wide, high)
+        parts.append(drawn)
+    return places, parts, max(flow.most, 420.0), flow.end
 
 
 def _tiles(steps: Sequence[TouchStep], top: float) -> tuple[dict[str, _Place], list[str], float, float]:
@@ -148,23 +174,14 @@ def _tiles(steps: Sequence[TouchStep], top: float) -> tuple[dict[str, _Place], l
         shapes[made["name"]] = max(shapes.get(made["name"], []), made["shape"], key=lambda s: (len(s), prod(s)))
     places: dict[str, _Place] = {}
     parts: list[str] = []
-    x, y, row, most = 0.0, top, 0.0, 0.0
+    flow = _Flow(top, gap=8)
     for name, shape in shapes.items():
         columns, rows = (shape[-1] if shape else 1), prod(shape[:-1])
         label = f"{name}[{', '.join(map(str, shape))}]" if shape else name
         wide, high = min(_TILE, _TILE_MOST / max(columns, 1)), min(_TILE, _TILE_MOST / max(rows, 1))
-        width = max(columns * wide, 6.4 * len(label))
-        if x and x + width > _PAGE:
-            x, y, row = 0.0, y + row + 8, 0.0
-        places[name] = place = _Place(x, y + 16, columns, wide, high)
-        parts.append(
-            f"<text x='{x:.1f}' y='{y + 11:.1f}' font-size='11' fill='currentColor'>{escape(label)}</text>"
-            f"<rect x='{x:.1f}' y='{y + 16:.1f}' width='{columns * wide:.1f}' height='{rows * high:.1f}' fill='none' "
-            f"stroke-dasharray='3 2' {_LINE}/>{_grid(place, rows)}"
-        )
-        row, most = max(row, 16 + rows * high), max(most, x + width)
-        x += width + 22
-    return places, parts, most, y + row
+        places[name], drawn = flow.box(label, columns, rows, wide, high, "stroke-dasharray='3 2' ")
+        parts.append(drawn)
+    return places, parts, flow.most, flow.end
 
 
 def _made(place: _Place, shape: Sequence[int], colour: str) -> str:
