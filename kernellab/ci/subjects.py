@@ -117,9 +117,9 @@ def _read(file: Path, name: str, plain_dsl: str, task: Path | None) -> Iterator[
 def _python(name: str, file: Path, plain_dsl: str, task: Path | None) -> Iterator[Subject | Unread]:
     text = _text(file)
     if "\n_FILES = {" in text and f"'{_FACTS}'" in text:
-        files = _embedded(text)
+        files, brings_code = _embedded(text)
         yield from _exported(name, file, json.loads(files[_FACTS]), files.__getitem__)
-        if _brings_code(text):
+        if brings_code:
             yield _compiled(name, file)
         return
     if file.stem == "task" or file.stem.endswith("_task") or not defines_kernel(text):
@@ -147,13 +147,15 @@ def _task_of(file: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _embedded(text: str) -> Mapping[str, str]:
-    """The files of an exported module, read without running it."""
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_FILES":
-            files: Mapping[str, str] = ast.literal_eval(node.value)
-            return files
-    raise ValueError("it has no files")
+def _embedded(text: str) -> tuple[Mapping[str, str], bool]:
+    """The files of an exported module, read without running it, and whether compiled code goes along."""
+    assigned = {getattr(n.targets[0], "id", ""): n.value for n in ast.parse(text).body if isinstance(n, ast.Assign)}
+    if "_FILES" not in assigned:
+        raise ValueError("it has no files")
+    compiled = assigned.get("_COMPILED")
+    # an end that was cut off stands for code
+    brings_code = compiled is not None and not (isinstance(compiled, ast.Dict) and not compiled.keys)
+    return ast.literal_eval(assigned["_FILES"]), brings_code
 
 
 def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Iterator[Subject | Unread]:
@@ -161,32 +163,23 @@ def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Ite
     if not sources:
         yield Unread(name, path, "it was exported without its tasks. Export it again.", False)
         return
+    kinds = list(zip(facts["classes"], sources, strict=True))
+    texts = [{inner: read(f"{kind['folder']}/{inner}") for inner in made["files"]} for kind, made in kinds]
     if facts.get("one"):
-        kinds = zip(facts["classes"], sources, strict=True)
         files = {
-            f"{kind['folder'].rpartition('/')[2]}/{inner}": read(f"{kind['folder']}/{inner}")
-            for kind, made in kinds for inner in made["files"]
+            f"{kind['folder'].rpartition('/')[2]}/{inner}": text
+            for (kind, _), own in zip(kinds, texts, strict=True) for inner, text in own.items()
         }  # fmt: skip
         source = Source(
             dsl=facts["classes"][0]["dsl"], files={"kernel.py": facts["one"]["file"], **files}, origin=Author.MODEL
         )
         yield Subject(name, path, "module", facts["one"]["task"], facts["name"], source)
-    for k, (kind, made) in enumerate(zip(facts["classes"], sources, strict=True)):
-        files = {inner: read(f"{kind['folder']}/{inner}") for inner in made["files"]}
+    for k, ((kind, made), own) in enumerate(zip(kinds, texts, strict=True)):
         source = Source(
-            dsl=kind["dsl"], files=files, entry_file=kind["entry_file"], entry=kind["entry"], origin=Author.MODEL
+            dsl=kind["dsl"], files=own, entry_file=kind["entry_file"], entry=kind["entry"], origin=Author.MODEL
         )
         one = Subject(name, path, "module", made["task"], facts["name"], source)
         yield replace(one, name=f"{name}#{k + 1}") if len(sources) > 1 else one
-
-
-def _brings_code(module: str) -> bool:
-    """Has an exported module compiled code, or an end that was cut off?"""
-    return any(
-        isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_COMPILED"
-        and not (isinstance(node.value, ast.Dict) and not node.value.keys)
-        for node in ast.parse(module).body
-    )  # fmt: skip
 
 
 def _compiled(name: str, file: Path) -> Unread:

@@ -21,7 +21,7 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.inter_kernel import pruned
 from kernellab.sketch.rewrite.rules.loops import written
-from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranks
+from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranked
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
@@ -35,16 +35,12 @@ _Definition = tree.Assign | tree.Move
 def apart(setting: Setting) -> Iterator[Change]:
     """``reduce_sum(e, axis=[..., last])`` becomes the sum over the other axes of what ``e`` is at each place of its
     last axis. The same numbers are added in another order, in float32 or float64."""
-    for number, sketch in edit.launches(setting.tree):
-        try:
-            known = ranks(sketch)
-        except Unknown:
-            continue
-        once = definitions(sketch)
+    for number, sketch, known in ranked(setting.tree):
+        once, known_tiles = definitions(sketch), tiles(setting, number)
         for call in nodes(sketch.body):
             if not isinstance(call, tree.Call) or call.func not in ("reduce_sum", "reduce_max", "reduce_min"):
                 continue
-            places = _Places(known, once, tiles(setting, number), edit.used_names(setting.tree))
+            places = _Places(known, once, known_tiles, edit.used_names(setting.tree))
             try:
                 new, count = places.taken(call)
             except Unknown:

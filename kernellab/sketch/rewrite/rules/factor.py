@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.ranks import Unknown, rank_of, ranks
+from kernellab.sketch.rewrite.rules.ranks import Unknown, rank_of, ranked
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
@@ -21,11 +21,7 @@ def factor(setting: Setting) -> Iterator[Change]:
     Multiplication distributes over the sum up to rounding. What is left in the sum is of float32 or float64, so that
     no integer's sum and no narrow one runs over.
     """
-    for number, sketch in edit.launches(setting.tree):
-        try:
-            known = ranks(sketch)
-        except Unknown:
-            continue
+    for number, sketch, known in ranked(setting.tree):
         exact = _exact(sketch)
         for call in nodes(sketch.body):
             made = _factored(call, known, exact) if isinstance(call, tree.Call) else None

@@ -28,6 +28,16 @@ def ranks(sketch: tree.Sketch) -> dict[str, int]:
     return found
 
 
+def ranked(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch, dict[str, int]]]:
+    """The launches that a rewrite may change, with the :func:`ranks` of their tiles; without those that have none."""
+    for number, sketch in edit.launches(file):
+        try:
+            known = ranks(sketch)
+        except Unknown:
+            continue
+        yield number, sketch, known
+
+
 def _carried(stmt: tree.Stmt) -> set[str]:
     """Names that a statement may write with a value of fewer dimensions, which broadcasts."""
     return {n.id for n in nodes(stmt) if isinstance(n, tree.Name)}
