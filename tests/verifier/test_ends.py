@@ -60,7 +60,7 @@ def test_a_folder_of_the_package_s_name_where_a_person_works_is_not_loaded(
         verifier.rest(60)
         assert judge is not None and verifier.judge_pid == judge
         verifier.rest(0)
-        assert verifier.judge_pid is None and not Path(f"/proc/{judge}").exists(), "nobody asked it"
+        assert verifier.judge_pid is None and not Path(f"/proc/{judge}").exists(), "no one asked it"
         verifier.warm(TARGET)
         assert verifier.judge_pid not in (None, judge) and not verifier.notice
 

@@ -19,7 +19,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beside, beyond_tiles, of_numbers, two_long
+from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers, secret_sizes, two_long
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
@@ -341,7 +341,7 @@ def correct_cases(
         cases += [case(task, s, of_all(legal)) for s in beyond_tiles(task, numbers)]
     else:
         cases += _other_families(task, full, legal) if small != full else []
-        cases += [_glance(case(task, s, of_all(legal))) for s in beside(task, full, size)]
+        cases += [_glance(case(task, s, of_all(legal))) for s in secret_sizes(task, full, size)]
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
         cases += [_glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
     return [*cases, case(task, full, Family.OWN)]

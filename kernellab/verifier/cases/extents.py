@@ -25,7 +25,7 @@ _NUMBER = re.compile(
 )
 
 
-def beside(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
+def secret_sizes(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
     """Sizes that no one knows before: one next to the full one, one half as large again, and two from all over the
     Dims' ranges, as many small as large; those that the task takes, of at most twice the full one's bytes."""
     draw = random.SystemRandom()

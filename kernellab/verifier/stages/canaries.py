@@ -16,7 +16,7 @@ from kernellab.verifier.attribution.counters import Sampler, Unseen
 from kernellab.verifier.attribution.inspection import Looks
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.extents import beside as beside_full
+from kernellab.verifier.cases.extents import secret_sizes
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, TIMING
 from kernellab.verifier.stages.honest import only_moves
@@ -75,7 +75,7 @@ def _of_other_sizes(stages: Stages, timed: dict[str, int], kinds: Sequence[Famil
         return []
     draw = random.SystemRandom()
     most = input_bytes(task)
-    tried = [s for s in beside_full(task, timed, most) if input_bytes(task, s) <= most]
+    tried = [s for s in secret_sizes(task, timed, most) if input_bytes(task, s) <= most]
     found = []
     for sizes in draw.sample(tried, min(TIMING.sized_canaries, len(tried))):
         case, before = (cases.case(task, sizes, draw.choice(kinds)) for _ in range(2))

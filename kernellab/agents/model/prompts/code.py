@@ -284,7 +284,7 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
 
 
 def by_rule(base: Base) -> bool:
-    """Has nobody changed the code that an answer starts from?"""
+    """Is the code that an answer starts from unchanged?"""
     return base.source is not None and base.lowered is not None and same_code(base.source, base.lowered)
 
 
