@@ -115,13 +115,6 @@ class GpuHost(HostFunction):
             return f"{self.program.inputs[0].name}.device"
         return 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
 
-    def declares(self, kernel: str, option: str) -> bool:
-        """Does the sketch of that name ask for the launch option? Another sketch of the file speaks for itself."""
-        if option not in {c.name for c in self.program.constexprs}:
-            return False
-        named = next(k.constexprs for k in self.program.kernels if k.name == kernel)
-        return named is None or option in named
-
 
 def _number(value: int | float | None) -> str:
     if isinstance(value, float) and value in (float("inf"), float("-inf")):

@@ -18,6 +18,7 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.names import known
 from kernellab.lowering.gluon.plan import plan
+from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
@@ -128,9 +129,13 @@ def inputs():
     last = lambda *shape: torch.randn(*shape, {_BF16}).to(memory_format=torch.channels_last)
     return last(64, 128, 56, 56), last(128, 128, 3, 3)
 """
+#: of causal attention: the log-sums again, then one launch for the queries and one for the keys and values
+GRADIENT = backward_text(
+    load_task(ATTENTION.replace(", enable_gqa=True", "").replace("2, 4, 1000", "2, 8, 1000"), "forward")
+)
 SASS_CASES = {
     "product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8, "blocks8": BLOCKS8,
-    "convolution": CONVOLUTION, "residual": RESIDUAL, "two results": TWO_RESULTS,
+    "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL, "two results": TWO_RESULTS,
     "channels first": CHANNELS_FIRST, "by two": BY_TWO,
 }  # fmt: skip
 
@@ -189,6 +194,30 @@ def test_early_products_are_awaited_after_the_work_that_they_overlap() -> None:
     assert "next_scores" not in late and "warp_specialize" in late
 
 
+def test_a_gradient_s_buffers_are_freed_by_the_last_product_that_reads_them() -> None:
+    source = lowered(first_sketch(GRADIENT), GRADIENT)
+    assert all(f"{name}: Gluon" in source for name in ("case_attention", "case_chain", "case_chain2"))
+    # keys are multiplied twice in a step, and their buffer is handed back once in each of its loops
+    body = source[source.index("def case_chain_multiplies") : source.index("def case_chain_asynchronous")]
+    loops, waits = body.count("for t in range"), body.count("mbarrier.wait(k_ready")
+    assert loops and waits == 2 * loops and body.count("mbarrier.arrive(k_free") == loops
+    freed = body.index("mbarrier.arrive(k_free")
+    assert body.index("acc = warpgroup_mma(") < body.index("acc = warpgroup_mma_wait(") < freed
+    # a launch that takes another number of warps than the file's has four for each 64 rows
+    few = lowered(first_sketch(GRADIENT).replace("num_warps = 8 in {1, 2, 4, 8, 16};", ""), GRADIENT)
+    assert "case_chain: Gluon" in few and " 8 // 2, " in few
+
+
+@pytest.mark.parametrize("hint", [', "copy_engine"', ', "warp_roles", 2', ', "ahead"'])
+def test_without_a_hint_a_gradient_s_source_is_another(hint: str) -> None:
+    sketch = first_sketch(GRADIENT)
+    start = sketch.index("sketch case_chain {")
+    without = sketch[:start] + sketch[start:].replace(hint, "")
+    assert without != sketch
+    code = [lowered(each, GRADIENT).split("#| sketch")[0] for each in (sketch, without)]
+    assert code[0] != code[1]
+
+
 def test_a_sketch_whose_buffers_do_not_fit_stays_in_triton_with_the_bytes() -> None:
     sketch = first_sketch(ATTENTION).replace("num_stages = 2", "num_stages = 4")
     source = lowered(sketch, ATTENTION)
@@ -242,11 +271,14 @@ def sass(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[s
 def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills_nothing(
     sass: dict[str, dict[str, dict[str, int]]], name: str
 ) -> None:
-    (facts,) = (found for kernel, found in sass[name].items() if kernel.endswith("_asynchronous"))
-    assert facts["QGMMA" if name in ("float8", "blocks8") else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
-    assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
-    assert facts["registers"] <= 168 and facts["shared"] <= 232448
-    assert bool(facts["UTMASTG"]) == (name not in ("attention", "window", "two results", "channels first"))
+    kernels = [found for kernel, found in sass[name].items() if kernel.endswith("_asynchronous")]
+    assert len(kernels) == (3 if name == "gradient" else 1)
+    for facts in kernels:
+        assert facts["QGMMA" if name in ("float8", "blocks8") else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
+        assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
+        assert facts["registers"] <= 168 and facts["shared"] <= 232448
+        plain = name in ("attention", "window", "two results", "channels first", "gradient")
+        assert bool(facts["UTMASTG"]) != plain
 
 
 def test_an_index_that_may_lie_outside_is_no_part_of_a_joined_dimension() -> None:

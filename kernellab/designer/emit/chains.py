@@ -10,7 +10,8 @@ from kernellab.designer.emit.products import inside, keep_inside
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Chain, Expr, Inner, walk
+from kernellab.designer.ir.expr import Chain, Expr, Inner, Iota, Ix, Op, walk
+from kernellab.designer.ir.expr import Num as Number
 from kernellab.designer.passes.attention import scaled
 from kernellab.designer.passes.chains import Roles, first_of, last_of, roles
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
@@ -29,7 +30,13 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
     full = [w.tile_axes(w.free(e)) for e in w.k.chains]
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):
         w.body.append(accumulator(name, w.shape(axes), DTYPES[e.dtype]))
-    loop(w, [*r.groups, r.over], lambda: _step(w, r, accs), pipeline(bool(w.t.stages)), {r.over: _range(w, r)})
+    loop(
+        w,
+        [*r.groups, r.over],
+        lambda: _step(w, r, accs),
+        pipeline(bool(w.t.stages), w.t.groups),
+        {r.over: _range(w, r)},
+    )
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):
         w.known_as(e, w.scopes[0], Value(Name(name), axes))
     store_all(w, w.k.outs)
@@ -55,11 +62,14 @@ def _range(w: Writer, r: Roles) -> tuple[Node, ...]:
 
 def _step(w: Writer, r: Roles, accs: list[str]) -> None:
     """One tile of what is summed."""
-    # products that wait for nothing first; then the outer ones, as early as their factor can be there
+    # products that wait for nothing first, before any is masked; then the outer ones, as early as their factor can be
+    tiles: list[tuple[Inner, Chain, Name]] = []
     for e in w.k.chains:
         for product in e.inners:
             if not any(id(product) in scope.known for scope in w.scopes):
-                _inner(w, r, product, e)
+                tiles.append((product, e, _inner(w, r, product)))
+    for product, e, tile in tiles:
+        _masked(w, r, product, e, tile)
     for e, name in sorted(zip(w.k.chains, accs, strict=True), key=lambda each: len(each[0].inners)):
         factor = w.spread(w.value_of(e.a), (r.row, r.over))
         if r.over not in w.t.exact:
@@ -68,24 +78,30 @@ def _step(w: Writer, r: Roles, accs: list[str]) -> None:
         w.body.append(multiply(call("cast", factor.tree, Name(DTYPES[e.b.dtype])), stored.tree, name))
 
 
-def _inner(w: Writer, r: Roles, product: Inner, of: Chain) -> None:
-    """The tile of an inner product, by a name; where it is no more than scaled and masked, that too."""
+def _inner(w: Writer, r: Roles, product: Inner) -> Name:
+    """The tile of an inner product, by a name."""
     first, second = sorted((product.a, product.b), key=lambda side: r.over in w.free(side))
     left, right = inside(w, (first, second), product.over)
     pair = w.spread(left, (r.row, product.over)).tree, w.spread(right, (product.over, r.over)).tree
     full = (r.row, r.over)
     tile = w.define(product, w.scopes[-1], Value(call("dot", *pair), full), "scores").tree
     assert isinstance(tile, Name)
+    return tile
+
+
+def _masked(w: Writer, r: Roles, product: Inner, of: Chain, tile: Name) -> None:
+    """Where the tile is no more than scaled and masked, that, under the tile's name."""
+    full = (r.row, r.over)
     for e in walk(of.a, inside=False):
-        at_edge = _masked_tiles(w, r, e)
+        diagonal = _diagonal(w, r, e)
         plain = scaled(e, r.row, r.over)
-        if at_edge is None or plain is None or plain.seen is None or product not in walk(e, inside=False):
+        if diagonal is None or plain is None or plain.seen is None or product not in walk(e, inside=False):
             continue
         if not _alone(w, product, e):
             continue  # the tile takes the mask in place
         # as in the forward pass: tiles that the diagonal does not cross need no mask
-        test = w.spread(w.value_of(plain.seen), full).tree
-        test = test if plain.shown else call("logical_not", test)
+        at_edge, seen = diagonal
+        test = w.spread(w.value_of(seen), full).tree
         w.body.append(guarded(at_edge, [let(tile.id, call("where", test, tile, number(-math.inf)))]))
         w.known_as(e, w.scopes[-1], Value(Binary("*", tile, Num(plain.scale)), full))
 
@@ -101,12 +117,18 @@ def _alone(w: Writer, product: Inner, e: Expr) -> bool:
     )
 
 
-def _masked_tiles(w: Writer, r: Roles, e: Expr) -> Node | None:
-    """Which tiles a diagonal mask of scaled scores cuts; None where ``e`` is nothing of the kind."""
+def _diagonal(w: Writer, r: Roles, e: Expr) -> tuple[Node, Expr] | None:
+    """Which tiles a diagonal mask of scaled scores cuts, and what it leaves of these: always as a difference of
+    positions, which takes fewer registers than other spellings. None where ``e`` is nothing of the kind."""
     row, over = w.vars[r.row], w.vars[r.over]
     below, above = scaled(e, r.row, r.over), scaled(e, r.over, r.row)
     if below is not None and below.last is not None:
-        return Binary(">", plus(over, w.extent(r.over)), plus(row, below.last + 1))
-    if above is not None and above.last is not None:
-        return Binary("<", plus(over, above.last), plus(plus(row, w.extent(r.row)), -1))
-    return None
+        cut: Node = Binary(">", plus(over, w.extent(r.over)), plus(row, below.last + 1))
+        first, second, last = r.over, r.row, below.last
+    elif above is not None and above.last is not None:
+        cut = Binary("<", plus(over, above.last), plus(plus(row, w.extent(r.row)), -1))
+        first, second, last = r.row, r.over, above.last
+    else:
+        return None
+    away = Op("sub", (Iota(Ix((first,))), Iota(Ix((second,)))), "int64")
+    return cut, Op("le", (away, Number(last, "int64")), "bool")

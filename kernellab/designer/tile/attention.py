@@ -79,13 +79,19 @@ def chain(ctx: Context, k: Launch) -> Tiling:
     0.585 and 0.681.
     """
     r = roles(k)
+    # two stages, as the attention in the same file: one value serves both
     rows, summed, warps, stages = 64, 64, 4, 2
-    # as the attention in the same file: one value serves both
-    wider = max(ctx.size(a) for a in (*r.widths, *r.cols))
+    widths = [ctx.size(a) for a in (*r.widths, *r.cols)]
+    wider, groups = max(widths), 0
+    factors = [side for e in k.chains for i in e.inners for side in (i.a, i.b)] + [e.b for e in k.chains]
+    narrow = all(e.dtype in ("bfloat16", "float16") for e in factors)
+    fits = set(widths) <= {64, 128} and ctx.size(r.row) >= 128 and not r.groups
+    if ctx.style.measured and asynchronous_chip(ctx) and narrow and fits:
+        rows, warps, groups = 128, 8, 2
     blocks = {r.row: ctx.block("ROWS", rows, r.row, 16, 128), r.over: ctx.block("STEP", summed, r.over, 16, 128)}
     return Tiling(
         axis_order(ctx, k), blocks, frozenset((*r.widths, *r.cols)), ctx.exact(blocks), core="grididx", lanes=True,
-        warps=warps, stages=stages, descriptors=wider > 64, why=why.CHAIN,
+        warps=warps, stages=stages, descriptors=wider > 64, groups=groups, why=why.CHAIN,
     )  # fmt: skip
 
 

@@ -122,7 +122,7 @@ class CudaHost:
         constants = ", ".join(f'"{self.spelled.get(n, n)}": {n}' for n in k.constants)
         sizes = list(dict.fromkeys(self.host.int_text(e) for e in k.largest)) or ["1"]
         elements = f"max({', '.join(sizes)})" if len(sizes) > 1 else sizes[0]
-        declared = self.host.declares(k.name, "num_warps")
+        declared = self.host.program.declares(k.name, "num_warps")
         share = _PRODUCT_SHARE if k.is_product else _SHARE if declared else _FREE_SHARE
         warps = "num_warps" if declared else ("4" if k.is_product else "1")
         multiples = ", ".join(dict.fromkeys(self.host.int_text(e) for e in k.wishes.numbers.values()))

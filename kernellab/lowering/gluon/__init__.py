@@ -34,6 +34,8 @@ class Asynchronous:
     grid: str
     persistent: bool
     groups: int
+    #: warps and buffers, by the launch option that has their number where the kernel declares it
+    options: dict[str, int]
     #: tensors that the copy engine reads or writes
     tensors: tuple[str, ...]
     #: constexprs that the host computes
@@ -83,6 +85,7 @@ def asynchronous(
     return Asynchronous(
         [place, loads, groups, whole], parameters, descriptors,
         f"min({grid}, _cores)" if found.persistent else grid, found.persistent, found.groups,
+        {"num_warps": found.warps, "num_stages": found.stages},
         tuple(dict.fromkeys(s.tensor for s in roles.sources)), dict(roles.computed),
     )  # fmt: skip
 

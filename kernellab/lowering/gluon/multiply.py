@@ -12,7 +12,7 @@ from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.folded import Folded, Lanes, merged
 from kernellab.lowering.triton.values import Text
 from kernellab.sketch.program.ints import IntExpr, IntKind
-from kernellab.sketch.program.program import Assign, If, Load, Read, Statement, Store
+from kernellab.sketch.program.program import Assign, Gemm, If, Load, Read, Statement, Store
 from kernellab.sketch.program.walk import statements, subvalues
 
 
@@ -76,6 +76,7 @@ class Multiply:
         elif p.ahead and p.accumulates:
             self._flow()
         else:
+            # a condition is tested in the loop: another loop without it would keep more in registers than there are
             self._loop("0", "steps", lambda: self._steps(p.loop.body, "t", None))
         del self.writer.ints.loops[p.loop.var]
         out.at = 0
@@ -218,8 +219,11 @@ class Multiply:
         return slot
 
     def _freed(self, product: Product, slot: str, pred: str = "") -> str:
+        """What frees the product's buffers; "" where a later product of the step reads them too."""
         group = self.group[id(product.stmt)]
         assert group is not None
+        if product is not [q for q in self.plan.products if self.group[id(q.stmt)] is group][-1]:
+            return ""
         return f"mbarrier.arrive({self.roles.barrier(group, 'free')}.index({slot}){pred})"
 
     def _land(self, keep: int = 0) -> None:
@@ -228,7 +232,8 @@ class Multiply:
         self.flying = self.flying[len(done) :]
         for name, freed in done:
             self.out.put(f"{name} = warpgroup_mma_wait({keep}, [{name}])")
-            self.out.put(freed)
+            if freed:
+                self.out.put(freed)
 
     def _loop(self, start: str, stop: str, body: Callable[[], None]) -> None:
         self.out.at = self.plan.loop.span.line
@@ -247,8 +252,7 @@ class Multiply:
             self.out.at = stmt.span.line
             product = self.of.get(id(stmt))
             if product is not None:
-                if any(name == self.writer.tile_name(product.acc) for name, _ in self.flying):
-                    self._land()
+                self._meet(stmt)
                 slot = self._ready(product, t)
                 name = self.writer.tile_name(product.acc)
                 self._issue(product, slot, name)
@@ -256,8 +260,7 @@ class Multiply:
                 if not self.plan.ahead:
                     self._land()
             elif not is_view(stmt):
-                if self.flying and self._meets(stmt):
-                    self._land()
+                self._meet(stmt)
                 if isinstance(stmt, If) and guard is not None:
                     if guard:
                         self._all(stmt.then)
@@ -266,10 +269,14 @@ class Multiply:
         if self.plan.early is None:
             self._land()
 
-    def _meets(self, stmt: Statement) -> bool:
-        names = {name for name, _ in self.flying}
-        tiles = {v.tile for v in _reads(stmt)} | ({stmt.tile} if isinstance(stmt, Assign) else set())
-        return bool(names & {self.writer.tile_name(tile) for tile in tiles}) or isinstance(stmt, If)
+    def _meet(self, stmt: Statement) -> None:
+        """Waits for products in flight whose results the statement meets, and for those that began before them."""
+        tiles = {v.tile for v in _reads(stmt)}
+        tiles |= {stmt.acc} if isinstance(stmt, Gemm) else {stmt.tile} if isinstance(stmt, Assign) else set()
+        names = {self.writer.tile_name(tile) for tile in tiles}
+        met = [n for n, (name, _) in enumerate(self.flying, 1) if name in names or isinstance(stmt, If)]
+        if met:
+            self._land(len(self.flying) - met[-1])
 
     def _flow(self) -> None:
         """A loop that only adds products: the last step's are in flight while this one's begin."""
@@ -302,8 +309,8 @@ class Multiply:
         out.at = early.stmt.span.line
         slot = self._ready(early, "0")
         self._issue(early, slot, name)
-        out.put(f"{name} = warpgroup_mma_wait(0, [{name}])")
-        out.put(self._freed(early, slot))
+        self.flying.append((name, self._freed(early, slot)))
+        self._land()
 
         def body(guard: bool | None) -> Callable[[], None]:
             def write() -> None:
@@ -313,7 +320,8 @@ class Multiply:
                 self._steps(rest, "t", guard)
                 out.at = 0
                 out.put(f"{name} = warpgroup_mma_wait({len(self.flying)}, [{following}])")
-                out.put(self._freed(early, slot))
+                if freed := self._freed(early, slot):
+                    out.put(freed)
                 self._land()
 
             return write

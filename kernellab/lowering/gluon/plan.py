@@ -40,6 +40,8 @@ GROUP_ROWS = 64
 REGISTERS, MOST_REGISTERS, LOADER_REGISTERS = 65536, 240, 24
 #: barriers, and what the compiler keeps for itself
 _SPARE_BYTES = 1024
+#: buffers of each tile where a kernel declares no num_stages
+STAGES = 2
 _HALVES = frozenset([DType.F16, DType.BF16])
 
 
@@ -112,9 +114,10 @@ class Plan:
 
     @property
     def early(self) -> Product | None:
-        """The product that is issued an iteration before its result is read, where ``ahead`` asks for it."""
-        first = self.products[0]
-        alone = first.fresh and first.a.tile is not None and len(self.products) > 1
+        """The product that is issued an iteration before its result is read, where ``ahead`` asks for it: the one that
+        waits for no other; of two, each is in flight while the other is, and products end in the order they begin."""
+        first, *others = self.products
+        alone = first.fresh and first.a.tile is not None and others and all(q.a.tile is None for q in others)
         return first if self.ahead and alone else None
 
     @property
@@ -128,7 +131,7 @@ class Plan:
 def plan(
     program: Program, kernel: Kernel, known: Mapping[str, int], target: Target, options: Mapping[str, int]
 ) -> Plan:
-    """The plan of ``kernel``; ``options`` has the values of num_warps and num_stages.
+    """The plan of ``kernel``; ``options`` has the values of num_warps and num_stages, where it declares them.
 
     Raises:
         Refused: the kernel asks for nothing asynchronous, or for what this chip or this lowering cannot give.
@@ -146,17 +149,20 @@ def plan(
         raise Refused("its loop has no warp_roles; Triton's own pipeline loads through descriptors where it can")
     if between or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
         raise Refused("statements stand between its parallel loops")
-    if kernel.constexprs is not None and not {"num_warps", "num_stages"} <= kernel.constexprs:
-        raise Refused("it declares no num_warps and num_stages")
     at = body.index(loop)
     hints = [lp.hints for lp in loops]
     rows = _row_block(loops, loop)
+    facts = Bounds({**known}, loops={lp.var: lp for lp in loops})
+    groups = max(loop.hints.warp_roles, 1)
+    # of a file whose launches want several numbers of warps one is declared: here then four for each 64 rows
+    warps = options.get("num_warps") or (facts.const(rows) or 0) // GROUP_ROWS * 4 * (
+        groups if loop.hints.in_turn else 1
+    )
     found = Plan(
-        kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, max(loop.hints.warp_roles, 1),
-        options["num_warps"], options["num_stages"], loop.hints.registers or 0, any(h.persistent for h in hints),
+        kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
+        options.get("num_stages", STAGES), loop.hints.registers or 0, any(h.persistent for h in hints),
         loop.hints.in_turn, loop.hints.ahead, None,
     )  # fmt: skip
-    facts = Bounds({**known}, loops={lp.var: lp for lp in loops})
     _products(found)
     _streams(found, facts)
     _rest(found)

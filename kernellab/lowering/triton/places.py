@@ -175,7 +175,7 @@ class PlaceWriter:
             loop is not None
             and extent is not None
             and extent.exact
-            and loop.start == num(0)
+            and _is_multiple(loop.start, loop.step)
             and any(self.ints.equal(arm, size) for arm in _least(loop.stop))
             and self.ints.equal(loop.step, extent.expr)
         ):
@@ -184,6 +184,11 @@ class PlaceWriter:
             condition = int_op("<", high, size)
         wish = _base_name(size) or at.name or "ALL"
         return self.shapes.flag(f"EVEN_{wish}", condition)
+
+
+def _is_multiple(start: IntExpr, step: IntExpr) -> bool:
+    """Is it 0, or what is rounded down to a multiple of ``step``?"""
+    return start == num(0) or (start.op == "*" and len(start.args) == 2 and start.args[1] == step)
 
 
 def _least(stop: IntExpr) -> tuple[IntExpr, ...]:

@@ -106,12 +106,14 @@ def _asynchronous(
     """The kernels that have a form in Gluon, and of each whose hints ask for one why it has none, "" where it has."""
     found: dict[str, Asynchronous] = {}
     reasons: dict[str, str] = {}
-    options = {
-        name: int(binding.constexpr.get(name) or default) for name, default in (("num_warps", 8), ("num_stages", 3))
-    }
     for kernel in own_kernels(program):
         if not any(isinstance(s, Loop) and s.hints.copy_engine for s in statements(kernel.body)):
             continue
+        options = {
+            name: int(binding.constexpr.get(name) or default)
+            for name, default in (("num_warps", 8), ("num_stages", 3))
+            if program.declares(kernel.name, name)
+        }
         try:
             found[kernel.name] = asynchronous(program, kernel, known, wide, target, options)
             reasons[kernel.name] = ""
@@ -235,15 +237,16 @@ class Host:
                 self.host.put(f"{name} = {made.text}")
         name = kernel.name.removesuffix("_kernel")
         self.host.put(f'if kl_asynchronous("{name}", {", ".join(own.tensors)}):')
-        warps = f"num_warps // {own.groups}" if own.groups > 1 else "num_warps"
-        given = {"STAGES": "num_stages", "WARPS": warps, "GROUPS": str(own.groups)}
+        warps, stages = (n if self.program.declares(name, n) else str(v) for n, v in own.options.items())
+        warps += f" // {own.groups}" if own.groups > 1 else ""
+        given = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
         given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
         arguments = [given.get(n, n) for n in own.functions[-1].parameters]
         self.host.put(f"    kl_launch({', '.join([own.functions[-1].name, own.grid, warps, *arguments])})")
         self.host.put("else:")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:
-        declared = [name for name in LAUNCH_OPTIONS if self.host.declares(kernel.name.removesuffix("_kernel"), name)]
+        declared = [name for name in LAUNCH_OPTIONS if self.program.declares(kernel.name.removesuffix("_kernel"), name)]
         options = [(name, name) for name in declared]
         if "num_warps" not in declared:
             options.append(("num_warps", _warps(kernel)))

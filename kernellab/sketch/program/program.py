@@ -526,3 +526,8 @@ class Program:
     @property
     def tunables(self) -> tuple[Constexpr, ...]:
         return tuple(c for c in self.constexprs if c.choices)
+
+    def declares(self, kernel: str, option: str) -> bool:
+        """Does the sketch of that name ask for the launch option? Another sketch of the file speaks for itself."""
+        named = next(k.constexprs for k in self.kernels if k.name == kernel)
+        return option in {c.name for c in self.constexprs} and (named is None or option in named)
