@@ -1,4 +1,4 @@
-"""Scans that are used in part, or reshaped and indexed afterwards: they are stored, and no call of the framework."""
+"""Scans that are used in part, reshaped before or indexed afterwards are stored, and no call of the framework."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ H200 = Target("triton", Backend.CUDA, find_chip("NVIDIA H200"))
         "torch.exp(x.cumsum(-1)[:, 2:7])",
         "x.cumsum(-1)[:, -1]",
         "x.cummax(-1).values[:, 3:5]",
+        "torch.exp(x).reshape(-1).cumsum(0)[3:]",
+        "torch.nn.functional.pad((x.reshape(-1) * 2).cumsum(0)[:-1], (1, 0))",
     ],
 )
 def test_a_part_of_a_scan(body: str) -> None:

@@ -303,7 +303,8 @@ class Builder:
             # separate axes: those of the output may be split where this is not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
             value = self.value(ref, index) if ref.name in self.stacks else self._value(ref, index)
-            self.store(ref, index, value, self.shape(ref))
+            if ref not in self._stored:  # a scan may have stored itself, behind its argument
+                self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
 
     def stop(self, ref: Ref) -> None:

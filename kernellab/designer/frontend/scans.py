@@ -18,6 +18,13 @@ def _from_memory(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return Leaf(b.stored(ref), index, b.dtype(ref))
 
 
+def _of_stored_argument(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """A scan over a dimension that a reshape in its argument has split: the argument is stored first."""
+    b.stored(node.args[0])
+    b.stop(node.args[0])
+    return _from_memory(b, node, index, item)
+
+
 def _scan(kind: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         if not index or node.shape[node.args[1] % len(index)] == 1:
@@ -33,6 +40,8 @@ def _scan(kind: str) -> Handler:
         if not whole or not extents.same(ix.extent, node.shape[dim]):
             return _from_memory(b, node, index, item)
         arg = aten.compute(b.value(node.args[0], index), dtype)
+        if len(ix.leaves()) != 1:
+            return _of_stored_argument(b, node, index, item)
         scan = Scan(kind, arg, ix.leaves()[0], dtype, ix.sign == -1, node.line)
         return _last_place(b, scan, ix) if item else scan
 
@@ -62,6 +71,8 @@ def _late_scan(b: Builder, node: Node, index: Index, dim: int, kind: str, dtype:
         raise b.refuse(node, "an exclusive running maximum of integers")
     inside = Op("ge", (Iota(ix), Num(0, "int64")), "bool")
     arg = aten.compute(b.value(node.args[0], index), dtype)
+    if len(ix.leaves()) != 1:
+        return _of_stored_argument(b, node, index, 0)
     start = OPS[kind].identity
     assert start is not None, kind
     neutral = Num(start if aten.is_float(dtype) else int(start), dtype)
