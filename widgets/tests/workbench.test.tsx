@@ -540,16 +540,24 @@ describe("a request that waits for its next try", () => {
   });
 });
 
-describe("the Prompt panel after Stop", () => {
-  it("leads to the turn that was broken off, which the line has left", async () => {
+describe("the panels after Stop", () => {
+  it("lead to the turn that was broken off, which the line has left", async () => {
     await open("designed", { status: "stopped", current: "t1" });
     const turns = shown.kernel.traits.changed as TurnRow[];
     const cut = { ...(turns[0] as TurnRow), id: "t99", number: 99, state: "stopped", on_path: false } as TurnRow;
+    cut.author = "model";
+    cut.role = "designer";
     await shown.change(() => shown.kernel.put("changed", [...turns, cut]));
     await shown.key(".kl", "5");
     expect(shown.text(".kl-panel-prompt")).toContain("Turn 99 was stopped");
-    await shown.click("[data-action=look-stopped]");
+    await shown.key(".kl", "2");
+    expect(shown.text(".kl-panel-code")).not.toContain("Turn 99 was stopped");
+    await shown.key(".kl", "1");
+    await shown.click(".kl-panel-sketch [data-action=look-stopped]");
     expect(shown.kernel.traits.shown).toBe("t99");
+    expect(shown.all(".kl-panel-prompt:not([hidden])")).toHaveLength(1);
+    await shown.change(() => shown.kernel.put("detail", { turn: "t99", error: "Stopped by you." }));
+    expect(shown.all(".kl-fault")).toHaveLength(0);
   });
 });
 
