@@ -164,7 +164,7 @@ function Ledger({ ledger }: { ledger: LedgerFigures }) {
   return (
     <span class="kl-ledger">
       <Tip class="kl-dim" text={ledger.text} title={title.filter(Boolean).join("; ")} />{" "}
-      {ledger.warning && <Tip class="kl-unsure" text="prompts cut?" title={ledger.warning} />}
+      {ledger.warning && <Tip class="kl-label kl-flag" text="prompts cut?" title={ledger.warning} />}
     </span>
   );
 }
