@@ -218,6 +218,18 @@ describe("the card", () => {
     expect(shown.find("[data-action=send-note]").getAttribute("aria-disabled")).toBe("true");
   });
 
+  it("of a person's Conductor has a button for each way, and words for the next role", async () => {
+    const traits = dump("brief");
+    const card = { ...(traits.head.card as Card), role: "conductor", editable: true, to: null, suggestion: "" };
+    await open("brief", { card });
+    expect(shown.all("[data-action=approve]")).toHaveLength(0);
+    await shown.type(".kl-suggestion textarea", "wider tiles");
+    await shown.click("[data-action=to-designer]");
+    expect(shown.kernel.acts()).toEqual([
+      { action: "approve", card: card.id, to: "designer", suggestion: "wider tiles" },
+    ]);
+  });
+
   it("of a person's role shows the brief and takes a pasted reply", async () => {
     const traits = dump("brief");
     const kernel = new Kernel(traits);

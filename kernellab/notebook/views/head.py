@@ -181,7 +181,8 @@ def card(state: State, at: str | None) -> Card | None:
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
-            "editable": question.kind is QuestionKind.ROUTE,
+            "editable": question.kind is QuestionKind.ROUTE
+            or (question.kind is QuestionKind.BRIEF and question.role is Role.CONDUCTOR),
         }
     turn = state.turns.get(at or "")
     return _proposed(turn) if turn is not None and turn.route is not None else None
