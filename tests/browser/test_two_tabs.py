@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: La
 
     _control_s_saves(page, board)
     page.save()
+    saved = workspace / "one.ipynb"
+    assert saved.stat().st_size < 150_000 and "widgets" not in json.loads(saved.read_text())["metadata"]
     other = page.other("one.ipynb")
     Board(other.page, "one").wait("waiting", SOON)
     # JupyterLab ends one when a page has asked for all widgets' states; here at a moment that the test knows
