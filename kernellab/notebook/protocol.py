@@ -115,6 +115,8 @@ class LedgerFigures(TypedDict):
     usd: float | None
     seconds: float
     budget: str
+    #: what is odd about the server's counts
+    warning: str
     text: str
 
 

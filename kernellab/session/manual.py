@@ -82,7 +82,8 @@ class Account:
     def of(self, state: State) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people. The numbers are those of :class:`kernellab.models.Ledger`.
+        ``text`` is one line for people, ``warning`` what is odd about the server's counts. The numbers
+        are those of :class:`kernellab.models.Ledger`.
         """
         with self._lock:
             for turn, exchanges in state.said.items():
@@ -91,8 +92,9 @@ class Account:
                 self._counted[turn] = len(exchanges)
             found = self._ledger.as_dict()
         odd = next((exchange.warning for said in state.said.values() for exchange in said if exchange.warning), "")
+        spent = self._bench.budget.spent()
         text = ". ".join(filter(None, (ledger_line(found), odd)))
-        return {**found, "budget": state.budget, "spent": self._bench.budget.spent(), "text": text}
+        return {**found, "budget": state.budget, "spent": spent, "warning": odd, "text": text}
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,14 @@ def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: La
 
     _control_s_saves(page, board)
     page.save()
+    saved = workspace / "one.ipynb"
+    assert saved.stat().st_size < 150_000 and "widgets" not in json.loads(saved.read_text())["metadata"]
     other = page.other("one.ipynb")
     Board(other.page, "one").wait("waiting", SOON)
     # JupyterLab ends one when a page has asked for all widgets' states; here at a moment that the test knows
     assert other.page.evaluate(_END_SUBSHELL) > 0
     assert page.page.evaluate(_END_SUBSHELL) > 0
+    _untrusted_is_shown_on_a_word(other)
     board.root.get_by_role("button", name="Stop", exact=True).click()
     board.wait("stopped", 20_000)
     Board(other.page, "one").wait("stopped", 20_000)
@@ -93,3 +97,10 @@ def _control_s_saves(page: Lab, board: Board) -> None:
     board.root.evaluate("root => root.focus()")
     page.page.keyboard.press("ControlOrMeta+s")
     page.page.wait_for_function(f"{_PANEL}.context.model.dirty === false", timeout=5_000)
+
+
+def _untrusted_is_shown_on_a_word(page: Lab) -> None:
+    """Of a cell that another person runs in a shared notebook, JupyterLab shows no view by itself."""
+    page.page.evaluate(f"{_PANEL}.content.widgets[1].model.trusted = false")
+    page.page.get_by_role("button", name="Trust and show it").click(timeout=SOON)
+    Board(page.page, "one").wait("waiting", SOON)

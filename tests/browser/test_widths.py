@@ -74,6 +74,28 @@ def test_a_candidate_shows_its_interval_and_no_head_sticks_out(browser: Any) -> 
         page.close()
 
 
+@pytest.mark.parametrize("panel", ["sketch", "code"])
+def test_what_a_model_writes_first_has_the_panel_and_its_end_is_in_sight(browser: Any, panel: str) -> None:
+    role = {"sketch": "designer", "code": "coder"}[panel]
+    text = "\n".join(f"line {n}" for n in range(200))
+    traits = {
+        "texts": {"sketch": "", "files": {}, "files_before": {}, "artefacts": [], "main_file": ""},
+        "detail": {"diagnostics": []},
+        "partial": {"turn": "t1", "role": role, "text": text, "length": len(text), "waits": False},
+    }
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.goto(look.address(base, **{"fixture": "designed", "panel": panel, "theme": "light", "with": traits}))
+        page.wait_for_selector("body[data-ready]")
+        written = page.locator(f".kl-panel-{panel} .kl-streaming pre")
+        written.wait_for()
+        heights = "one => [one.clientHeight, ...['.kl-streaming', '.kl-panel'].map(up => one.closest(up).clientHeight)]"
+        own, section, whole = written.evaluate(heights)
+        assert own < section and own > 0.7 * whole
+        assert written.evaluate("pre => pre.scrollHeight - pre.scrollTop - pre.clientHeight") < 24
+        page.close()
+
+
 @pytest.mark.parametrize("size", [(1400, 1000), (1400, 800), (800, 800)])
 @pytest.mark.parametrize("fixture", ["edge_tile", "designed"])
 def test_the_question_and_the_buttons_are_in_sight(browser: Any, fixture: str, size: tuple[int, int]) -> None:

@@ -287,6 +287,8 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
     assert doing(begun, {"t1": []}, task_read=True) == "no words yet"
     assert doing(begun, {"t1": []}, task_read=True, partial="sketch") == ""
+    limited = f"{WAITING}No more requests for now. The next try is in 9 s."
+    assert doing(begun, {"t1": []}, task_read=True, partial=limited) == "waiting for its server"
     rows = {row["name"]: row for row in stage_rows(told, running=True)}
     assert [name for name, row in rows.items() if row["state"] == "running"] == ["correct"]
     assert rows["correct"]["note"] == "case 7 of 14"

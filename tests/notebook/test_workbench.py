@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from kernellab.errors import SessionError, TaskError
 from kernellab.notebook.board.registry import workbench_of
 from kernellab.notebook.board.workbench import Workbench
 from kernellab.notebook.widget import by_page
-from kernellab.session import Session, SessionStatus
+from kernellab.session import Session, SessionStatus, design
 from tests.waiting import until
 
 
@@ -463,3 +464,19 @@ def test_a_ping_is_answered_at_once_whatever_else_is_under_way(quiet: tuple[Sess
     heard = page.reply(page.post({"ping": True}))
     gate.set()
     assert (heard["kind"], heard["value"]) == ("answer", True)
+
+
+def test_a_person_who_is_the_conductor_sends_the_work_on_by_a_button(tmp_path: Path) -> None:
+    session = design(TASK, dsl="cpp", name="led", roles="designer=human,conductor=human", workspace=tmp_path)
+    session.wait(60)
+    bench = Workbench(session)
+    page = Page(bench)
+    assert page.act("sketch", text=SKETCH.replace("x + 1 ", "x + 2 ")) == ""
+    assert until(lambda: bench.head["card"] and bench.head["card"]["role"] == "conductor")
+    card = bench.head["card"]
+    assert (card["kind"], card["editable"], card["to"]) == ("brief", True, None)
+    assert page.act("approve", card=card["id"], to="designer", suggestion="add one") == ""
+    assert until(lambda: bench.head["card"] and bench.head["card"]["role"] == "designer")
+    assert session.turns[-1].route is not None and session.turns[-1].route.suggestion == "add one"
+    bench.close()
+    session.stop()

@@ -133,6 +133,8 @@ function Question({ view, card }: { view: View; card: Card }) {
   const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to && (to !== "me" || work));
   const stuck = card.kind === "error" && card.retry === false;
   const yours = card.kind === "route" && card.retry === false;
+  // a person who is the Conductor chooses, as at the Conductor's proposal
+  const routes = card.kind === "route" || (card.kind === "brief" && card.role === "conductor");
   const mine = (card.kind === "error" || card.kind === "cost") && (card.role === "designer" || card.role === "coder");
   const answers = (
     <>
@@ -147,7 +149,7 @@ function Question({ view, card }: { view: View; card: Card }) {
           {card.role === "designer" ? "Write the sketch yourself" : "Write the code yourself"}
         </Button>
       )}
-      {!stuck && (
+      {!stuck && (card.kind === "route" || !routes) && (
         <Button
           primary={card.kind !== "brief" && !yours}
           action="approve"
@@ -161,7 +163,7 @@ function Question({ view, card }: { view: View; card: Card }) {
           {card.kind === "route" && card.to && card.to in ELSEWHERE ? `: ${capital(card.to)}` : ""}
         </Button>
       )}
-      {card.kind === "route" &&
+      {routes &&
         others.map((to) => (
           <Button key={to} primary={yours && to === "me"} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
             {ELSEWHERE[to]}
@@ -192,7 +194,7 @@ function Question({ view, card }: { view: View; card: Card }) {
             rows={2}
             placeholder="a suggestion for the next role"
             onInput={(text) => dispatch({ type: "draft", text })}
-            onSubmit={() => approve()}
+            onSubmit={() => card.kind === "route" && approve()}
           />
           {edited(state) && <span class="kl-dim">edited by you</span>}
           {yours ? <span class="kl-dim">{card.hint}</span> : <Unread view={view} role={card.to} />}
@@ -204,12 +206,11 @@ function Question({ view, card }: { view: View; card: Card }) {
         </div>
       )}
       {!card.editable && card.hint && <p class="kl-dim">{card.hint}</p>}
-      {card.kind === "brief" ? (
+      {(card.kind !== "brief" || routes) && <div class="kl-row kl-answers">{answers}</div>}
+      {card.kind === "brief" && (
         <BriefForm view={view} card={card} free={free} decide={decide}>
-          {answers}
+          {!routes && answers}
         </BriefForm>
-      ) : (
-        <div class="kl-row kl-answers">{answers}</div>
       )}
     </section>
   );

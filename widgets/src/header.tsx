@@ -161,5 +161,10 @@ function Ledger({ ledger }: { ledger: LedgerFigures }) {
     ledger.seconds > 0 ? `${duration(ledger.seconds)} waited for models` : "",
     ledger.budget ? `budget ${ledger.budget}` : "",
   ];
-  return <Tip class="kl-ledger kl-dim" text={ledger.text} title={title.filter(Boolean).join("; ")} />;
+  return (
+    <span class="kl-ledger">
+      <Tip class="kl-dim" text={ledger.text} title={title.filter(Boolean).join("; ")} />{" "}
+      {ledger.warning && <Tip class="kl-label kl-flag" text="prompts cut?" title={ledger.warning} />}
+    </span>
+  );
 }

@@ -94,6 +94,8 @@ export interface LedgerFigures {
   usd: number | null;
   seconds: number;
   budget: string;
+  /** what is odd about the server's counts */
+  warning: string;
   text: string;
 }
 

@@ -30,7 +30,9 @@ export function TurnNote({ view }: { view: View }) {
         </Copy>
       </div>
       {known && <Claims claims={detail.claims} />}
-      {known && detail.error && !view.state.head.value.card?.pending && <Fault row={row} detail={detail} />}
+      {known && detail.error && row.state !== "stopped" && !view.state.head.value.card?.pending && (
+        <Fault row={row} detail={detail} />
+      )}
     </div>
   );
 }

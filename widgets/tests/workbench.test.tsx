@@ -218,6 +218,18 @@ describe("the card", () => {
     expect(shown.find("[data-action=send-note]").getAttribute("aria-disabled")).toBe("true");
   });
 
+  it("of a person's Conductor has a button for each way, and words for the next role", async () => {
+    const traits = dump("brief");
+    const card = { ...(traits.head.card as Card), role: "conductor", editable: true, to: null, suggestion: "" };
+    await open("brief", { card });
+    expect(shown.all("[data-action=approve]")).toHaveLength(0);
+    await shown.type(".kl-suggestion textarea", "wider tiles");
+    await shown.click("[data-action=to-designer]");
+    expect(shown.kernel.acts()).toEqual([
+      { action: "approve", card: card.id, to: "designer", suggestion: "wider tiles" },
+    ]);
+  });
+
   it("of a person's role shows the brief and takes a pasted reply", async () => {
     const traits = dump("brief");
     const kernel = new Kernel(traits);
@@ -540,16 +552,24 @@ describe("a request that waits for its next try", () => {
   });
 });
 
-describe("the Prompt panel after Stop", () => {
-  it("leads to the turn that was broken off, which the line has left", async () => {
+describe("the panels after Stop", () => {
+  it("lead to the turn that was broken off, which the line has left", async () => {
     await open("designed", { status: "stopped", current: "t1" });
     const turns = shown.kernel.traits.changed as TurnRow[];
     const cut = { ...(turns[0] as TurnRow), id: "t99", number: 99, state: "stopped", on_path: false } as TurnRow;
+    cut.author = "model";
+    cut.role = "designer";
     await shown.change(() => shown.kernel.put("changed", [...turns, cut]));
     await shown.key(".kl", "5");
     expect(shown.text(".kl-panel-prompt")).toContain("Turn 99 was stopped");
-    await shown.click("[data-action=look-stopped]");
+    await shown.key(".kl", "2");
+    expect(shown.text(".kl-panel-code")).not.toContain("Turn 99 was stopped");
+    await shown.key(".kl", "1");
+    await shown.click(".kl-panel-sketch [data-action=look-stopped]");
     expect(shown.kernel.traits.shown).toBe("t99");
+    expect(shown.all(".kl-panel-prompt:not([hidden])")).toHaveLength(1);
+    await shown.change(() => shown.kernel.put("detail", { turn: "t99", error: "Stopped by you." }));
+    expect(shown.all(".kl-fault")).toHaveLength(0);
   });
 });
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from kernellab.models.chat import WAITING
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
@@ -13,6 +14,7 @@ from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, 
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
+from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
 from kernellab.session.record.view import outcome, target_words
@@ -91,6 +93,8 @@ def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read:
             return "waiting for the judge"
         if not task_read:
             return "reading the task"
+        if partial.startswith(WAITING):
+            return "waiting for its server"
         return "no words yet" if turn.author is Author.MODEL and not partial else ""
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
@@ -177,7 +181,8 @@ def card(state: State, at: str | None) -> Card | None:
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
-            "editable": question.kind is QuestionKind.ROUTE,
+            "editable": question.kind is QuestionKind.ROUTE
+            or (question.kind is QuestionKind.BRIEF and question.role is Role.CONDUCTOR),
         }
     turn = state.turns.get(at or "")
     return _proposed(turn) if turn is not None and turn.route is not None else None
@@ -319,7 +324,7 @@ def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
 def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
     """``LedgerFigures`` from what :meth:`kernellab.session.trace.Trace.ledger` gives."""
     total, budget = ledger["total"], str(ledger["budget"] or "")
-    text = ledger["text"] or "0 tokens"
+    text = ledger_line(ledger) or "0 tokens"
     return {
         "input_tokens": total["input_tokens"],
         "cached_tokens": total["cached_tokens"],
@@ -327,7 +332,8 @@ def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
         "usd": total["usd"],
         "seconds": total["seconds"],
         "budget": budget,
-        "text": f"{text} of {budget}" if budget else text,
+        "warning": ledger["warning"],
+        "text": f"{text}; budget {budget}" if budget else text,
     }
 
 

@@ -1,6 +1,7 @@
 /**
  * kernellab's commands in JupyterLab's palette: each puts a cell below the active one, and runs it where nothing in it
- * is to be filled in. And a view whose kernel has ended is replaced by what the notebook keeps of it.
+ * is to be filled in. A view whose kernel has ended is replaced by what the notebook keeps of it, and where JupyterLab
+ * shows no view because this page does not trust the cell (another person ran it), a button shows it.
  *
  * JupyterLab loads a prebuilt extension as a container of webpack's module federation: `init` is given the modules that
  * it shares, `get` gives ours. Written by hand, it needs no build; of JupyterLab only two tokens are used.
@@ -46,39 +47,80 @@ def inputs(M=4096, N=2048):
   const DEAD = ".jp-OutputArea-output.jupyter-widgets";
   const ENDED = "The kernel of this view has ended. Run the cell again to continue from the journal.";
 
-  /** Watches a notebook for such views of ours; those of others stay as they are. */
+  /** what stands for a view in a page that does not trust the cell */
+  const TEXT = ".jp-OutputArea-output[data-mime-type='text/html']:not(:has(.kernellab-untrusted))";
+  const UNTRUSTED = "Not shown, because this page does not trust the cell: another person ran it. ";
+  const VIEW = "application/vnd.jupyter.widget-view+json";
+
+  /** Watches a notebook for such outputs of ours; those of others stay as they are. */
   function watch(panel) {
+    let due = false;
     const look = () => {
+      due = false;
       for (const node of panel.node.querySelectorAll(DEAD)) {
         if (node.childElementCount === 0) showRecorded(panel, node);
       }
+      if (!panel.sessionContext.session?.kernel) return;
+      for (const node of panel.node.querySelectorAll(TEXT)) offerView(panel, node);
     };
-    const seen = new MutationObserver(look);
-    seen.observe(panel.node, { subtree: true, attributeFilter: ["class"] });
+    const seen = new MutationObserver(() => {
+      if (!due) requestAnimationFrame(look);
+      due = true;
+    });
+    seen.observe(panel.node, { subtree: true, childList: true, attributeFilter: ["class"] });
     panel.disposed.connect(() => seen.disconnect());
     look();
   }
 
-  function showRecorded(panel, node) {
-    for (const { outputArea } of panel.content.widgets) {
+  /** the cell, and in it the widget and the output of ours, that `node` shows; null of another's */
+  function ours(panel, node) {
+    for (const cell of panel.content.widgets) {
+      const { outputArea } = cell;
       const at = outputArea ? outputArea.widgets.findIndex((one) => one.node.contains(node)) : -1;
-      if (at < 0) continue;
-      const output = outputArea.model.get(at);
-      if (!output.metadata.kernellab) return;
-      node.classList.remove("jupyter-widgets");
-      const said = document.createElement("p");
-      said.className = "kernellab-ended";
-      said.textContent = ENDED;
-      const receipt = outputArea.node.querySelector("details:has(> .kernellab-receipt)");
-      if (receipt) {
-        receipt.open = true;
-        node.replaceChildren(said);
-        return;
-      }
-      const html = panel.content.rendermime.createRenderer("text/html");
-      html.renderModel(output).then(() => node.replaceChildren(said, html.node));
+      const output = at < 0 ? null : outputArea.model.get(at);
+      if (output) return output.metadata.kernellab ? { cell, output, shown: outputArea.widgets[at] } : null;
+    }
+    return null;
+  }
+
+  /**
+   * Shows this one view on the person's word. To trust the cell would write all of its outputs into the shared notebook
+   * again, and JupyterLab 4.6 mixes them up in the others' pages.
+   */
+  function offerView(panel, node) {
+    const found = ours(panel, node);
+    if (!found || found.cell.model.trusted || !(VIEW in found.output.data)) return;
+    const said = document.createElement("p");
+    said.className = "kernellab-untrusted";
+    const button = document.createElement("button");
+    button.className = "jp-mod-styled jp-mod-accept";
+    button.textContent = "Trust and show it";
+    button.addEventListener("click", () => {
+      const view = panel.content.rendermime.createRenderer(VIEW);
+      view.addClass("jp-OutputArea-output");
+      for (const old of [...found.shown.widgets]) if (old.node.contains(node)) old.dispose();
+      found.shown.addWidget(view);
+      view.renderModel(found.output);
+    });
+    said.append(UNTRUSTED, button);
+    node.append(said);
+  }
+
+  function showRecorded(panel, node) {
+    const found = ours(panel, node);
+    if (!found) return;
+    node.classList.remove("jupyter-widgets");
+    const said = document.createElement("p");
+    said.className = "kernellab-ended";
+    said.textContent = ENDED;
+    const receipt = found.cell.outputArea.node.querySelector("details:has(> .kernellab-receipt)");
+    if (receipt) {
+      receipt.open = true;
+      node.replaceChildren(said);
       return;
     }
+    const html = panel.content.rendermime.createRenderer("text/html");
+    html.renderModel(found.output).then(() => node.replaceChildren(said, html.node));
   }
 
   async function plugin() {

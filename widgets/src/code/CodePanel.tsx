@@ -6,7 +6,7 @@ import { DraftBar, DraftNotice } from "../editor/DraftBar";
 import { HEAD } from "../editor/desks";
 import { GLYPHS, severityOf } from "../editor/diagnostics";
 import { writtenByAgent } from "../follow";
-import { Streaming } from "../panels/prompt";
+import { Writing } from "../panels/prompt";
 import { Copy, Empty } from "../ui";
 import type { View } from "../view";
 import { type Against, type CodeEditor, codeEditorOf } from "./code-editor";
@@ -19,14 +19,20 @@ export function CodePanel({ view }: { view: View }) {
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
   const { sketch } = view.state.texts.value;
-  const partial = view.state.partial.value;
+  const first = view.state.partial.value.role === "coder" && !editor.tab.value;
   const id = useId();
   const asked = writtenByAgent(view, "coder");
   const changed = Object.keys(view.state.texts.value.files_before).length > 0;
   useCompared<Against>(editor.against, "before", asked, changed);
   return (
-    <section class="kl-ed kl-code" aria-label="Code" data-standing={editor.drafts.standing.value}>
-      {editor.tab.value ? <Tabs editor={editor} view={view} controls={id} /> : <Empty>There is no code yet.</Empty>}
+    <section
+      class="kl-ed kl-code"
+      aria-label="Code"
+      data-standing={editor.drafts.standing.value}
+      data-first={first || undefined}
+    >
+      {editor.tab.value && <Tabs editor={editor} view={view} controls={id} />}
+      {!editor.tab.value && !first && <Empty>There is no code yet.</Empty>}
       <DraftNotice
         drafts={editor.drafts}
         what="code"
@@ -38,7 +44,7 @@ export function CodePanel({ view }: { view: View }) {
       <Waiting editor={editor} />
       <Facts editor={editor} />
       <TimeGoes editor={editor} />
-      {partial.turn !== null && partial.role === "coder" && <Streaming partial={partial} />}
+      <Writing view={view} by="coder" />
       <div class="kl-code-pair" id={id} hidden={!editor.tab.value}>
         {editor.beside.value && (sketch !== "" || editor.source.value) && <Beside editor={editor} />}
         <div class="kl-ed-host" ref={host} />

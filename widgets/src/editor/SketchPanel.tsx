@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { writtenByAgent } from "../follow";
-import { Streaming } from "../panels/prompt";
+import { Writing } from "../panels/prompt";
 import type { View } from "../view";
 import { useCompared } from "./compared";
 import { DraftBar, DraftNotice } from "./DraftBar";
@@ -17,7 +17,9 @@ export function SketchPanel({ view }: { view: View }) {
   useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
   const partial = view.state.partial.value;
   const asked = writtenByAgent(view, "designer");
-  const { sketch_before } = view.state.texts.value;
+  const { sketch, sketch_before } = view.state.texts.value;
+  // the first sketch is written where it will stand
+  const first = partial.role === "designer" && sketch === "" && editor.drafts.standing.value === "same";
   useCompared<Against>(editor.against, "parent", asked, sketch_before !== "");
   return (
     <section
@@ -26,6 +28,7 @@ export function SketchPanel({ view }: { view: View }) {
       data-doc-version={editor.checker.version.value}
       data-checked-version={editor.checker.checked.value}
       data-standing={editor.drafts.standing.value}
+      data-first={first || undefined}
     >
       <DraftNotice
         drafts={editor.drafts}
@@ -35,7 +38,7 @@ export function SketchPanel({ view }: { view: View }) {
         }}
         onApply={() => void editor.apply(true)}
       />
-      {partial.turn !== null && partial.role === "designer" && <Streaming partial={partial} />}
+      <Writing view={view} by="designer" />
       <div class="kl-ed-host" ref={host} />
       <Cost editor={editor} />
       <Findings editor={editor} />

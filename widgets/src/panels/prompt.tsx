@@ -1,7 +1,7 @@
 /** What an agent was told, why, and what it answered: every exchange of the turn that is looked at. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { capital, count, duration } from "../format";
-import type { ExchangeHead, ExchangeText, Partial } from "../protocol";
+import type { ExchangeHead, ExchangeText, Partial, TurnRow } from "../protocol";
 import { Button, Copy, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 
@@ -12,8 +12,10 @@ export function PromptPanel({ view }: { view: View }) {
   const shown = exchanges.find((one) => one.id === picked) ?? exchanges[exchanges.length - 1];
   return (
     <div class="kl-prompt">
-      {partial.turn !== null && <Streaming partial={partial} />}
-      {exchanges.length === 0 && partial.turn === null && <Unasked view={view} />}
+      <Writing view={view} />
+      {exchanges.length === 0 && partial.turn === null && brokenOff(view) === null && (
+        <Empty>No model was asked in this turn: rules need none, and a person's brief stands on the card above.</Empty>
+      )}
       {exchanges.length > 1 && (
         <ol class="kl-exchanges" aria-label="exchanges with the model">
           {exchanges.map((one) => (
@@ -40,21 +42,31 @@ export function PromptPanel({ view }: { view: View }) {
   );
 }
 
-/** A turn without an exchange; after Stop the turn that was broken off is next to the line, with what came of it. */
-function Unasked({ view }: { view: View }) {
+/** The newest turn where it was broken off: it is next to the line, with what came of it. */
+function brokenOff(view: View): TurnRow | null {
   const newest = view.rows.value.at(-1);
-  const stopped = newest && newest.state === "stopped" && newest.id !== view.at.value ? newest : null;
-  if (stopped)
-    return (
-      <Empty>
-        Turn {stopped.number} was stopped.{" "}
-        <Button action="look-stopped" onClick={() => view.look(stopped.id)}>
-          What was written until then
-        </Button>
-      </Empty>
-    );
+  return newest?.state === "stopped" && newest.id !== view.at.value ? newest : null;
+}
+
+/** What a model writes now, in the role `by` or in any, or the way to what it had written when it was stopped. */
+export function Writing({ view, by }: { view: View; by?: string }) {
+  const partial = view.state.partial.value;
+  if (partial.turn !== null && (by ?? partial.role) === partial.role) return <Streaming partial={partial} />;
+  const stopped = brokenOff(view);
+  if (stopped?.author !== "model" || (by ?? stopped.role) !== stopped.role) return null;
   return (
-    <Empty>No model was asked in this turn: rules need none, and a person's brief stands on the card above.</Empty>
+    <Empty>
+      Turn {stopped.number} was stopped.{" "}
+      <Button
+        action="look-stopped"
+        onClick={() => {
+          view.look(stopped.id);
+          view.open("prompt");
+        }}
+      >
+        What was written until then
+      </Button>
+    </Empty>
   );
 }
 
@@ -91,16 +103,16 @@ function Exchange({ view, head }: { view: View; head: ExchangeHead }) {
       {head.error && <p class="kl-bad">{head.error}</p>}
       {asked?.error && <p class="kl-bad">{asked.error}</p>}
       {!asked && <Empty>asking the kernel</Empty>}
-      {asked?.value && <Whole view={view} text={asked.value} />}
+      {asked?.value && <Whole view={view} text={asked.value} failed={head.error !== ""} />}
     </article>
   );
 }
 
-function Whole({ view, text }: { view: View; text: ExchangeText }) {
+function Whole({ view, text, failed }: { view: View; text: ExchangeText; failed: boolean }) {
   const prompt = text.messages.map((message) => message.content).join("\n\n");
   return (
     <>
-      <Why sections={text.sections} />
+      <Why sections={text.sections} open={!failed} />
       {text.messages.map((message, index) => (
         <Fold
           key={index}
@@ -147,12 +159,12 @@ function Whole({ view, text }: { view: View; text: ExchangeText }) {
 }
 
 /** Which part of the prompt came from where, and how much of it that is. */
-function Why({ sections }: { sections: ExchangeText["sections"] }) {
+function Why({ sections, open }: { sections: ExchangeText["sections"]; open: boolean }) {
   if (sections.length === 0) return null;
   const total = sections.reduce((sum, section) => sum + section.tokens, 0);
   const most = Math.max(1, ...sections.map((section) => section.tokens));
   return (
-    <Fold title="Why this prompt" aside={`${sections.length} sections, ${count(total)} tokens`} open>
+    <Fold title="Why this prompt" aside={`${sections.length} sections, ${count(total)} tokens`} open={open}>
       <table class="kl-table kl-why">
         <thead class="kl-unseen">
           <tr>
@@ -181,7 +193,7 @@ function Why({ sections }: { sections: ExchangeText["sections"] }) {
 }
 
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
-export function Streaming({ partial }: { partial: Partial }) {
+function Streaming({ partial }: { partial: Partial }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
     <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
