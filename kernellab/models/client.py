@@ -150,6 +150,7 @@ class _Asked:
             model=scrub(model),
             seconds=seconds,
             attempts=max(self.attempts, 1),
+            warning=faults.without(self.endpoint, dialect(self.endpoint).left_out(self.endpoint)),
             calls=tuple(FunctionCall(id or f"call-{n}", *rest) for n, (id, *rest) in self.partial.calls.items()),
         )
 
@@ -193,7 +194,7 @@ class _Asked:
             if error is None or response is None:
                 return error, None
             status, headers, said = response
-            part = known.learn(error, status, str(_param(said)), faults.words_of(said), body)
+            part = known.learn(error, status, faults.param_of(said), faults.words_of(said), body)
             if part is None:
                 if error.kind is ModelFault.CONFIG:
                     known.forget(learned)
@@ -356,9 +357,3 @@ class _Asked:
             await asyncio.sleep(seconds)
         finally:
             self.waits = None
-
-
-def _param(body: Any) -> Any:
-    """Which part of the request a refusal names, where it does."""
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    return inner.get("param") or "" if isinstance(inner, Mapping) else ""

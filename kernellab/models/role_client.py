@@ -106,8 +106,7 @@ class Talk:
                 shared_machine=reply is not None and reply.shared_machine,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
                 recorded_at=reply.recorded_at if reply else "",
-                # with steps the tokens are of several requests, or of the last one alone
-                warning="" if reply and reply.steps else _cut_prompt(messages, usage),
+                warning=_odd(messages, usage, reply),
             )  # fmt: skip
             self._record(exchange)
 
@@ -187,6 +186,12 @@ class Talk:
             talked = (
                 *messages, ChatMessage(role="assistant", content=reply.text), ChatMessage(role="user", content=again)
             )  # fmt: skip
+
+
+def _odd(messages: Sequence[ChatMessage], usage: Usage, reply: ChatReply | None) -> str:
+    # with steps the tokens are of several requests, or of the last one alone
+    cut = "" if reply and reply.steps else _cut_prompt(messages, usage)
+    return " ".join(filter(None, (reply.warning if reply else "", cut)))
 
 
 def _cut_prompt(messages: Sequence[ChatMessage], usage: Usage) -> str:

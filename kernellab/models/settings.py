@@ -223,6 +223,12 @@ class Endpoint:
     organisation: str | None = None
 
     @property
+    def asked(self) -> tuple[str, ...]:
+        """What is set of how the model is asked: names of settings, and of what ``extra_body`` holds."""
+        names = ("temperature", "max_tokens", "seed", "top_p", "reasoning_effort")
+        return (*(name for name in names if getattr(self, name) is not None), *(self.extra_body or ()))
+
+    @property
     def host(self) -> str:
         return _host(self.base_url)
 
