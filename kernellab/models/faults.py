@@ -86,7 +86,11 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             "Check the model's name and base_url, which mostly ends in /v1.",
         )  # fmt: skip
     names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", f"{param_of(body)} {said}"))
-    remedy = f"Change {' or '.join(names)} under [models], or leave it out." if names else "Change the setting that it names."
+    remedy = (
+        f"Change {' or '.join(names)} under [models], or leave it out."
+        if names
+        else "Change the setting that it names."
+    )
     return ModelError(ModelFault.CONFIG, f"{host} refuses the request (HTTP {status}).{quoted}", remedy)
 
 
@@ -151,6 +155,10 @@ def garbage(endpoint: Endpoint, what: str) -> ModelError:
         ModelFault.GARBAGE, f"{endpoint.host} answered with {what}, not with a chat completion.",
         "Check base_url, which mostly ends in /v1, and that no proxy answers instead; then resume.", resumable=True,
     )  # fmt: skip
+
+
+def quoted(what: str, body: bytes) -> str:
+    return f'{what}: "{words_of(body.decode(errors="replace"))}"'
 
 
 def tool_call(endpoint: Endpoint, names: str) -> ModelError:

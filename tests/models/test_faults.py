@@ -76,6 +76,8 @@ def test_a_setting_that_the_server_refuses_is_told_with_each_answer(monkeypatch:
         ("422 extra_body", "Change top_k under [models]", "that it names"),
         ("400 unknown setting", "Change the setting that it names", "under [models]"),
         ("401 no such organisation", "Correct `organisation`", "key"),
+        ("a web page instead", 'a web page: "Welcome"', "JSON"),
+        ("other JSON instead", "hello", "web page"),
         ("finish: length", "Raise `max_tokens`", "budget left"),
     ],
 )
