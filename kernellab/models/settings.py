@@ -78,7 +78,17 @@ class RoleSettings(ModelOptions):
     def _no_key(cls, headers: dict[str, str] | None) -> dict[str, str] | None:
         if any(re.search(r"authori[sz]ation|key|token|secret|cookie", name, re.IGNORECASE) for name in headers or ()):
             raise ValueError("a header may hold no key; name the key's variable in key_env")
+        for name, value in (headers or {}).items():
+            if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not re.fullmatch(r"[ -~]*", value):
+                raise ValueError(f"{name!r} is no header: letters, digits and signs of ASCII, on one line, are")
         return headers
+
+    @field_validator("organisation")
+    @classmethod
+    def _one_line(cls, organisation: str | None) -> str | None:
+        if organisation is not None and not re.fullmatch(r"[!-~]+", organisation):
+            raise ValueError("it should be the organisation's name of ASCII letters, digits and signs, without spaces")
+        return organisation
 
     @field_validator("extra_body")
     @classmethod
