@@ -100,7 +100,7 @@ def run(
         done = execute(found, lambda outcome: None if json else _tell(outcome))
         outcomes += done
         told |= versions(sorted({job.group for job in found}), folder)
-        if record:
+        if record and found:
             put_on_record(folder, found, done)
     if not outcomes:
         raise KernellabError(f"No document of the knowledge begins with {only!r}.", "See kernellab docs show.")

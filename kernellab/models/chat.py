@@ -69,6 +69,8 @@ class ChatReply:
     shared_machine: bool = False
     #: see :attr:`Exchange.others`
     others: tuple[str, ...] = ()
+    #: see :attr:`Exchange.warning`
+    warning: str = ""
 
 
 class ChatModel(Protocol):

@@ -150,6 +150,7 @@ class _Asked:
             model=scrub(model),
             seconds=seconds,
             attempts=max(self.attempts, 1),
+            warning=faults.without(self.endpoint, dialect(self.endpoint).left_out(self.endpoint)),
             calls=tuple(FunctionCall(id or f"call-{n}", *rest) for n, (id, *rest) in self.partial.calls.items()),
         )
 
@@ -193,7 +194,7 @@ class _Asked:
             if error is None or response is None:
                 return error, None
             status, headers, said = response
-            part = known.learn(error, status, str(_param(said)), faults.words_of(said), body)
+            part = known.learn(error, status, faults.param_of(said), faults.words_of(said), body)
             if part is None:
                 if error.kind is ModelFault.CONFIG:
                     known.forget(learned)
@@ -292,12 +293,12 @@ class _Asked:
             if len(body) > 8 * self.settings.max_reply_chars:
                 raise faults.garbage(self.endpoint, f"more than {len(body):,} bytes")
         if kind == "text/html":
-            raise faults.garbage(self.endpoint, "a web page")
+            raise faults.garbage(self.endpoint, faults.quoted("a web page", body))
         completion = json.loads(body, object_hook=lambda entries: SimpleNamespace(**entries))
         if isinstance(fault := getattr(completion, "error", None), SimpleNamespace):
             raise faults.from_event(vars(fault), self.endpoint)
         if not isinstance(getattr(completion, "choices", None), list):
-            raise faults.garbage(self.endpoint, "JSON")
+            raise faults.garbage(self.endpoint, faults.quoted("JSON", body))
         if not completion.choices:
             raise faults.garbage(self.endpoint, "a completion without any choice")
         self.partial.add(completion)
@@ -356,9 +357,3 @@ class _Asked:
             await asyncio.sleep(seconds)
         finally:
             self.waits = None
-
-
-def _param(body: Any) -> Any:
-    """Which part of the request a refusal names, where it does."""
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    return inner.get("param") or "" if isinstance(inner, Mapping) else ""

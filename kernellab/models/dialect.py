@@ -77,6 +77,14 @@ class Dialect:
                 body["response_format"] = {"type": "json_object"}
         return body
 
+    def left_out(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """What the settings ask of the model and the server refused, so that requests go without it."""
+        asked = ("temperature", "seed", "top_p", "reasoning_effort")
+        names = [name for name in asked if name in self.refused and getattr(endpoint, name) is not None]
+        if endpoint.max_tokens is not None and {"max_tokens", "max_completion_tokens"} <= self.refused:
+            names.append("max_tokens")
+        return (*names, *(("tools",) if "tools" in self.refused else ()))
+
     def _messages(self, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
         """``messages``; where the system role is refused, it stands at the beginning of the first message."""
         if "system" not in self.refused or len(messages) < 2 or messages[0].role != "system":

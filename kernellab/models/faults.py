@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -40,6 +40,11 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
         )  # fmt: skip
     if status in (401, 403, 404, 405, 407) and "html" in headers.get("content-type", ""):
         return garbage(endpoint, f'a web page (HTTP {status}), as a proxy or a login page does: "{said}"')
+    if status in (400, 401, 403) and endpoint.organisation and re.search("organi[sz]ation", said, re.I):
+        return ModelError(
+            ModelFault.AUTH, f"{host} refuses the organisation {endpoint.organisation!r} (HTTP {status}).{quoted}",
+            "Correct `organisation` under [models], or leave it out; then resume.",
+        )  # fmt: skip
     if status == 407:
         return ModelError(
             ModelFault.AUTH, f"A proxy in front of {host} asks for a name and a password (HTTP 407).{quoted}",
@@ -80,9 +85,20 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             ModelFault.CONFIG, f"{host} does not serve the model {endpoint.model!r}.{quoted}",
             "Check the model's name and base_url, which mostly ends in /v1.",
         )  # fmt: skip
-    return ModelError(
-        ModelFault.CONFIG, f"{host} refuses the request (HTTP {status}).{quoted}", "Change the setting that it names."
+    names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", f"{param_of(body)} {said}"))
+    remedy = (
+        f"Change {' or '.join(names)} under [models], or leave it out."
+        if names
+        else "Change the setting that it names."
     )
+    return ModelError(ModelFault.CONFIG, f"{host} refuses the request (HTTP {status}).{quoted}", remedy)
+
+
+def without(endpoint: Endpoint, parts: Sequence[str]) -> str:
+    """A warning that requests go without ``parts`` of the settings; empty where there are none."""
+    if not parts:
+        return ""
+    return f"{endpoint.host} does not take {' and '.join(parts)}: requests go without."
 
 
 def from_event(body: Any, endpoint: Endpoint) -> ModelError:
@@ -141,6 +157,10 @@ def garbage(endpoint: Endpoint, what: str) -> ModelError:
     )  # fmt: skip
 
 
+def quoted(what: str, body: bytes) -> str:
+    return f'{what}: "{words_of(body.decode(errors="replace"))}"'
+
+
 def tool_call(endpoint: Endpoint, names: str) -> ModelError:
     return ModelError(
         ModelFault.GARBAGE, f"{endpoint.model} called a tool ({names or 'without a name'}) although none was offered.",
@@ -171,6 +191,12 @@ def asked_pause(headers: Mapping[str, str]) -> float | None:
         return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
     except (TypeError, ValueError):
         return None
+
+
+def param_of(body: Any) -> str:
+    """Which part of the request a refusal names, where it does."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    return str(inner.get("param") or "") if isinstance(inner, Mapping) else ""
 
 
 def words_of(body: Any) -> str:

@@ -68,6 +68,8 @@ class Talk:
         #: of the longest prompt, where the settings say
         self.prompt_tokens: int | None = getattr(model, "prompt_tokens", None)
         self._record = record
+        #: tokens of the first prompt that the model refused as too long; 0 where none was
+        self._too_long = 0
         self._on_text = on_text
 
     def ask(
@@ -106,8 +108,7 @@ class Talk:
                 shared_machine=reply is not None and reply.shared_machine,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
                 recorded_at=reply.recorded_at if reply else "",
-                # with steps the tokens are of several requests, or of the last one alone
-                warning="" if reply and reply.steps else _cut_prompt(messages, usage),
+                warning=self._odd(messages, usage, reply),
             )  # fmt: skip
             self._record(exchange)
 
@@ -115,6 +116,8 @@ class Talk:
             reply = self.model.ask(request, cancel=self.cancel, on_text=self._on_text)
         except ModelError as error:
             finish = _FINISH_OF.get(error.kind, Finish.ERROR)
+            if error.kind is ModelFault.CONTEXT:
+                self._too_long = self._too_long or _tokens(messages)
             keep(error.reply, finish, f"{error.kind.value}: {error.message}")
             raise
         except BaseException as error:  # not the model's fault; what was asked belongs into the record all the same
@@ -127,6 +130,17 @@ class Talk:
             raise no_answer
         return reply
 
+    def _odd(self, messages: Sequence[ChatMessage], usage: Usage, reply: ChatReply | None) -> str:
+        if reply is None or reply.finish is not Finish.STOP:
+            return ""
+        # with steps the tokens are of several requests, or of the last one alone
+        cut = "" if reply.steps else _cut_prompt(messages, usage)
+        small = (
+            f"A prompt of about {self._too_long:,} tokens was too long for {reply.model}, which got one of about "
+            f"{_tokens(messages):,}. Give it a larger window, or set prompt_tokens under [models] to what it takes."
+        )
+        return " ".join(filter(None, (reply.warning, cut, small if self._too_long else "")))
+
     def _affordable(self, messages: Sequence[ChatMessage], max_tokens: int | None) -> int | None:
         """The longest reply that may be asked for: ``max_tokens``, or less where the budget is nearly spent.
 
@@ -135,7 +149,7 @@ class Talk:
         """
         if self.budget is None:
             return max_tokens
-        asked = sum(estimate(message.content) for message in messages)
+        asked = _tokens(messages)
         price = self.model.price
         usd = price.of(Usage(input_tokens=asked)) if price else 0.0
         if self.model.free:
@@ -189,9 +203,13 @@ class Talk:
             )  # fmt: skip
 
 
+def _tokens(messages: Sequence[ChatMessage]) -> int:
+    return sum(estimate(message.content) for message in messages)
+
+
 def _cut_prompt(messages: Sequence[ChatMessage], usage: Usage) -> str:
     """A warning where the server counts far fewer tokens of the prompt than were sent; empty elsewhere."""
-    sent = sum(estimate(message.content) for message in messages)
+    sent = _tokens(messages)
     if usage.estimated or not usage.input_tokens or sent < _LONG_PROMPT or usage.input_tokens > _CUT * sent:
         return ""
     return (

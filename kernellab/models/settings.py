@@ -78,7 +78,17 @@ class RoleSettings(ModelOptions):
     def _no_key(cls, headers: dict[str, str] | None) -> dict[str, str] | None:
         if any(re.search(r"authori[sz]ation|key|token|secret|cookie", name, re.IGNORECASE) for name in headers or ()):
             raise ValueError("a header may hold no key; name the key's variable in key_env")
+        for name, value in (headers or {}).items():
+            if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not re.fullmatch(r"[ -~]*", value):
+                raise ValueError(f"{name!r} is no header: letters, digits and signs of ASCII, on one line, are")
         return headers
+
+    @field_validator("organisation")
+    @classmethod
+    def _one_line(cls, organisation: str | None) -> str | None:
+        if organisation is not None and not re.fullmatch(r"[!-~]+", organisation):
+            raise ValueError("it should be the organisation's name of ASCII letters, digits and signs, without spaces")
+        return organisation
 
     @field_validator("extra_body")
     @classmethod
@@ -221,6 +231,12 @@ class Endpoint:
     extra_body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] | None = None
     organisation: str | None = None
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What is set of how the model is asked: names of settings, and of what ``extra_body`` holds."""
+        names = ("temperature", "max_tokens", "seed", "top_p", "reasoning_effort")
+        return (*(name for name in names if getattr(self, name) is not None), *(self.extra_body or ()))
 
     @property
     def host(self) -> str:

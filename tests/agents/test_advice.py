@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kernellab.agents.briefs import Attempt
+from kernellab.agents.model.prompts.verdict import verdict_lines
 from kernellab.agents.rules.advice import contrast_lines
 from kernellab.agents.rules.fixes import fixes
 from kernellab.records import (
@@ -48,6 +49,7 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("too narrow a dtype", {"signature": "accumulate-dtype", "sketch": MEAN}, {"signature": "accumulate-dtype"}),
     ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
     ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
+    ("The NaN are those of fresh memory", {"signature": "unwritten"}, {"signature": "nan"}),
     ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
     ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
      {"signature": "scattered", "wrong_fraction": 1.0}),
@@ -148,6 +150,37 @@ def test_of_several_dims_the_one_that_tells_right_from_wrong_is_named() -> None:
     lines = contrast_lines(Evidence(tried=[Tried(sizes=s, right=r) for s, r in cases]))
     assert lines[0] == "The smallest failing size is B=64, S=33."
     assert not any("where B" in line for line in lines)
+
+
+def test_dims_that_cannot_be_told_apart_are_named_together() -> None:
+    cases = [(1, 1, True), (16, 16, True), (32, 32, True), (5, 29, False), (33, 33, False)]
+    evidence = Evidence(tried=[Tried(sizes={"B": b, "S": s}, right=right) for b, s, right in cases])
+    assert "where B and S are multiples of 16, or where every size is 1" in contrast_lines(evidence)[-1]
+    both = Evidence(tried=[Tried(sizes={"N": n, "D": n}, right=n < 17) for n in (8, 16, 17, 32)])
+    assert "where N and D are at most 16, and wrong from 17 on" in contrast_lines(both)[-1]
+    one = Evidence(
+        tried=[Tried(sizes={"N": n, "D": d}, right=d < 17) for n, d in ((8, 8), (16, 16), (32, 17), (33, 64))]
+    )
+    assert "where D is at most 16" in contrast_lines(one)[-1]
+    first = Evidence(tried=[Tried(sizes={"N": n}, right=n < 2) for n in (0, 1, 2, 8)])
+    assert "at most" not in "".join(contrast_lines(first))
+
+
+def test_where_the_sizes_tell_right_from_wrong_no_other_cause_is_guessed() -> None:
+    known = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "edge-tile", "wrong_fraction": 1.0})
+    assert "multiple of 16" in suggested(EDGE.model_copy(update={"evidence": known}))
+    assert "not an end alone" not in suggested(EDGE.model_copy(update={"evidence": known}))
+
+
+def test_the_failing_case_stands_once() -> None:
+    evidence = tried("N", (16, 32), (15, 18)).model_copy(update={"sizes": {"N": 15}, "family": "scaled"})
+    silent = EDGE.model_copy(update={"evidence": evidence, "reason": "It differs."})
+    telling = silent.model_copy(update={"reason": "It differs (N=15, family scaled)."})
+    for lines in (verdict_lines, lambda verdict: route(verdict).evidence):
+        assert "failing case: N=15, scaled inputs" in lines(silent)
+        assert not any("failing case" in line or "smallest" in line for line in lines(telling))
+    other = telling.model_copy(update={"evidence": evidence.model_copy(update={"sizes": {"N": 18}})})
+    assert any("smallest failing size is N=15" in line for line in verdict_lines(other))
 
 
 def test_the_suggestion_begins_with_what_tells_right_from_wrong_and_the_sizes_stand_once() -> None:
@@ -296,6 +329,10 @@ GIVEN: dict[str, tuple[Any, Any]] = {
     "look for a missing tail": (
         lambda: "\n".join(contrast_lines(tried("N", (16, 32), (15, 17)))),
         lambda: "\n".join(contrast_lines(tried("N", (15, 32), (16, 17)))),
+    ),
+    "an array, a mask or a loop of that length": (
+        lambda: "\n".join(contrast_lines(tried("D", (2, 15, 16), (17, 29)))),
+        lambda: "\n".join(contrast_lines(tried("D", (2, 15, 16), (29, 33)))),
     ),
     "It is wrong at each of": (
         lambda: "\n".join(contrast_lines(tried("N", (), (15, 17)))),

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from kernellab.cli import main
+from kernellab.dsls import get_adapter
 from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import SpecError, read_spec
 from kernellab.knowledge.lint import lint
 from kernellab.records import Source
 from kernellab.session import design
 from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier.stages.honest import undeclared
 from tests.models.fake_server import FakeServer, answer
 
 OWN = Path(__file__).with_name("by_documents")
@@ -168,3 +170,13 @@ def test_a_runtime_is_named_together_with_its_operators(tmp_path: Path) -> None:
     (folder / "spec.toml").write_text("\n".join(row for row in text.splitlines() if not row.startswith("library")))
     with pytest.raises(SpecError, match=r"static\.library"):
         read_spec(folder / "spec.toml")
+
+
+def test_a_package_that_compiles_in_memory_and_is_not_named_so_is_told(tmp_path: Path) -> None:
+    shutil.copytree(OWN / "taichi" / "documents", tmp_path / "taichi")
+    spec = read_spec(tmp_path / "taichi" / "spec.toml")
+    named = DocumentedAdapter(spec)
+    unnamed = DocumentedAdapter(spec.model_copy(update={"worker": spec.worker.model_copy(update={"runtime": ()})}))
+    assert undeclared(unnamed, ["taichi_python"]) == "taichi"
+    assert undeclared(unnamed, ["libtorch_cpu"]) == "" and undeclared(named, ["taichi_python"]) == ""
+    assert undeclared(get_adapter("cpp"), ["taichi_python"]) == ""

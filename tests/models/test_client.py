@@ -78,6 +78,10 @@ def test_a_refused_system_role_is_folded_into_the_first_message_from_then_on(ser
         ({"headers": {"Authorization": "Bearer x"}}, "name the key's variable in key_env"),
         ({"headers": {"X-Api-Key": "x"}}, "name the key's variable in key_env"),
         ({"extra_body": {"messages": []}}, "may not replace messages"),
+        ({"headers": {"X-Team": "k\u00e4rnel"}}, "is no header"),
+        ({"headers": {"X-Team": "a\nX-B: c"}}, "is no header"),
+        ({"headers": {"X Team": "a"}}, "is no header"),
+        ({"organisation": "\u00f6rg"}, "ASCII"),
     ],
 )
 def test_a_header_holds_no_key_and_a_body_replaces_nothing_of_ours(given: dict[str, Any], said: str) -> None:

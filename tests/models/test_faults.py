@@ -53,6 +53,16 @@ def test_a_reply_without_end_spends_little_more_than_the_budget(monkeypatch: pyt
         assert 500 < spent < 3000
 
 
+def test_a_setting_that_the_server_refuses_is_told_with_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELLAB_MODEL_KEY", KEY)
+    for case in CASES:
+        refused = case.fault == "reasoning_effort refused" or case.fault == "temperature refused"
+        if refused or case.fault in ("max_tokens refused for its newer name", "no usage field"):
+            with played(case) as outcome:
+                said = outcome.records[-1].warning
+            assert bool(said) == refused and all(name in said for name in case.settings if refused), said
+
+
 @pytest.mark.parametrize(
     ("fault", "said", "not_said"),
     [
@@ -62,6 +72,12 @@ def test_a_reply_without_end_spends_little_more_than_the_budget(monkeypatch: pyt
         ("https where http is spoken", "does not speak https. Write http:// in base_url, or for the proxy", "SSL"),
         ("connection lost in the stream", "was cut off", "ReadError"),
         ("a budget reached in the middle", "tokens that the budget left for it", "max_tokens"),
+        ("400 wrong value", "Change reasoning_effort under [models]", "that it names"),
+        ("422 extra_body", "Change top_k under [models]", "that it names"),
+        ("400 unknown setting", "Change the setting that it names", "under [models]"),
+        ("401 no such organisation", "Correct `organisation`", "key"),
+        ("a web page instead", 'a web page: "Welcome"', "JSON"),
+        ("other JSON instead", "hello", "web page"),
         ("finish: length", "Raise `max_tokens`", "budget left"),
     ],
 )

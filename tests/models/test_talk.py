@@ -34,6 +34,18 @@ class Line:
         return self.talk.ask("design", HELLO)
 
 
+def test_a_prompt_that_had_to_be_made_smaller_is_told() -> None:
+    line = Line(status(400, "maximum context length is 8192"), answer("yes"))
+    with pytest.raises(ModelError):
+        line.ask()
+    line.ask()
+    assert line.records[0].warning == ""
+    assert "was too long for fake-1" in line.records[1].warning and "prompt_tokens" in line.records[1].warning
+    fits = Line(answer("yes"))
+    fits.ask()
+    assert fits.records[0].warning == ""
+
+
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
     yield

@@ -209,6 +209,13 @@ def test_welford_has_two_results() -> None:
     assert stmt.declares == (True, True) and dict(stmt.attrs)["axes"] == (0,)
 
 
+def test_softmax_is_along_the_last_axis_where_none_is_given() -> None:
+    *_, plain = program("y = softmax(h)").kernels[0].body
+    *_, named = program("y = softmax(h, axis=-1)").kernels[0].body
+    assert isinstance(plain, Assign) and isinstance(named, Assign)
+    assert plain.value == named.value
+
+
 def test_softmax_expands_and_keeps_its_exponentials() -> None:
     *_, kept, stmt = program("y = softmax(h, axis=0)").kernels[0].body
     assert isinstance(kept, Assign) and apply(kept.value).op == "exp"

@@ -7,7 +7,7 @@ import torch
 
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
-from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, numeric, scattered
+from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, holds_fresh, numeric, scattered, where
 
 F32 = Limits.of("float32")
 
@@ -211,6 +211,35 @@ def test_a_row_of_another_order_of_equals_has_its_infinities_and_its_whole_numbe
     assert judged(large.clone(), whole) is None and judged(large - torch.tensor([1, 0]), whole) is not None
     some = torch.tensor([1 + 2j, 3 - 1j])
     assert judged(some.conj().resolve_conj(), Reference(some, None, tied=lambda: [some.real.double()])) is not None
+
+
+def test_what_fresh_memory_held_is_told_from_a_nan_that_was_computed() -> None:
+    reference = case((16, 65))
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        got = reference.native.to(dtype)
+        got[:, 3:9] = torch.full((16, 6 * got.element_size()), 0xFF, dtype=torch.uint8).view(dtype)
+        wrong = ~torch.isfinite(got)
+        assert int(wrong.sum()) == 96 and holds_fresh(got, wrong)
+        got[0, 3] = float("nan")
+        assert not holds_fresh(got, wrong)
+    assert not holds_fresh(torch.full((4,), -1), torch.ones(4, dtype=torch.bool))
+    assert not holds_fresh(torch.zeros(4), torch.ones(4, dtype=torch.bool))
+    other = case((16, 65))
+    got = other.native.clone()
+    got[:, 3:9] = float("nan")
+    found = judged(got, other)
+    assert found is not None
+    assert numeric(got, other.want, found) == "nan"
+    assert numeric(got, other.want, found, fresh=True) == "unwritten"
+
+
+def test_errors_in_two_columns_follow_them() -> None:
+    wrong = torch.zeros(32, 17, dtype=torch.bool)
+    wrong[:9, 0] = wrong[3:11, 16] = wrong[14:, 16] = True
+    assert where(wrong, torch.zeros(32, 17)) == "only at 0 and 16 of dimension 1" and not scattered(wrong)
+    few = torch.zeros(32, 17, dtype=torch.bool)
+    few[3, 0] = few[9, 16] = True
+    assert "dimension" not in where(few, torch.zeros(32, 17))
 
 
 def test_errors_are_scattered_only_where_they_follow_no_dimension() -> None:

@@ -41,6 +41,10 @@ def _build(worker: Worker, code: str) -> None:
     worker.build({"entry_file": "kernel.py", "entry": "kernel"}, 60)
 
 
+def test_what_is_preloaded_finds_a_home(pool: Pool) -> None:
+    assert pool.server("cpp", Backend.CPU).environment["HOME"] == str(pool._root)
+
+
 def test_a_candidate_cannot_plant_what_the_compiled_baseline_loads(pool: Pool, tmp_path: Path) -> None:
     if not landlock.abi():
         pytest.skip("this system has no Landlock: nothing is shared there")

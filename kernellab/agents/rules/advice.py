@@ -18,6 +18,8 @@ from kernellab.sketch.program.walk import statements
 
 #: where more of an output is wrong than this, its errors do not lie in one place
 _MOSTLY = 0.5
+#: a shorter length than this is hardly that of an array or a mask
+_SHORTEST = 4
 
 
 def _fixes(brief: RouteBrief, evidence: Evidence) -> str:
@@ -32,9 +34,8 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         return _about_sketch(brief)
     evidence = brief.verdict.evidence or Evidence()
     text = _about_code(brief, brief.verdict, evidence)
-    if step := multiple(evidence):
-        # what tells right from wrong goes before what a signature suggests
-        text = f"{step} {text}"
+    # what tells right from wrong goes before what a signature suggests
+    text = " ".join(filter(None, (multiple(evidence) or limit(evidence), text)))
     changed = _changed_since_it_passed(brief)
     if changed and not evidence.compiler:
         more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
@@ -73,9 +74,7 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     told = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
     facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]
     if evidence.sizes:
-        case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
-        kind = "the task's own" if evidence.family == "inputs" else evidence.family
-        facts.append(RouteFact(text=f"failing case: {case}" + (f", {kind} inputs" if kind else "")))
+        facts += [RouteFact(text=text) for text in failing_case(verdict)]
     if evidence.first_wrong is not None:
         text = f"first wrong: {evidence.first_wrong}"
         facts.append(RouteFact(text=text, got=evidence.got, want=evidence.want))
@@ -83,6 +82,15 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     if evidence.wrong_fraction is not None:
         facts.append(RouteFact(text=f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"))
     return facts
+
+
+def failing_case(verdict: Verdict) -> list[str]:
+    """The sizes and the kind of inputs of the failing case, in a line; none where the reason names them."""
+    evidence = verdict.evidence
+    if evidence is None or not evidence.sizes or _sizes(evidence.sizes) in verdict.reason:
+        return []
+    kind = "the task's own" if evidence.family == "inputs" else evidence.family
+    return [f"failing case: {_sizes(evidence.sizes)}" + (f", {kind} inputs" if kind else "")]
 
 
 def follows_sketch(brief: RouteBrief) -> bool:
@@ -129,14 +137,18 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
         if share <= _MOSTLY:
             return _about_the_end(dim, size, is_verbatim(brief))
         return (
-            f"{_percent(share)} of the elements are wrong, so it is not an end alone: look for a loop that takes a "
-            "step too many or too few, and for an index that is wrong."
+            ""
+            if multiple(evidence)
+            else (
+                f"{_percent(share)} of the elements are wrong, so it is not an end alone: look for a loop that takes a "
+                "step too many or too few, and for an index that is wrong."
+            )
         )
     places = _places(brief, dim)
     lines = _code_lines(brief, places)
     # a sum over the masked dimension shows its error at other places than the load's, so the loads come first
     names = list(dict.fromkeys(place.words for place in places)) or [f"each load and store at {dim}"]
-    what = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    what = _joined(names)
     at = f" ({', '.join(lines)})" if lines else ""
     tile = f"the last tile of {dim}" if dim else "the last tile"
     extent = f" ({dim}={size})" if dim and size else ""
@@ -164,9 +176,8 @@ def _about_the_end(dim: str, size: int | None, verbatim: bool) -> str:
 
 def contrast_lines(evidence: Evidence) -> list[str]:
     """Where a failing kernel is right and where it is wrong, of the cases that were tried afterwards."""
-    tried = [case for case in evidence.tried if case.family in ("", "inputs")]
-    right, wrong = ([case for case in tried if case.right is answer] for answer in (True, False))
-    if not tried:
+    right, wrong = _told_apart(evidence)
+    if not right and not wrong:
         return []
     if not right:
         return [
@@ -175,9 +186,10 @@ def contrast_lines(evidence: Evidence) -> list[str]:
     lines = []
     if wrong:
         smallest = min(wrong, key=lambda case: sum(case.sizes.values()))
-        lines.append(f"The smallest failing size is {_sizes(smallest.sizes)}.")
+        if smallest.sizes != evidence.sizes:
+            lines.append(f"The smallest failing size is {_sizes(smallest.sizes)}.")
         lines.append(f"Right at {_several(right)}; wrong at {_several(wrong)}.")
-        lines += [step] if (step := multiple(evidence)) else []
+        lines += [step] if (step := multiple(evidence) or limit(evidence)) else []
     else:
         lines.append(f"With the task's own inputs it is right at all that were tried: {_several(right)}.")
     return lines
@@ -193,15 +205,48 @@ def _several(cases: Sequence[Tried]) -> str:
 
 
 def multiple(evidence: Evidence) -> str:
-    """The multiple that a Dim must be of where that alone tells right from wrong, in a sentence; else empty."""
-    tried = [case for case in evidence.tried if case.family in ("", "inputs")]
-    right, wrong = ([case for case in tried if case.right is answer] for answer in (True, False))
-    for dim in right[0].sizes if right and wrong else ():
-        for step in (64, 32, 16, 8, 4, 2):
-            good, bad = {c.sizes[dim] for c in right}, {c.sizes[dim] for c in wrong}
+    """The multiple that Dims must be of where that alone tells right from wrong, in a sentence; else empty."""
+    right, wrong = _told_apart(evidence)
+    # where every size is 1, few loops take a step at all
+    larger = [case for case in right if set(case.sizes.values()) != {1}]
+    one = ", or where every size is 1" if len(larger) < len(right) else ""
+    for step in (64, 32, 16, 8, 4, 2):
+        dims = []
+        for dim in larger[0].sizes if larger and wrong else ():
+            good, bad = ({case.sizes[dim] for case in cases} for cases in (larger, wrong))
             if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
-                return f"It is right exactly where {dim} is a multiple of {step}: look for a missing tail."
+                dims.append(dim)
+        if dims:
+            are = f"{_joined(dims)} {'is a multiple' if len(dims) == 1 else 'are multiples'} of {step}"
+            return f"It is right exactly where {are}{one}: look for a missing tail."
     return ""
+
+
+def limit(evidence: Evidence) -> str:
+    """The size up to which a kernel is right, and wrong from the next one on, in a sentence; else empty."""
+    right, wrong = _told_apart(evidence)
+    ends: dict[int, list[str]] = {}
+    for dim in right[0].sizes if len(right) > 1 and wrong else ():
+        last, first = max(case.sizes[dim] for case in right), min(case.sizes[dim] for case in wrong)
+        if first == last + 1 and last >= _SHORTEST:
+            ends.setdefault(last, []).append(dim)
+    if len(ends) != 1:
+        return ""
+    ((last, dims),) = ends.items()
+    return (
+        f"It is right where {_joined(dims)} {'is' if len(dims) == 1 else 'are'} at most {last}, and wrong from "
+        f"{last + 1} on: look for an array, a mask or a loop of that length."
+    )
+
+
+def _told_apart(evidence: Evidence) -> tuple[list[Tried], list[Tried]]:
+    """The cases of the task's own inputs in which the kernel is right, and those in which it is wrong."""
+    tried = [case for case in evidence.tried if case.family in ("", "inputs")]
+    return [case for case in tried if case.right], [case for case in tried if not case.right]
+
+
+def _joined(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _divided(brief: RouteBrief, dim: str, size: int) -> bool:

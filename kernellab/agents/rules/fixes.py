@@ -115,6 +115,13 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
             "Guard the division, root or logarithm; subtract the largest argument of an exp.",
         ),
     ),
+    "unwritten": (
+        (
+            _always,
+            "The NaN are those of fresh memory: nothing was stored there, or it was computed from memory that nothing "
+            "was stored to, such as an accumulator without a first value.",
+        ),
+    ),
     "stale": ((_always, "The result belongs to an earlier call: compute from this call's inputs only."),),
     "race": (
         (

@@ -11,7 +11,9 @@ from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.roles import is_model
+from kernellab.agents.rules.advice import route_facts
 from kernellab.agents.rules.classify import ErrorClass
+from kernellab.agents.rules.performance import slow_because, starting
 from kernellab.agents.rules.slow import is_slow
 from kernellab.conditions import Mark, joined
 from kernellab.errors import (
@@ -148,7 +150,7 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         played = first_answer(spec, lambda player: _designed(bench, player, brief, channel, taken.extend))
         reply = played.answer
         if isinstance(reply, Route):
-            return _ended(state, turn, reply)
+            return _ended(bench, state, turn, reply)
         turn = turn.model_copy(
             update={
                 "remembered": (*reminders(brief.recalled), *taken),
@@ -168,7 +170,7 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.task, brief.target, values)})
 
 
-def _ended(state: State, turn: Turn, route: Route) -> Turn:
+def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
     """A turn in which the role said that the work is done; an improver that was not asked yet is asked first."""
     heads = ((other, state.standing(other.parent)) for other in state.turns.values() if other.parent)
     asked = {other.role for other, head in heads if head is not None and head.route is not None} | {turn.role}
@@ -178,9 +180,15 @@ def _ended(state: State, turn: Turn, route: Route) -> Turn:
             f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {left[0].value} was not "
             "asked for something faster yet."
         )
+        judged = turn.parent
+        while judged is not None and state.turns[judged].verdict is None:
+            judged = state.turns[judged].parent
+        to = RouteKind(left[0].value)
+        start, of_earlier = starting(route_brief(bench, state, judged or turn.parent), to)
+        suggestion, facts = slow_because(start, to)
         route = Route(
-            to=RouteKind(left[0].value), error_class=ErrorClass.PERFORMANCE.value, reason=why,
-            suggestion="Make the kernel faster, or say that you know nothing faster.",
+            to=to, error_class=ErrorClass.PERFORMANCE.value, reason=why, suggestion=f"{of_earlier}{suggestion}",
+            facts=(*route_facts(start), *facts),
         )  # fmt: skip
     return turn.model_copy(update={"route": route, "rationale": route.reason})
 
@@ -264,7 +272,7 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
     reply = played.answer
     if isinstance(reply, Route):
-        return _ended(state, turn, reply)
+        return _ended(bench, state, turn, reply)
     author = played.author or turn.author
     candidate = Candidate(
         id=f"c{turn.number}",

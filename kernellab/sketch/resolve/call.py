@@ -169,15 +169,12 @@ def _associative(scope: Scope, expr: tree.Call) -> Operand:
 
 def _softmax(scope: Scope, expr: tree.Call) -> Operand:
     """Expands to max, exp and sum; the exponentials get a separate tile, for they are used twice."""
-    if len(expr.args) < 2 and not any(k.name == "axis" for k in expr.keywords):
-        what = "'softmax' needs its axis."
-        raise scope.refuse("axis", expr.span, what=what, remedy="Write softmax(x, axis=-1).")
-    bound = bind_arguments(scope, expr, ("x", "axis"))
+    bound = bind_arguments(scope, expr, ("x", "axis?"))
     value = read_tile(scope, bound["x"], "softmax")
     dtype = value.type.dtype.compute if value.type.dtype.is_float else DType.F32
     value = cast(value, dtype)
     shape = value.type.shape
-    axes = read_axes(scope, bound["axis"], len(shape), expr.span)
+    axes = read_axes(scope, bound["axis"], len(shape), expr.span) if "axis" in bound else (len(shape) - 1,)
     kept = Type(tuple(num(1) if i in axes else d for i, d in enumerate(shape)), dtype)
     attrs = (("axes", axes), ("keepdims", True))
     shifted = Apply(value.type, "sub", (value, Apply(kept, "reduce_max", (value,), attrs)))

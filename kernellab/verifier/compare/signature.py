@@ -12,14 +12,18 @@ from kernellab.verifier.compare.compare import Mismatch
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
+#: each byte of memory that nothing was stored to, in a call that is checked
+FRESH = 0xFF
 
 
 def numeric(
-    got: Tensor, want: Tensor, mismatch: Mismatch, *, earlier: Sequence[Tensor] = (), inputs: Sequence[Tensor] = ()
-) -> str:
+    got: Tensor, want: Tensor, mismatch: Mismatch, *, earlier: Sequence[Tensor] = (), inputs: Sequence[Tensor] = (),
+    fresh: bool = False,
+) -> str:  # fmt: skip
     """The most telling name that fits one wrong output.
 
-    ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments.
+    ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments;
+    ``fresh``: see :func:`holds_fresh`.
     """
     if mismatch.rule in ("shape", "dtype", "count"):
         return mismatch.rule
@@ -35,7 +39,7 @@ def numeric(
         return "edge-tile"
     if mismatch.rule == "non-finite":
         # poison read past the end of an input reaches the last rows only
-        return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "nan"
+        return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "unwritten" if fresh else "nan"
     if _transposed(g, w):
         return "transposed"
     scale = _scale(g, w)
@@ -50,6 +54,16 @@ def numeric(
         if spread > 0.01:
             return "accumulate-dtype"
     return "scattered" if scattered(mismatch.wrong) else "wrong-values"
+
+
+def holds_fresh(got: Tensor, wrong: Tensor) -> bool:
+    """Is each wrong element that is not finite the very NaN that fresh memory is filled with? Then nothing was stored
+    there; or it was computed, by a processor that keeps a NaN's bits, from memory to which nothing was."""
+    if not got.is_floating_point() or got.element_size() < 2:
+        return False
+    bad = (~torch.isfinite(got) & wrong).reshape(-1)
+    held = got.reshape(-1)[bad].contiguous().view(torch.uint8)
+    return bool(held.numel()) and bool((held == FRESH).all())
 
 
 def scattered(wrong: Tensor) -> bool:
@@ -130,6 +144,8 @@ def _pattern(wrong: Tensor) -> str:
         steps = places.diff()
         if len(places) == last - first + 1:
             return f"only from {first} to {last} of {name}"
+        if len(places) == 2 and size >= 8 and count > 4:
+            return f"only at {first} and {last} of {name}"
         if len(places) > 2 and bool((steps == steps[0]).all()):
             return f"only at each {int(steps[0])} of {name}, from {first}"
     return ""

@@ -59,7 +59,9 @@ class Pool:
     def server(self, dsl: str, backend: Backend, compiles: bool = False) -> ForkServer:
         """The warm process for a DSL on a backend, or for what ``compiles`` its baseline by torch.compile."""
         adapter = get_adapter(dsl)
-        environment = {**adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
+        # some compilers end the process that imports them where there is no HOME
+        home = {"HOME": str(self._root)}
+        environment = {**home, **adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
         preload = (*adapter.preload, *(_COMPILER if compiles else ()))
         key = (*preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
         server = self._servers.get(key)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -57,7 +58,7 @@ class ForkServer:
         self.ready = False
         self.paused = False
         self.failed: dict[str, str] = {}
-        self.imports = ", ".join(dict.fromkeys(("torch", *preload)))
+        self.imports = list(dict.fromkeys(("torch", *preload)))
         with theirs:
             self.process = subprocess.Popen(
                 module_command("kernellab.verifier.judge.forkserver", str(theirs.fileno()), "torch", *preload),
@@ -109,8 +110,12 @@ class ForkServer:
         except TimeoutError:
             answer = None
         if answer is None:
-            what = "The process that starts workers has ended or does not answer."
-            if not self.ready:
-                what = f"The process that starts workers has ended or does not answer while it imports {self.imports}."
-            raise VerifierError(what, "Verify again: it is started anew.")
+            what = "The process that starts workers has ended or does not answer"
+            if self.ready:
+                raise VerifierError(f"{what}.", "Verify again: it is started again.")
+            imports = ", ".join(self.imports)
+            raise VerifierError(
+                f"{what} while it imports {imports}.",
+                f'Verify again. If that fails too, see why: env -i HOME=/tmp {sys.executable} -c "import {imports}".',
+            )
         return answer

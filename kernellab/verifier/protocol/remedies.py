@@ -22,6 +22,7 @@ REMEDIES = {
     "all-zero": "Check that each tile is stored and that the grid covers the output.",
     "identity": "Store the result of the computation: what is stored is an input.",
     "nan": "Guard the division, and subtract the row's maximum before exp.",
+    "unwritten": "Store each element of the output, and read no memory that nothing was stored to.",
     "non-finite": "Guard the division, and subtract the row's maximum before exp.",
     "scattered": "Look for a step that depends on values (a branch, a tie), then for a tile that is not set.",
     "wrong-values": "Compare the formula with the reference's, operation by operation.",

@@ -41,7 +41,10 @@ def of_mismatch(
     shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
     where = signature.first_wrong(mismatch.wrong)
     return Evidence(
-        signature=name or signature.numeric(shown, wanted, mismatch, earlier=earlier, inputs=inputs),
+        signature=name
+        or signature.numeric(
+            shown, wanted, mismatch, earlier=earlier, inputs=inputs, fresh=signature.holds_fresh(got, mismatch.wrong)
+        ),
         first_wrong=where,
         got=_value(got, where),
         want=_value(reference.native, where),

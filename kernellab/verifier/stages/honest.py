@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from kernellab.conditions import (
     launches_when_traced,
     of,
 )
+from kernellab.dsls.documented import DocumentedAdapter
+from kernellab.dsls.spec import SPEC
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
@@ -32,6 +34,7 @@ from kernellab.verifier.stages.precision import precision_class
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
+    from kernellab.dsls.base import Adapter
     from kernellab.task import Task
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
@@ -113,6 +116,11 @@ def own_share(stages: Stages) -> str:
         if counts.leans:
             what = f"{in_names}, not its own code, by {counts.all} samples of its program counters"
         message = f"{1 - share:.0%} of the time is in {what}; --allow-library accepts that"
+        if package := undeclared(stages.context.adapter, names):
+            message += (
+                f"; where {package} compiles this source's kernels in memory, the DSL's {SPEC} says so: "
+                f'worker.runtime = ["{package}"]'
+            )
         raise stages.refused(case, "library", message)
     if names and stages.context.options.allow_library:
         # what the library does is never the kernel's own, however little it is
@@ -124,6 +132,13 @@ def own_share(stages: Stages) -> str:
         stages.context.findings.add(LibraryShare())
     how = f"{counts.all} program counters" if counts.told else "as reported by its own process"
     return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {in_names}" if names else "")
+
+
+def undeclared(adapter: Adapter, names: Sequence[str]) -> str:
+    """The package of a DSL that only documents describe of which one of ``names``, files of libraries, is, where its
+    spec names no runtime; else empty."""
+    found = (mark for mark in adapter.marks if any(name.startswith(mark) for name in names))
+    return next(found, "") if isinstance(adapter, DocumentedAdapter) and not adapter.runtime else ""
 
 
 def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.agents.model.prompts.facts import verdict_figures
-from kernellab.agents.rules.advice import contrast_lines
+from kernellab.agents.rules.advice import contrast_lines, failing_case
 from kernellab.conditions import WeakTask, flags
 from kernellab.records import CompilerLine, Evidence, RouteFact, Verdict
 
@@ -27,11 +27,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> l
     lines = [f"failed at {verdict.stage.value}: {verdict.reason}"]
     evidence = verdict.evidence or Evidence()
     lines += _compiler_lines(evidence, files or {}, verdict.reason)
-    if evidence.sizes:
-        case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
-        inputs = "the task's own" if evidence.family == "inputs" else evidence.family
-        lines.append(f"failing case: {case}" + (f", {inputs} inputs" if inputs else ""))
-    lines += contrast_lines(evidence)
+    lines += [*failing_case(verdict), *contrast_lines(evidence)]
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
     if evidence.first_wrong is not None:
