@@ -4,7 +4,8 @@ Where several values are equal, torch promises no order of their places but in a
 the maximum and minimum of a dimension, which give the first. The reference is run once more with its operators
 watched; an index that reaches an output through views, copies and casts keeps its place in the values that it selects
 from. So does one that is divided or shifted by numbers on the way, as ``at // width`` and ``at % width`` of a flattened
-row: such an output is right where a place of that name holds a value that is as good.
+row: such an output is right where a place of that name holds a value that is as good, and two of them where one place
+has both names.
 """
 
 from __future__ import annotations
@@ -68,6 +69,26 @@ class Selection:
         if self.distinct and not bool(bad.any()):
             bad |= _again(places)
         return bad
+
+    def paired(self, other: Selection) -> bool:
+        """Do both outputs name, at each of their elements, one place (as a row and a column of it)?"""
+        same = self.values.data_ptr() == other.values.data_ptr() and self.at.shape == other.at.shape
+        return same and torch.equal(self.base, other.base) and torch.equal(self.at, other.at)
+
+    def apart(
+        self, other: Selection, got: Sequence[torch.Tensor], native: Sequence[torch.Tensor], floors: Mapping[str, float]
+    ) -> torch.Tensor:
+        """Where two outputs that are :meth:`paired`, each right by itself, name no one place together that is."""
+        each = [torch.arange(self.size, device=self.at.device) if s.names is None else s.names for s in (self, other)]
+        least, most = zip(*((int(n.min()), int(n.max())) for n in each), strict=True)
+        width = most[1] - least[1] + 1
+
+        def both(pair: Sequence[torch.Tensor]) -> torch.Tensor:
+            first, second = (t.to(torch.int64) - low for t, low in zip(pair, least, strict=True))
+            number: torch.Tensor = first * width + second
+            return number
+
+        return replace(self, names=both(each)).wrong(both(got), both(native), floors)
 
     def _alike(self, places: torch.Tensor, wanted: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
         """Do these places of ``values`` hold what the wanted ones do, as far as roundings let one tell?"""

@@ -795,6 +795,8 @@ TIES = {
         "\n    return ((a[:, None] - b).square().sum(-1) <= 1).float()",
         "a, b", "torch.randn(24, 3), torch.randn(20, 3)", ("<=", "<"),
     ),
+    "a number of many digits": ("\n    return torch.where(x * 2 + 1 > 0.3, x, 1.0)", "x", ONE, (">", ">=")),
+    "a mean": ("\n    return torch.where(x > x.mean(-1, keepdim=True), x, 0.0)", "x", ONE, (">", ">=")),
     "a hinge": (
         "\n    m = 1 - x * y\n    return torch.where(m > 0, m + 1, 0.0)",
         "x, y", f"{ONE}, torch.sign({ONE})", (">", ">="),
@@ -812,14 +814,49 @@ def test_an_exact_tie_of_what_is_computed_tells_on_which_side_it_falls(name: str
     survey = Survey(cases.case(task(body), {}, Family.OWN), seconds=30.0)
     for _ in survey.make():
         pass
-    exact = [one.case for one in survey.cases if one.exact]
     results = task(body.replace(side, other)).module().results
-    assert any(not torch.equal(results(case.args)[0], case.native[0]) for case in exact)
+    telling = [d for d in survey.cases if d.exact and not torch.equal(results(d.case.args)[0], d.case.native[0])]
+    # of a sum of fortieths, added up one by one, a mean is another
+    assert telling and {d.grade for d in telling} == {Grade.CONDITION if name == "a mean" else Grade.REFUSED}
+
+
+@pytest.mark.parametrize(("limit", "wrong"), [("> 0.9", ">= 0.9"), ("> 0.1", ">= 0.1"), (">= 0.7", "> 0.7")])
+def test_a_limit_of_many_digits_is_the_declared_dtype_s(judge: Judge, limit: str, wrong: str) -> None:
+    task = task_of(f"torch.where(x {limit}, x, -1.0)", "x", ONE)
+    words = "x at a limit compared as in float64"
+    double = judge(kernel(task, f"torch.where(x.double() {limit}, x, -1.0)"), task)
+    assert double.passed and (words in double.label) == (limit != "> 0.9"), double.reason
+    other = judge(kernel(task, f"torch.where(x {wrong}, x, -1.0)"), task)
+    # 0.9 as a float32 lies below 0.9, so that both answer alike
+    assert not other.passed if limit == "> 0.9" else words in other.label
+    assert words not in judge(kernel(task, f"torch.where(x {limit}, x, -1.0)"), task).label
+
+
+def test_a_case_of_exact_arithmetic_at_which_the_reference_raises_is_counted(monkeypatch: MonkeyPatch) -> None:
+    before: list[int] = []
+    add = Survey._add_exact
+
+    def noted(survey: Survey) -> None:
+        before.append(survey.dropped)
+        add(survey)
+
+    monkeypatch.setattr(Survey, "_add_exact", noted)
+    for limit, raises in (("0", False), ("400", True)):
+        # of a grid, and of one value throughout, few elements differ
+        body = f"if x.unique().numel() < {limit}: raise ValueError('few')\n    return torch.where(x * 2 > 1, x, 0.0)"
+        task = load_task(f"import torch\ndef reference(x):\n    {body}\ndef inputs():\n    return {ONE},\n", "t")
+        survey = Survey(cases.case(task, {}, Family.OWN), seconds=30.0)
+        for _ in survey.make():
+            pass
+        assert any(one.exact for one in survey.cases) != raises
+        assert (survey.dropped > before.pop()) == raises
 
 
 NO_TIES = {
-    # divided by 40, or multiplied by its reciprocal
-    "another order of operations": task_of("torch.where(x > x.mean(-1, keepdim=True), x, 0.0)", "x", ONE),
+    # a softmax's sum of 40 terms
+    "another order of operations": task_of(
+        "torch.where((x - x.logsumexp(-1, keepdim=True)).exp() > 0.025, x, 0.0)", "x", ONE
+    ),
     # bfloat16's 0.1 is above it
     "a limit that is rounded": task_of("torch.where(x > 0.1, x, -1.0)", "x", f"{ONE}.bfloat16()"),
     "an order that torch leaves open": task_of(

@@ -18,6 +18,7 @@ from kernellab.task import load_task
 from kernellab.task.audit import admit
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.protocol.rules import ERROR
 
 from .kit import TARGET, Judge
@@ -192,6 +193,26 @@ def test_a_divided_index_of_a_near_tie_is_right_by_any_place_of_that_name() -> N
         assert found.wrong(torch.tensor([[wrong]]), native, ERROR.floor).all()
     (first,) = found_of("[x.argmax(-1) // 3]", torch.ones(1, 6))
     assert first.wrong(torch.tensor([1]), torch.tensor([0]), ERROR.floor).all(), "argmax promises the first"
+
+
+#: the row and the column of the three largest; each kernel's order of equal ones is its own
+LARGEST = task_of(
+    "def reference(x):\n    at = x.flatten(1).topk(3, -1).indices\n    return at // 4, at % 4", "torch.randn(30, 5, 4)"
+)
+
+
+@pytest.mark.parametrize(("rows", "columns", "right"), [(0, 0, True), (1, 1, True), (0, 1, False)])
+def test_two_names_of_a_place_belong_together(rows: int, columns: int, right: bool) -> None:
+    case = cases.case(LARGEST, {}, cases.Family.OWN)
+    x = torch.randint(0, 4, case.args[0].shape).float()
+    case = case.given((x,))
+    orders = [
+        torch.sort(x.flatten(1), dim=-1, descending=True, stable=True).indices[:, :3],
+        19 - torch.sort(x.flatten(1).flip(-1), dim=-1, descending=True, stable=True).indices[:, :3],
+    ]
+    wrong = Comparison(LARGEST).first_wrong(case, [orders[rows] // 4, orders[columns] % 4])
+    assert (wrong is None) is right
+    assert right or (wrong is not None and wrong.output == 1 and "another place" in wrong.mismatch.message)
 
 
 def test_of_computed_zeros_of_both_signs_the_first_counts() -> None:

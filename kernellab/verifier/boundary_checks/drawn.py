@@ -141,6 +141,8 @@ def _refuses(
     if one.grade is Grade.IGNORED:
         before = stages.outputs(base, "robust") if outputs else []
         return bool(before) and all(alike(a, b) for a, b in zip(before, outputs, strict=True))
+    if one.wider and outputs and all(alike(a, b.to(a.dtype)) for a, b in zip(outputs, one.wider, strict=True)):
+        return False
     native = one.case.native[output]
     if mismatch.wrong is None or not (native.is_floating_point() or native.is_complex()):
         return True

@@ -163,6 +163,9 @@ def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan
         two_sided = for_nan and is_float and one.numel() > 1 and other.numel() > 1
         one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
         return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan, two_sided)
+    if one.is_floating_point():
+        # what torch compares with: 0.9 as the operand's dtype has it
+        other = torch.tensor(float(other), dtype=one.dtype)
     return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
 
 

@@ -113,20 +113,35 @@ def _memory(value: Tensor) -> int:
 class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, :attr:`holds` stays true as long as each float result has few bits, or the digits of one of ``inputs``,
     and all that is divided by are powers of two: any right way to compute the same then gives the same to the bit, also
-    where a rounding breaks ties or equal values are compared."""
+    where a rounding breaks ties or equal values are compared. With a dtype ``numbers``, the reference's own numbers
+    (0.9) are what that dtype makes of them."""
 
-    def __init__(self, inputs: Sequence[Tensor] = ()) -> None:
+    def __init__(self, inputs: Sequence[Tensor] = (), numbers: torch.dtype | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.holds = True
+        self.numbers = numbers
+        #: the reference's own numbers that it met
+        self.floats: set[float] = set()
+        #: was something divided by a number that is no power of two, to a quotient of few digits? One who adds up what
+        #: is divided already has another
+        self.divided = False
         #: elements that lay halfway between two whole numbers before they were rounded, and floats that were equal to
         #: what they were compared with
         self.halves = self.ties = 0
         #: significands of the inputs that have more than few bits
         self._digits = torch.cat([torch.empty(0, dtype=torch.float64), *map(_long_digits, inputs)])
 
+    @property
+    def has_digits(self) -> bool:
+        """Has an input more than few bits?"""
+        return bool(self._digits.numel())
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        self.floats.update(a for a in args if isinstance(a, float))
+        if self.numbers is not None:
+            args = [float(torch.tensor(a, dtype=self.numbers)) if isinstance(a, float) else a for a in args]
         made = func(*args, **(kwargs or {}))
         if not self.holds or func.is_view:
             return made
@@ -136,13 +151,27 @@ class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if op in COMPARISONS and isinstance(args[0], Tensor) and args[0].is_floating_point():
             self.ties += int((args[0] == args[1]).sum())
         if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
-            self.holds &= _bits(args[1]) <= 1 or not bool(torch.as_tensor(args[0]).any())
+            whole = op not in ("div", "true_divide") or (kwargs or {}).get("rounding_mode") is not None
+            self._divides(args[0], args[1], None if whole else made)
         if op in ("mean", "var", "std", "var_mean") and isinstance(args[0], Tensor) and isinstance(made, Tensor):
-            self.holds &= _bits(args[0].numel() / max(made.numel(), 1)) <= 1 or not bool(args[0].any())
+            self._divides(args[0], args[0].numel() / max(made.numel(), 1), made if op == "mean" else None)
         for one in made if isinstance(made, (tuple, list)) else (made,):
             if isinstance(one, Tensor) and one.is_floating_point() and _bits(one) > _FEW:
                 self.holds &= self._is_of_inputs(one)
         return made
+
+    def _divides(self, value: Any, by: Any, quotient: Tensor | None) -> None:
+        """Notes a division, which gives 0 or is by powers of two; or a ``quotient`` that a product with the reciprocal
+        rounds to as well."""
+        if _bits(by) <= 1 or not bool(torch.as_tensor(value).any()):
+            return
+        self.divided = True
+        if quotient is None:
+            self.holds = False
+            return
+        for dtype in (torch.float32, torch.float64):
+            divisor, found = torch.as_tensor(by, dtype=dtype), quotient.to(dtype)
+            self.holds &= torch.equal(found * divisor * (1 / divisor), found)
 
     def _is_of_inputs(self, value: Tensor) -> bool:
         """Has each element that has more than few bits the digits of an input?"""

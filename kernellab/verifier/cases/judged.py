@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError, counted, lasting
@@ -99,6 +100,24 @@ class Comparison:
                 return wrong
             if counted:
                 self.worst = max(self.worst, error)
+        return self._mispaired(case, outputs)
+
+    def _mispaired(self, case: Case, outputs: Sequence[Tensor]) -> Wrong | None:
+        """The first of the ``outputs``, each right by itself, that names another place than an earlier one does: the
+        row of one maximum, the column of another."""
+        native = case.native
+        places = [i for i, n in enumerate(native) if not n.is_floating_point() and not n.is_complex()]
+        if len(places) < 2 or all(identical(outputs[i], native[i]) for i in places):
+            return None
+        for i, j in combinations(places, 2):
+            one, other = (case.nudged[k].selection for k in (i, j))
+            if one is None or other is None or not one.paired(other):
+                continue
+            wrong = one.apart(other, (outputs[i], outputs[j]), (native[i], native[j]), ERROR.floor)
+            count = int(wrong.sum())
+            if count:
+                said = f"{count} of {wrong.numel()} elements belong to another place than output {i} names"
+                return Wrong(case, j, outputs[j], Mismatch("exact", said, wrong))
         return None
 
     def _judged(self, case: Case, i: int, got: Tensor) -> tuple[Wrong | None, float]:

@@ -69,6 +69,8 @@ class Drawn:
     right: DrawnLimit = _ANY
     #: is all its arithmetic exact, so that a right answer is the reference's whatever the order of its operations?
     exact: bool = False
+    #: float64's answers, where they differ: a kernel that has these compares as float64 does, which is a condition
+    wider: tuple[Tensor, ...] = ()
     #: conditions of which one says as much
     covered: frozenset[str] = frozenset()
     #: the answers of one who decides otherwise where elements of two arguments are equal, and where they tell
@@ -318,9 +320,12 @@ class Survey:
             return
         calls = self._watch.calls if self._watch is not None else ()
         made = ExactCases(self.base, spans, self.edges, calls, self._run, lambda: self._time_left(DRAWN.exact_share))
-        for case in made.make():
-            name = self.task.args[case.change[1]].name
-            self.cases.append(Drawn(case, name, Grade.REFUSED, f"{name} at ties not handled", exact=True))
+        for one in made.make():
+            name = self.task.args[one.case.change[1]].name
+            grade = Grade.REFUSED if one.sure else Grade.CONDITION
+            words = f"{name} at a limit compared as in float64" if one.wider else f"{name} at ties not handled"
+            self.cases.append(Drawn(one.case, name, grade, words, exact=True, wider=one.wider))
+        self.dropped += made.dropped
 
     def _watched(self, args: Sequence[Any]) -> Watch:
         from kernellab.verifier.boundary_checks.watch import watched
