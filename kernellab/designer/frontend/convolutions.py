@@ -16,6 +16,9 @@ from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
 
+#: channels that a product over positions has on both sides at least
+_WIDE = 32
+
 
 def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
     args = [*node.args, *[None] * (9 - len(node.args))]
@@ -137,41 +140,38 @@ def _few_positions(b: Builder, node: Node, kernel: tuple[int, ...]) -> bool:
     halves = node.dtype in ("bfloat16", "float16")
     if not fixed or not halves or len(kernel) != 2:
         return False
-    return math.prod(kernel) >= 64 and math.prod(map(extents.fixed, shape[2:])) <= 64
+    wide = all(e >= _WIDE and e % 8 == 0 for e in map(extents.fixed, shape[:2]))
+    return wide and math.prod(kernel) >= 64 and math.prod(map(extents.fixed, shape[2:])) <= 64
 
 
 def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
-    """The convolution as a product over samples and positions: both factors are stored with those side by side, the
-    input once for each output position."""
+    """The convolution as a product over its channels and taps, which are the samples and positions of another one whose
+    weights' gradient it is: both factors are read with what it keeps of them side by side."""
     source, weight = factors
     stride, dilation, pad = numbers
     x_shape, w_shape, shape = (tuple(map(extents.fixed, b.shape(ref))) for ref in (source, weight, node_ref(node)))
-    rank, summed = len(shape) - 2, (w_shape[1], *w_shape[2:])
+    n, *places = (Axis(e) for e in (w_shape[1], *w_shape[2:]))
+    taps = [
+        Tap(place, ix.leaves()[0] if ix.leaves() else None, size, s, d, p, whole)
+        for place, ix, size, s, d, p, whole in zip(
+            places, index[2:], shape[2:], dilation, stride, pad, x_shape[2:], strict=True
+        )
+    ]
+    moved = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
+    x = _side_by_side(b, source, index[0], (Ix((n,)), *moved))
+    g = _side_by_side(b, weight, index[1], (Ix((n,)), *(Ix((place,)) for place in places)))
+    return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
 
-    def axes(sizes: Any) -> tuple[Axis, ...]:
-        return tuple(Axis(e) for e in sizes)
 
-    def dims(given: Any) -> Index:
-        return tuple(Ix((a,)) for a in given)
-
-    # the taps of the convolution are the positions of what is stored, and the other way round
-    outs, (n, *places), ci = axes(shape[2:]), axes(summed), Axis(x_shape[0])
-    taps = [Tap(places[d], outs[d], shape[2 + d], dilation[d], stride[d], pad[d], x_shape[2 + d]) for d in range(rank)]
-    moved = tuple(Ix((place, out), 0, 1, tap) for place, out, tap in zip(places, outs, taps, strict=True))
-    x = at_window(b, source, (Ix((ci,)), Ix((n,)), *moved))
-    wide, long = math.prod(shape[2:]) * x_shape[0], math.prod(summed)
-    at_x = b.kept(f"{source.name}_positions", (Ix((*outs, ci)), Ix((n, *places))), x, (wide, long))
-    co, (n2, *others) = Axis(w_shape[0]), axes(summed)
-    g = b.value(weight, dims((co, n2, *others)))
-    at_g = b.kept(f"{weight.name}_positions", (Ix((co,)), Ix((n2, *others))), g, (w_shape[0], long))
-    row, col, over = Axis(w_shape[0]), Axis(wide), Axis(long)
-    product = b.dot(
-        Leaf(at_g, dims((row, over)), node.dtype), Leaf(at_x, dims((col, over)), node.dtype),
-        over, Ix((row,)), Ix((col,)), aten.wide(node.dtype), node.line,
-    )  # fmt: skip
-    made = b.kept(f"{node.name}_by_position", dims((row, col)), product, (w_shape[0], wide))
-    at = Ix(tuple(a for ix in (*index[2:], index[0]) for a in ix.leaves()))
-    return Leaf(made, (index[1], at), product.dtype)
+def _side_by_side(b: Builder, ref: Ref, first: Ix, others: Index) -> Leaf:
+    """``ref`` at an index, stored with its first dimension as the last unless it lies so."""
+    found = at_window(b, ref, (first, *others))
+    if isinstance(found, Leaf) and found.index[-1].leaves() == first.leaves():
+        return found
+    shape = tuple(map(extents.fixed, b.shape(ref)))
+    at = tuple(Ix((Axis(e),)) for e in shape)
+    name = b.kept(f"{ref.name}_last", (*at[1:], at[0]), at_window(b, ref, at), (*shape[1:], shape[0]))
+    return Leaf(name, (*others, first), b.dtype(ref))
 
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:

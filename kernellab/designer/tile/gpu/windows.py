@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import item_bytes
@@ -31,6 +32,8 @@ _ROWS, _WIDEST = 128, 32
 _CHANNELS, _SIDE_BY_SIDE, _FEW_TAPS = 32, 2048, 16
 #: rows of outputs that such a tile joins from the same loads
 _ROWS_TOGETHER = 2
+#: positions of a step of a product over positions
+_STEP = 64
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -62,6 +65,8 @@ def copy(ctx: Context, k: Launch) -> Tiling:
 
 def window(ctx: Context, k: Launch) -> Tiling:
     """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
+    if k.window.turned:
+        return _gradient(ctx, k)
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
     t = Tiling(
@@ -72,6 +77,27 @@ def window(ctx: Context, k: Launch) -> Tiling:
         if p.channels is None
         else _multiplied(ctx, k, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
     )
+
+
+def _gradient(ctx: Context, k: Launch) -> Tiling:
+    """Tiles of channels by channels at a tap, and steps of positions that waste the fewest lanes past the edges."""
+    win, order, blocks = k.window, axis_order(ctx, k), dict[Axis, str]()
+    channels = {a for e in (win.a, win.b) if isinstance(e, Leaf) for a in e.index[-1].leaves()}
+    for channel, name in zip((a for a in order if a in channels), ("BM", "BN"), strict=True):
+        blocks[channel] = _block(ctx, name, min(max(power(ctx.size(channel)), 64), 128), 64, 128)
+    warps = 8 if ctx.consts.default(next(iter(blocks.values()))) == 128 else 4
+    edges = positions_of_step([ctx.size(a) for a in win.axes])
+    for axis, name, edge in zip(win.axes, ("BI", *("BH", "BW")[-len(win.taps) :]), edges, strict=True):
+        if edge > 1:
+            blocks[axis] = ctx.consts.add(name, edge)
+    roles = ctx.style.measured and asynchronous_chip(ctx)
+    return Tiling(order, blocks=blocks, warps=warps, stages=4, groups=1 if roles else 0, why=(why.GRADIENT,))
+
+
+def positions_of_step(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Samples, rows and columns of a step of a product over positions: the fewest past the edges."""
+    shares = [e for e in product(*[[1 << n for n in range(7)]] * len(sizes)) if math.prod(e) == _STEP]
+    return min(shares, key=lambda e: (math.prod(-(-n // m) * m for n, m in zip(sizes, e, strict=True)), -e[-1]))
 
 
 def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
