@@ -58,6 +58,8 @@ def _window_of(
     stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
     pad = _padding(b, node, numbers[1], kernel, stride, dilation)
     pad = tuple(map(operator.add, pad, before)) if before else pad
+    if b.narrow and groups == 1 and bias is None and not transposed and _few_positions(b, node, index, kernel):
+        return _by_positions(b, node, index, (source, weight), (stride, dilation, pad))
     if not is_plain(index, shape, groups, 1):
         # what reads it turns or cuts it: the result is stored as it is
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
@@ -79,8 +81,6 @@ def _window_of(
         return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
 
     x = at_window(b, source, (index[0], channel, *w.index))
-    if b.narrow and packed and groups == 1 and c is not None and not transposed and _few_positions(b, node, kernel):
-        return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
     direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
     if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
         # a product of matrices as both lie
@@ -133,45 +133,34 @@ def side_by_side(factor: Expr, axis: Axis) -> bool:
     return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
 
 
-def _few_positions(b: Builder, node: Node, kernel: tuple[int, ...]) -> bool:
-    """Are its outputs few positions of many taps, of halves: the gradient of another convolution's weights?"""
-    shape = b.shape(node_ref(node))
+def _few_positions(b: Builder, node: Node, index: Index, kernel: tuple[int, ...]) -> bool:
+    """Are its outputs few positions of many taps, of halves: the gradient of another convolution's weights? What is
+    asked for may begin like the result and end before it."""
+    shape, samples = b.shape(node_ref(node)), b.shape(node.args[1])[1]
     fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
-    halves = node.dtype in ("bfloat16", "float16")
-    if not fixed or not halves or len(kernel) != 2:
+    if not fixed or node.dtype not in ("bfloat16", "float16") or len(kernel) != 2 or samples == 1:
         return False
+    plain = is_plain(index, (*shape[:2], *(ix.extent for ix in index[2:])))
     wide = all(e >= _WIDE and e % 8 == 0 for e in map(extents.fixed, shape[:2]))
-    return wide and math.prod(kernel) >= 64 and math.prod(map(extents.fixed, shape[2:])) <= 64
+    asked = math.prod(extents.fixed(ix.extent) for ix in index[2:])
+    return plain and wide and math.prod(kernel) >= max(16, asked + 1) and asked <= 64
 
 
 def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
     """The convolution as a product over its channels and taps, which are the samples and positions of another one whose
-    weights' gradient it is: both factors are read with what it keeps of them side by side."""
+    weights' gradient it is; of its outputs only those that are asked for."""
     source, weight = factors
-    stride, dilation, pad = numbers
-    x_shape, w_shape, shape = (tuple(map(extents.fixed, b.shape(ref))) for ref in (source, weight, node_ref(node)))
-    n, *places = (Axis(e) for e in (w_shape[1], *w_shape[2:]))
+    sizes = map(extents.fixed, b.shape(weight)[1:])
+    n, *places = (Axis(e) for e in sizes)
+    whole = map(extents.fixed, b.shape(source)[2:])
     taps = [
-        Tap(place, ix.leaves()[0] if ix.leaves() else None, size, s, d, p, whole)
-        for place, ix, size, s, d, p, whole in zip(
-            places, index[2:], shape[2:], dilation, stride, pad, x_shape[2:], strict=True
-        )
+        Tap(place, next(iter(ix.leaves()), None), extents.fixed(ix.extent), d, s, p, size)
+        for place, ix, s, d, p, size in zip(places, index[2:], *numbers, whole, strict=True)
     ]
     moved = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
-    x = _side_by_side(b, source, index[0], (Ix((n,)), *moved))
-    g = _side_by_side(b, weight, index[1], (Ix((n,)), *(Ix((place,)) for place in places)))
+    x = at_window(b, source, (index[0], Ix((n,)), *moved))
+    g = at_window(b, weight, (index[1], Ix((n,)), *(Ix((place,)) for place in places)))
     return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
-
-
-def _side_by_side(b: Builder, ref: Ref, first: Ix, others: Index) -> Leaf:
-    """``ref`` at an index, stored with its first dimension as the last unless it lies so."""
-    found = at_window(b, ref, (first, *others))
-    if isinstance(found, Leaf) and found.index[-1].leaves() == first.leaves():
-        return found
-    shape = tuple(map(extents.fixed, b.shape(ref)))
-    at = tuple(Ix((Axis(e),)) for e in shape)
-    name = b.kept(f"{ref.name}_last", (*at[1:], at[0]), at_window(b, ref, at), (*shape[1:], shape[0]))
-    return Leaf(name, (*others, first), b.dtype(ref))
 
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:

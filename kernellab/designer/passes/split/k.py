@@ -75,9 +75,8 @@ def _in_parts(dot: Dot, parts: int) -> Expr:
 
 def _shares(win: Win, free: Any, size: Callable[[Axis], int], cores: int) -> int:
     """Shares of a window's positions: as many programs as cores, where each has some steps."""
-    channels = [a for side in (win.b, win.a) for a in side.index[-1].leaves()]
-    others = math.prod(size(a) for a in free(win) - set(channels))
-    tiles = others * math.prod(-(-size(a) // (2 * _TILE)) for a in channels)
+    taps = {tap.k for tap in win.taps}
+    tiles = math.prod(size(a) if a in taps else -(-size(a) // (2 * _TILE)) for a in free(win))
     steps = math.prod(size(a) for a in win.axes) // _TILE
     return max(1, min(cores // tiles, steps // _STEPS))
 
