@@ -219,9 +219,7 @@ def _both_last(k: Launch, win: Win, layout: Layout, known: dict[Hashable, str]) 
     return [*made, replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
 
 
-def _copies(
-    k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, known: dict[Hashable, str]
-) -> list[Launch]:
+def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
     """The copy of the input (and of the weights, where their rows change), and the window that reads them."""
     (c,) = win.sums
     assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)

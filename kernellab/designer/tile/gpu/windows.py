@@ -30,8 +30,10 @@ _ROWS, _WIDEST = 128, 32
 #: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side; more than so many
 #: taps take twice the channels
 _CHANNELS, _SIDE_BY_SIDE, _FEW_TAPS = 32, 2048, 16
-#: rows of outputs that such a tile joins from the same loads
-_ROWS_TOGETHER = 2
+#: rows of outputs that such a tile joins from the same loads; and, one of these, a tile of planes of which a warp has
+#: so many elements, since a lane's loads of 2 bytes take as many lines of the cache as its neighbour is far
+_ROWS_TOGETHER, _ROWS_OF_PLANES = 2, (7, 8, 6, 5, 4, 3, 2)
+_PLANES, _LANE, _LANES = 256, 8, 64
 #: positions of a step of a product over positions
 _STEP = 64
 #: elements of a tile of a copy
@@ -110,7 +112,7 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
         few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
         each = 2 if not few else 4 if item_bytes(win.a.dtype) <= 2 else 1
         wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
-        rows = _ROWS_TOGETHER if _share_rows(k, p) else 0
+        rows = _ROWS_TOGETHER if _share_rows(k, p, _ROWS_TOGETHER) else 0
         each = min(each, 2) if rows else each
         channels = min(power(ctx.size(last)), each * _CHANNELS)
         wide = min(wide, _SIDE_BY_SIDE // channels) if rows else wide
@@ -120,11 +122,18 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
         return t
     strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
     stride = max(strides.get(a, 1) for a in p.spatial)
-    inner = p.spatial[-1]
+    inner, narrow = p.spatial[-1], item_bytes(win.a.dtype) <= 2
+    if narrow and ctx.style.measured and not ctx.scalar_products and last is inner:
+        rows = next((r for r in _ROWS_OF_PLANES if _share_rows(k, p, r)), 0)
+        planes = [a for a in t.order if a in k.par and win.pairs and a in Free()(win.b)]
+        if rows and planes and p.sizes[inner] >= _LANE:
+            wide = min(power(p.sizes[inner]), 128)
+            count = min(power(ctx.size(planes[-1])), max(1, _PLANES // wide))
+            blocks = {planes[-1]: _block(ctx, "BG", count, 1, 32), inner: _block(ctx, "BW", wide, 16, 128)}
+            return replace(t, blocks=blocks, warps=max(1, count * wide // _LANES), shared_rows=rows)
     # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
     # spreads over as many times the lines (a quarter less time on an H200 for pooling)
     apart = stride == 1 and not ctx.scalar_products and ctx.style.measured
-    narrow = item_bytes(win.a.dtype) <= 2
     reach, each = (256, 64) if apart and not narrow else (1024, 256)
     if len(p.spatial) == 1:
         blocks = {inner: _block(ctx, "BW", min(power(p.sizes[inner]), reach), 16, 4096)}
@@ -137,7 +146,7 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     return replace(t, blocks=blocks, warps=max(1, min(8, held // each)))
 
 
-def _share_rows(k: Launch, p: Places) -> bool:
+def _share_rows(k: Launch, p: Places, count: int) -> bool:
     """Can rows of outputs be joined from the same loads? Windows of few weights that move by one, and whole programs.
 
     Measured on an H200, bf16: 3 x 3 0.089 ms, 0.106 alone; 7 x 7 in a loop 0.105, 0.093 alone.
@@ -152,9 +161,9 @@ def _share_rows(k: Launch, p: Places) -> bool:
     plain = win.pairs and not win.sums and win.join == "sum" and few
     return (
         moves and plain and isinstance(down.size, int) and down.out is not None and isinstance(down.out.extent, int)
-        and rows % _ROWS_TOGETHER == 0
+        and rows % count == 0
         # no row of taps is outside in every program
-        and down.size > down.kernel + _ROWS_TOGETHER - 2 and rows - _ROWS_TOGETHER >= down.pad
+        and down.size > down.kernel + count - 2 and rows - count >= down.pad
     )  # fmt: skip
 
 
