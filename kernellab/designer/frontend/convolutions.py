@@ -17,7 +17,7 @@ from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
 
 #: channels that a product over positions has on both sides at least
-_WIDE = 32
+_WIDE = 16
 
 
 def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -58,8 +58,15 @@ def _window_of(
     stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
     pad = _padding(b, node, numbers[1], kernel, stride, dilation)
     pad = tuple(map(operator.add, pad, before)) if before else pad
-    if b.narrow and groups == 1 and bias is None and not transposed and _few_positions(b, node, index, kernel):
-        return _by_positions(b, node, index, (source, weight), (stride, dilation, pad))
+    d = aten.wide(node.dtype)
+
+    def with_bias(value: Expr) -> Expr:
+        if bias is None:
+            return value
+        return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+
+    if b.narrow and groups == 1 and not transposed and _few_positions(b, node, index, kernel):
+        return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
     if not is_plain(index, shape, groups, 1):
         # what reads it turns or cuts it: the result is stored as it is
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
@@ -71,14 +78,8 @@ def _window_of(
     packed = mine > 1 and (inside * mine > b.few if groups == 1 else inside >= LEAST_CHANNELS)
     c = Axis(inside) if inside > 1 or packed else None
     channel = Ix(tuple(a for a in (*group, c) if a is not None))
-    d = aten.wide(node.dtype)
     ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
     inner = Ix((c,)) if c is not None else Ix()
-
-    def with_bias(value: Expr) -> Expr:
-        if bias is None:
-            return value
-        return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
 
     x = at_window(b, source, (index[0], channel, *w.index))
     direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
