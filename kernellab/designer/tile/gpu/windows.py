@@ -88,7 +88,7 @@ def _gradient(ctx: Context, k: Launch) -> Tiling:
     for channel, name in zip((a for a in order if a in channels), ("BM", "BN"), strict=True):
         blocks[channel] = _block(ctx, name, min(max(power(ctx.size(channel)), 64), 128), 64, 128)
     warps = 8 if ctx.consts.default(next(iter(blocks.values()))) == 128 else 4
-    edges = positions_of_step([ctx.size(a) for a in win.axes])
+    edges = _edges([ctx.size(a) for a in win.axes], _STEP)
     for axis, name, edge in zip(win.axes, ("BI", *("BH", "BW")[-len(win.taps) :]), edges, strict=True):
         if edge > 1:
             blocks[axis] = ctx.consts.add(name, edge)
@@ -96,10 +96,13 @@ def _gradient(ctx: Context, k: Launch) -> Tiling:
     return Tiling(order, blocks=blocks, warps=warps, stages=4, groups=1 if roles else 0, why=(why.GRADIENT,))
 
 
-def positions_of_step(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Samples, rows and columns of a step of a product over positions: the fewest past the edges."""
-    shares = [e for e in product(*[[1 << n for n in range(7)]] * len(sizes)) if math.prod(e) == _STEP]
-    return min(shares, key=lambda e: (math.prod(-(-n // m) * m for n, m in zip(sizes, e, strict=True)), -e[-1]))
+def _edges(sizes: Sequence[int], count: int) -> tuple[int, ...]:
+    """Powers of two, ``count`` together, of which the fewest lie past ``sizes``; of equal ones the longest last."""
+    powers = [1 << n for n in range(count.bit_length())]
+    found = [e for e in product(*[powers] * len(sizes)) if math.prod(e) == count]
+    return min(
+        found, key=lambda e: (math.prod(-(-n // m) * m for n, m in zip(sizes, e, strict=True)), *(-m for m in e[:0:-1]))
+    )
 
 
 def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
@@ -208,11 +211,8 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
     if win.last and (last or _by_channel(k, co)) and _is_asynchronous(ctx, win, p, facts):
         # few channels: each box of weights serves more positions
-        high, wide = _positions(p, _ROWS * _ROWS // n, _WIDEST)
-        blocks = {
-            co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64),
-            p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128),
-        }  # fmt: skip
+        blocks = {co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64)}
+        blocks |= _samples_and_positions(ctx, k, p, _ROWS * _ROWS // n, last)
         return replace(
             t, blocks=blocks, warps=8, stages=5 if n == _ROWS else 4, groups=2, in_turn=True, positions_first=True,
             why=words(win, t.precision),
@@ -229,6 +229,21 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
         t, blocks=blocks, warps=tile.warps or (8 if large else 4), stages=tile.stages, run=tile.run,
         positions_first=first, whole_channels=facts.inside <= 16, why=words(win, t.precision, tile.run),
     )  # fmt: skip
+
+
+def _samples_and_positions(ctx: Context, k: Launch, p: Places, m: int, last: bool) -> dict[Axis, str]:
+    """Blocks of samples, rows and columns, ``m`` positions in all, with the fewest past the edges: the copy engine
+    loads any box of them alike. Results that are planes (not ``last``) are of one sample, and in longer rows.
+    """
+    if not last:
+        high, wide = _positions(p, m, _WIDEST)
+        return {p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128)}
+    taken = {*p.spatial, *(tap.out for tap in k.window.taps)}
+    samples = [a for a in p.order if a in k.par and a in Free()(k.window.a) and a not in taken][:1]
+    axes = (*samples, *p.spatial)
+    sizes = [p.sizes[a] if a in p.spatial else ctx.size(a) for a in axes]
+    named = zip(axes, ("BI", "BH", "BW")[-len(axes) :], _edges(sizes, m), strict=True)
+    return {a: _block(ctx, name, edge, 1, 128) for a, name, edge in named if edge > 1 or a in p.spatial}
 
 
 def _by_channel(k: Launch, co: Axis) -> bool:
