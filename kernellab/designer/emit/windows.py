@@ -32,6 +32,7 @@ from kernellab.designer.emit.nodes import (
 from kernellab.designer.emit.nodes import multiply as multiplied
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.window_gradient import window_gradient
 from kernellab.designer.emit.window_loop import one_loop, set_tap, tap_letters, tap_range
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.frontend.windows import phases
@@ -48,6 +49,8 @@ _LOWEST = number(float("-inf"))
 def window(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch with a window."""
     win, order = w.k.window, [a for a in w.t.order if a in w.k.par]
+    if win.turned:
+        return window_gradient(w)
     _name(w, order)
     for tap in win.taps:
         if tap.out is not None and phases(tap) > 1:

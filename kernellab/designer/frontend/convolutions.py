@@ -16,6 +16,9 @@ from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
 
+#: channels that a product over positions has on both sides at least
+_WIDE = 16
+
 
 def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
     args = [*node.args, *[None] * (9 - len(node.args))]
@@ -55,6 +58,15 @@ def _window_of(
     stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
     pad = _padding(b, node, numbers[1], kernel, stride, dilation)
     pad = tuple(map(operator.add, pad, before)) if before else pad
+    d = aten.wide(node.dtype)
+
+    def with_bias(value: Expr) -> Expr:
+        if bias is None:
+            return value
+        return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+
+    if b.narrow and groups == 1 and not transposed and _few_positions(b, node, index, kernel):
+        return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
     if not is_plain(index, shape, groups, 1):
         # what reads it turns or cuts it: the result is stored as it is
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
@@ -66,18 +78,10 @@ def _window_of(
     packed = mine > 1 and (inside * mine > b.few if groups == 1 else inside >= LEAST_CHANNELS)
     c = Axis(inside) if inside > 1 or packed else None
     channel = Ix(tuple(a for a in (*group, c) if a is not None))
-    d = aten.wide(node.dtype)
     ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
     inner = Ix((c,)) if c is not None else Ix()
 
-    def with_bias(value: Expr) -> Expr:
-        if bias is None:
-            return value
-        return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
-
     x = at_window(b, source, (index[0], channel, *w.index))
-    if b.narrow and packed and groups == 1 and c is not None and not transposed and _few_positions(b, node, kernel):
-        return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
     direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
     if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
         # a product of matrices as both lie
@@ -130,48 +134,34 @@ def side_by_side(factor: Expr, axis: Axis) -> bool:
     return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
 
 
-def _few_positions(b: Builder, node: Node, kernel: tuple[int, ...]) -> bool:
-    """Are its outputs few positions of many taps, of halves: the gradient of another convolution's weights?"""
-    shape = b.shape(node_ref(node))
+def _few_positions(b: Builder, node: Node, index: Index, kernel: tuple[int, ...]) -> bool:
+    """Are its outputs few positions of many taps, of halves: the gradient of another convolution's weights? What is
+    asked for may begin like the result and end before it."""
+    shape, samples = b.shape(node_ref(node)), b.shape(node.args[1])[1]
     fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
-    halves = node.dtype in ("bfloat16", "float16")
-    if not fixed or not halves or len(kernel) != 2:
+    if not fixed or node.dtype not in ("bfloat16", "float16") or len(kernel) != 2 or samples == 1:
         return False
-    return math.prod(kernel) >= 64 and math.prod(map(extents.fixed, shape[2:])) <= 64
+    plain = is_plain(index, (*shape[:2], *(ix.extent for ix in index[2:])))
+    wide = all(e >= _WIDE and e % 8 == 0 for e in map(extents.fixed, shape[:2]))
+    asked = math.prod(extents.fixed(ix.extent) for ix in index[2:])
+    return plain and wide and math.prod(kernel) >= max(16, asked + 1) and asked <= 64
 
 
 def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
-    """The convolution as a product over samples and positions: both factors are stored with those side by side, the
-    input once for each output position."""
+    """The convolution as a product over its channels and taps, which are the samples and positions of another one whose
+    weights' gradient it is; of its outputs only those that are asked for."""
     source, weight = factors
-    stride, dilation, pad = numbers
-    x_shape, w_shape, shape = (tuple(map(extents.fixed, b.shape(ref))) for ref in (source, weight, node_ref(node)))
-    rank, summed = len(shape) - 2, (w_shape[1], *w_shape[2:])
-
-    def axes(sizes: Any) -> tuple[Axis, ...]:
-        return tuple(Axis(e) for e in sizes)
-
-    def dims(given: Any) -> Index:
-        return tuple(Ix((a,)) for a in given)
-
-    # the taps of the convolution are the positions of what is stored, and the other way round
-    outs, (n, *places), ci = axes(shape[2:]), axes(summed), Axis(x_shape[0])
-    taps = [Tap(places[d], outs[d], shape[2 + d], dilation[d], stride[d], pad[d], x_shape[2 + d]) for d in range(rank)]
-    moved = tuple(Ix((place, out), 0, 1, tap) for place, out, tap in zip(places, outs, taps, strict=True))
-    x = at_window(b, source, (Ix((ci,)), Ix((n,)), *moved))
-    wide, long = math.prod(shape[2:]) * x_shape[0], math.prod(summed)
-    at_x = b.kept(f"{source.name}_positions", (Ix((*outs, ci)), Ix((n, *places))), x, (wide, long))
-    co, (n2, *others) = Axis(w_shape[0]), axes(summed)
-    g = b.value(weight, dims((co, n2, *others)))
-    at_g = b.kept(f"{weight.name}_positions", (Ix((co,)), Ix((n2, *others))), g, (w_shape[0], long))
-    row, col, over = Axis(w_shape[0]), Axis(wide), Axis(long)
-    product = b.dot(
-        Leaf(at_g, dims((row, over)), node.dtype), Leaf(at_x, dims((col, over)), node.dtype),
-        over, Ix((row,)), Ix((col,)), aten.wide(node.dtype), node.line,
-    )  # fmt: skip
-    made = b.kept(f"{node.name}_by_position", dims((row, col)), product, (w_shape[0], wide))
-    at = Ix(tuple(a for ix in (*index[2:], index[0]) for a in ix.leaves()))
-    return Leaf(made, (index[1], at), product.dtype)
+    sizes = map(extents.fixed, b.shape(weight)[1:])
+    n, *places = (Axis(e) for e in sizes)
+    whole = map(extents.fixed, b.shape(source)[2:])
+    taps = [
+        Tap(place, next(iter(ix.leaves()), None), extents.fixed(ix.extent), d, s, p, size)
+        for place, ix, s, d, p, size in zip(places, index[2:], *numbers, whole, strict=True)
+    ]
+    moved = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
+    x = at_window(b, source, (index[0], Ix((n,)), *moved))
+    g = at_window(b, weight, (index[1], Ix((n,)), *(Ix((place,)) for place in places)))
+    return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
 
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:

@@ -339,11 +339,20 @@ class Win(Dot):
     backward: bool = False
     #: its factors are float16, scaled, in place of the float32 that they stand for
     scaled: bool = False
+    #: the sum runs over the positions, at each tap: the gradient of a convolution's weights
+    turned: bool = False
+    #: set for a partial result: one for each share of the positions, along this axis
+    chunk: Axis | None = None
     kind: str = "window"
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        return (*self.sums, *(t.k for t in self.taps if t.k is not None))
+        along = (t.out if self.turned else t.k for t in self.taps)
+        return (*self.sums, *(a for a in along if a is not None))
+
+    @property
+    def opens(self) -> Iterable[Axis]:
+        return () if self.chunk is None else (self.chunk,)
 
     @property
     def operands(self) -> tuple[Expr, ...]:

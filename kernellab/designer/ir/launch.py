@@ -111,7 +111,7 @@ class Launch:
     @property
     def streams(self) -> bool:
         """Do the factors of a product pass through its loop?"""
-        return self.dot is not None and (not isinstance(self.dot, Win) or self.dot.packed)
+        return self.dot is not None and (not isinstance(self.dot, Win) or self.dot.packed or self.dot.turned)
 
     @property
     def varies(self) -> bool:

@@ -198,7 +198,7 @@ _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Scan: lambda e: (e.kind, e.axes, e.reverse, e.chunk),
     Order: lambda e: (e.kind, e.axes, e.down),
     Dot: lambda e: (e.axes,),
-    Win: lambda e: (e.join, e.axes, e.taps),
+    Win: lambda e: (e.join, e.axes, e.taps, e.chunk),
     Inner: lambda e: (e.over,),
     Attend: lambda e: (e.over, e.zero, e.chunk),
     Chain: lambda e: (e.over, e.groups),

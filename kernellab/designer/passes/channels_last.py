@@ -10,14 +10,14 @@ unfolded is what the chip's rates say: each makes the copy longer and the produc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from kernellab.designer.frontend.convolutions import side_by_side
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win
+from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Tap, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output
 from kernellab.designer.passes.plan import Rewrite
@@ -64,14 +64,18 @@ def channels_last(
     """
     layout = plan.layout.copied()
     found: list[Launch] = []
+    known: dict[Hashable, str] = {}
     for k in plan.launches:
+        if k.kind is LaunchKind.WINDOW and k.window.turned:
+            found += _both_last(k, k.window, layout, known)
+            continue
         if k.kind is LaunchKind.WINDOW and k.window.packed and _lies_last(k.window):
             found.append(_in_place(k))
             continue
         if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
             unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
             if unfolded is not None:
-                found += _copies(k, k.window, unfolded, layout)
+                found += _copies(k, k.window, unfolded, layout, known)
                 continue
         found.append(k)
     return Plan(tuple(found), layout)
@@ -197,7 +201,25 @@ def _extent(ix: Ix, size: Callable[[Axis], int]) -> int:
 # -- the copies
 
 
-def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout) -> list[Launch]:
+def _both_last(k: Launch, win: Win, layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
+    """A copy of each factor whose channels do not lie side by side, and the window that reads them."""
+    made: list[Launch] = []
+
+    def last(e: Expr) -> Leaf:
+        assert isinstance(e, Leaf)
+        (c,) = (a for ix in e.index for a in ix.leaves() if ix.win is None and a in k.par)
+        if side_by_side(e, c):
+            return e
+        copy, first = _input(e, c, (), c, c, layout, known)
+        made.extend(first)
+        return copy
+
+    turned = replace(win, a=last(win.a), b=last(win.b))
+    instead = Rewrite(lambda e: turned if e is win else None)
+    return [*made, replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
+
+
+def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
     """The copy of the input (and of the weights, where their rows change), and the window that reads them."""
     (c,) = win.sums
     assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)
@@ -205,8 +227,7 @@ def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout) -> l
     lane = _LANE // _BYTES[win.a.dtype]
     wide = Axis(-(-inside // lane) * lane)
     row = Axis(math.prod(tap.kernel for tap in unfolded) * extents.fixed(wide.extent))
-    x, first = _input(win, unfolded, wide, row, layout)
-    made: list[Launch] = [first]
+    x, made = _input(win.a, c, unfolded, wide, row, layout, known)
     w = win.b
     if unfolded or wide.extent != inside:
         w, second = _weights(win, unfolded, wide, row, layout)
@@ -220,10 +241,16 @@ def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout) -> l
     return [*made, replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
 
 
-def _input(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:
-    source = win.a
-    assert isinstance(source, Leaf)
-    (c,) = win.sums
+def _input(
+    source: Leaf,
+    c: Axis,
+    unfolded: tuple[Tap, ...],
+    wide: Axis,
+    row: Axis,
+    layout: Layout,
+    known: dict[Hashable, str],
+) -> tuple[Leaf, list[Launch]]:
+    """What lies at ``source`` with ``c`` side by side, and the copy that makes it so; a plain one is made once."""
     written: list[Ix] = []
     read: list[Ix] = []
     here: list[Ix] = []
@@ -248,11 +275,15 @@ def _input(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: L
         written.append(Ix((axis,)) if ix.leaves() or tap is not None else Ix())
         here.append(ix if ix.leaves() or tap is not None else Ix())
         shape.append(extents.fixed(extent))
-    name = layout.fresh(f"{source.tensor}_last")
-    layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
-    value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
-    copy = _copy(name, tuple(written), tuple(ks.values()), wide, value)
-    return Leaf(name, (*here, Ix((row,))), source.dtype, source.line), copy
+    place = next(n for n, ix in enumerate(source.index) if c in ix.leaves())
+    key = (layout.name(source.tensor), place, (*shape, row.extent), tuple(ks.items()))
+    made: list[Launch] = []
+    if key not in known:
+        name = known[key] = layout.fresh(f"{source.tensor}_last")
+        layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
+        value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
+        made.append(_copy(name, tuple(written), tuple(ks.values()), wide, value))
+    return Leaf(known[key], (*here, Ix((row,))), source.dtype, source.line), made
 
 
 def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:

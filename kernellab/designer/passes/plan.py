@@ -236,9 +236,15 @@ class Planner:
             # a loop of chains reads what a row has in the order of the rows' tensors
             places = [a for x in walk(e) if isinstance(x, Leaf) for ix in x.index for a in ix.leaves()]
             axes.sort(key=lambda a: places.index(a) if a in places else len(places))
-        dot = next((n for n in self._inside(e) if isinstance(n, Dot) and not isinstance(n, Win)), None)
+        dots = (n for n in self._inside(e) if isinstance(n, Dot))
+        dot = next((n for n in dots if not isinstance(n, Win) or n.turned), None)
         if dot is None:
             return axes
+        if isinstance(dot, Win):
+            # the parts, the rows of a tile, the taps, and its columns, which lie side by side
+            rows, chunk, taps = self.free(dot.b), dot.chunk, {tap.k for tap in dot.taps}
+            columns = self.free(dot.a) - taps
+            return sorted(axes, key=lambda a: (a in columns, a is not chunk, a not in rows))
         left, right = self.free(dot.a), self.free(dot.b)
         return sorted(axes, key=lambda a: (a not in left) + (a not in left or a not in right))
 

@@ -76,6 +76,8 @@ def window(copied: bool, product: bool, stay: bool, phases: bool, rounded: bool)
     return (form, *([_ROUNDED] if rounded else []), *([_STAY] if stay else []), *([_PHASES] if phases else []))
 
 
+GRADIENT = "At each tap a product over samples and positions: tiles of both factors are read where they lie."
+
 CHAIN = (
     "Tiles of the scores are made again from what each row's softmax divides by, and multiplied at once.",
     "No two programs add to one element.",

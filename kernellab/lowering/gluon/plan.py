@@ -310,8 +310,8 @@ def _products(p: Plan) -> None:
             raise Refused("its products are not of two bf16, two f16 or two f8 tiles")
         if pair <= FLOAT8 and (found.a.tile is None or not found.b.turned):
             raise Refused("f8 factors are multiplied only where the summed elements of both lie side by side")
-        if found.a.turned:
-            raise Refused("a product's first factor is turned")
+        if found.a.turned and p.shares:
+            raise Refused("a product's first factor is turned, and groups share its rows")
         p.products.append(found)
     if not p.products:
         raise Refused("its loop multiplies nothing")

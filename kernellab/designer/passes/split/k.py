@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, mapped
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, Win, mapped
 from kernellab.designer.ir.extents import fixed, times
 from kernellab.designer.ir.normal import Output
 
@@ -15,6 +15,8 @@ from kernellab.designer.ir.normal import Output
 _LEAST = 1024
 #: extents of the tile that the number of programs is counted in
 _TILE = 64
+#: steps of a share of a window's positions, at least: its sums are stored, and read again
+_STEPS = 4
 #: rows or columns up to which a product of float16 or bfloat16 waits for the other factor's bytes on Hopper
 _FEW = 128
 
@@ -34,6 +36,8 @@ def split_products(
         made = mapped(e, visit)
         if type(made) is Dot:
             made = _in_parts(made, _parts(made, free, size, cores, streams))
+        elif isinstance(made, Win) and made.turned:
+            made = _in_shares(made, _shares(made, free, size, cores))
         done[id(e)] = (e, made)
         return made
 
@@ -67,3 +71,18 @@ def _in_parts(dot: Dot, parts: int) -> Expr:
     axis.parts = (outer, inner)
     over = Axis(times([inner.extent, *(a.extent for a in rest)]), (inner, *rest)) if rest else inner
     return Red("sum", Dot(dot.a, dot.b, over, dot.dtype, dot.line), (outer,), dot.dtype, dot.line)
+
+
+def _shares(win: Win, free: Any, size: Callable[[Axis], int], cores: int) -> int:
+    """Shares of a window's positions: as many programs as cores, where each has some steps."""
+    taps = {tap.k for tap in win.taps}
+    tiles = math.prod(size(a) if a in taps else -(-size(a) // (2 * _TILE)) for a in free(win))
+    steps = math.prod(size(a) for a in win.axes) // _TILE
+    return max(1, min(cores // tiles, steps // _STEPS))
+
+
+def _in_shares(win: Win, shares: int) -> Expr:
+    if shares == 1:
+        return win
+    chunk = Axis(shares)
+    return Red("sum", replace(win, chunk=chunk), (chunk,), win.dtype, win.line)

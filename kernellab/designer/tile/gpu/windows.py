@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import item_bytes
@@ -29,8 +30,12 @@ _ROWS, _WIDEST = 128, 32
 #: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side; more than so many
 #: taps take twice the channels
 _CHANNELS, _SIDE_BY_SIDE, _FEW_TAPS = 32, 2048, 16
-#: rows of outputs that such a tile joins from the same loads
-_ROWS_TOGETHER = 2
+#: rows of outputs that such a tile joins from the same loads; and, one of these, a tile of planes of which a warp has
+#: so many elements, since a lane's loads of 2 bytes take as many lines of the cache as its neighbour is far
+_ROWS_TOGETHER, _ROWS_OF_PLANES = 2, (7, 8, 6, 5, 4, 3, 2)
+_PLANES, _LANE, _LANES = 256, 8, 64
+#: positions of a step of a product over positions
+_STEP = 64
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -62,6 +67,8 @@ def copy(ctx: Context, k: Launch) -> Tiling:
 
 def window(ctx: Context, k: Launch) -> Tiling:
     """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
+    if k.window.turned:
+        return _gradient(ctx, k)
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
     t = Tiling(
@@ -71,6 +78,30 @@ def window(ctx: Context, k: Launch) -> Tiling:
         _joined(ctx, k, t, p)
         if p.channels is None
         else _multiplied(ctx, k, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
+    )
+
+
+def _gradient(ctx: Context, k: Launch) -> Tiling:
+    """Tiles of channels by channels at a tap, and steps of positions that waste the fewest lanes past the edges."""
+    win, order, blocks = k.window, axis_order(ctx, k), dict[Axis, str]()
+    channels = {a for e in (win.a, win.b) if isinstance(e, Leaf) for a in e.index[-1].leaves()}
+    for channel, name in zip((a for a in order if a in channels), ("BM", "BN"), strict=True):
+        blocks[channel] = _block(ctx, name, min(max(power(ctx.size(channel)), 64), 128), 64, 128)
+    warps = 8 if ctx.consts.default(next(iter(blocks.values()))) == 128 else 4
+    edges = _edges([ctx.size(a) for a in win.axes], _STEP)
+    for axis, name, edge in zip(win.axes, ("BI", *("BH", "BW")[-len(win.taps) :]), edges, strict=True):
+        if edge > 1:
+            blocks[axis] = ctx.consts.add(name, edge)
+    roles = ctx.style.measured and asynchronous_chip(ctx)
+    return Tiling(order, blocks=blocks, warps=warps, stages=4, groups=1 if roles else 0, why=(why.GRADIENT,))
+
+
+def _edges(sizes: Sequence[int], count: int) -> tuple[int, ...]:
+    """Powers of two, ``count`` together, of which the fewest lie past ``sizes``; of equal ones the longest last."""
+    powers = [1 << n for n in range(count.bit_length())]
+    found = [e for e in product(*[powers] * len(sizes)) if math.prod(e) == count]
+    return min(
+        found, key=lambda e: (math.prod(-(-n // m) * m for n, m in zip(sizes, e, strict=True)), *(-m for m in e[:0:-1]))
     )
 
 
@@ -84,7 +115,7 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
         few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
         each = 2 if not few else 4 if item_bytes(win.a.dtype) <= 2 else 1
         wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
-        rows = _ROWS_TOGETHER if _share_rows(k, p) else 0
+        rows = _ROWS_TOGETHER if _share_rows(k, p, _ROWS_TOGETHER) else 0
         each = min(each, 2) if rows else each
         channels = min(power(ctx.size(last)), each * _CHANNELS)
         wide = min(wide, _SIDE_BY_SIDE // channels) if rows else wide
@@ -94,11 +125,18 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
         return t
     strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
     stride = max(strides.get(a, 1) for a in p.spatial)
-    inner = p.spatial[-1]
+    inner, narrow = p.spatial[-1], item_bytes(win.a.dtype) <= 2
+    if narrow and ctx.style.measured and not ctx.scalar_products and last is inner:
+        rows = next((r for r in _ROWS_OF_PLANES if _share_rows(k, p, r)), 0)
+        planes = [a for a in t.order if a in k.par and win.pairs and a in Free()(win.b)]
+        if rows and planes and p.sizes[inner] >= _LANE:
+            wide = min(power(p.sizes[inner]), 128)
+            count = min(power(ctx.size(planes[-1])), max(1, _PLANES // wide))
+            blocks = {planes[-1]: _block(ctx, "BG", count, 1, 32), inner: _block(ctx, "BW", wide, 16, 128)}
+            return replace(t, blocks=blocks, warps=max(1, count * wide // _LANES), shared_rows=rows)
     # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
     # spreads over as many times the lines (a quarter less time on an H200 for pooling)
     apart = stride == 1 and not ctx.scalar_products and ctx.style.measured
-    narrow = item_bytes(win.a.dtype) <= 2
     reach, each = (256, 64) if apart and not narrow else (1024, 256)
     if len(p.spatial) == 1:
         blocks = {inner: _block(ctx, "BW", min(power(p.sizes[inner]), reach), 16, 4096)}
@@ -111,7 +149,7 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     return replace(t, blocks=blocks, warps=max(1, min(8, held // each)))
 
 
-def _share_rows(k: Launch, p: Places) -> bool:
+def _share_rows(k: Launch, p: Places, count: int) -> bool:
     """Can rows of outputs be joined from the same loads? Windows of few weights that move by one, and whole programs.
 
     Measured on an H200, bf16: 3 x 3 0.089 ms, 0.106 alone; 7 x 7 in a loop 0.105, 0.093 alone.
@@ -126,9 +164,9 @@ def _share_rows(k: Launch, p: Places) -> bool:
     plain = win.pairs and not win.sums and win.join == "sum" and few
     return (
         moves and plain and isinstance(down.size, int) and down.out is not None and isinstance(down.out.extent, int)
-        and rows % _ROWS_TOGETHER == 0
+        and rows % count == 0
         # no row of taps is outside in every program
-        and down.size > down.kernel + _ROWS_TOGETHER - 2 and rows - _ROWS_TOGETHER >= down.pad
+        and down.size > down.kernel + count - 2 and rows - count >= down.pad
     )  # fmt: skip
 
 
@@ -173,11 +211,8 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
     if win.last and (last or _by_channel(k, co)) and _is_asynchronous(ctx, win, p, facts):
         # few channels: each box of weights serves more positions
-        high, wide = _positions(p, _ROWS * _ROWS // n, _WIDEST)
-        blocks = {
-            co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64),
-            p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128),
-        }  # fmt: skip
+        blocks = {co: _block(ctx, "BN", n, 64, 128), c: _block(ctx, "BC", 64, 64, 64)}
+        blocks |= _samples_and_positions(ctx, k, p, _ROWS * _ROWS // n, last)
         return replace(
             t, blocks=blocks, warps=8, stages=5 if n == _ROWS else 4, groups=2, in_turn=True, positions_first=True,
             why=words(win, t.precision),
@@ -194,6 +229,21 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
         t, blocks=blocks, warps=tile.warps or (8 if large else 4), stages=tile.stages, run=tile.run,
         positions_first=first, whole_channels=facts.inside <= 16, why=words(win, t.precision, tile.run),
     )  # fmt: skip
+
+
+def _samples_and_positions(ctx: Context, k: Launch, p: Places, m: int, last: bool) -> dict[Axis, str]:
+    """Blocks of samples, rows and columns, ``m`` positions in all, with the fewest past the edges: the copy engine
+    loads any box of them alike. Results that are planes (not ``last``) are of one sample, and in longer rows.
+    """
+    if not last:
+        high, wide = _positions(p, m, _WIDEST)
+        return {p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128)}
+    taken = {*p.spatial, *(tap.out for tap in k.window.taps)}
+    samples = [a for a in p.order if a in k.par and a in Free()(k.window.a) and a not in taken][:1]
+    axes = (*samples, *p.spatial)
+    sizes = [p.sizes[a] if a in p.spatial else ctx.size(a) for a in axes]
+    named = zip(axes, ("BI", "BH", "BW")[-len(axes) :], _edges(sizes, m), strict=True)
+    return {a: _block(ctx, name, edge, 1, 128) for a, name, edge in named if edge > 1 or a in p.spatial}
 
 
 def _by_channel(k: Launch, co: Axis) -> bool:
