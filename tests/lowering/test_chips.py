@@ -6,6 +6,7 @@ import pytest
 
 from kernellab.bench.suites import load_suite
 from kernellab.dsls.machine import named_chip
+from kernellab.errors import LoweringError
 from kernellab.task import load_task
 
 from .chips import CHIPS, FAMILIES, PRODUCTS, Facts, compiled, excess, family
@@ -24,6 +25,10 @@ def _within(found: dict[str, Facts] | str, chip: str) -> dict[str, Facts]:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_s_first_design_fits_the_chip(name: str, chip: str) -> None:
+    if (name, chip) == ("product fp8", "a100"):
+        with pytest.raises(LoweringError, match="no float8_e4m3fn on"):
+            compiled([(name, family(name), chip)])
+        return
     kernels = _within(compiled([(name, family(name), chip)])[name], chip)
     if name in PRODUCTS:
         matrix = [op for facts in kernels.values() for op in facts if op not in ("registers", "local", "shared")]

@@ -26,6 +26,23 @@ from kernellab.target import Backend, Target
 _FILE = "kernel.py"
 
 
+def _refuse_float8(program: Program, target: Target) -> None:
+    """Triton has float8_e4m3fn only on GPUs that have a rate for float8 (NVIDIA's from sm_89 on).
+
+    Raises:
+        LoweringError: the chip has none, and a tensor of the program is one.
+    """
+    rates = target.chip.peak_flops
+    if target.backend is not Backend.CUDA or "f8" in rates or "bf16" not in rates:
+        return
+    for tensor in program.tensors:
+        if tensor.dtype is DType.F8E4M3:
+            raise LoweringError(
+                f"Triton has no float8_e4m3fn on {target.chip.name}, and {tensor.name!r} is one.",
+                "Choose --dsl cuda_c, whose conversions run everywhere, or store bfloat16.",
+            )
+
+
 def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     """``kernel.py`` (needs torch and triton only) that computes what ``program`` means.
 
@@ -36,6 +53,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
         LoweringError: a statement has no Triton form, with the reason.
     """
     interpreter = target.backend is not Backend.CUDA
+    _refuse_float8(program, target)
     known = _known(program, binding)
     wide = _wide(program, known)
     kernels = []
