@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kernellab.capture import Graph, Ref
@@ -24,6 +24,7 @@ from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
+from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.chains import chained, chains, softmax_again, stored_once
 from kernellab.designer.passes.channels_last import channels_last
@@ -32,6 +33,7 @@ from kernellab.designer.passes.one_of_row import one_of_row
 from kernellab.designer.passes.pages import without_pages
 from kernellab.designer.passes.plan import Planner, runs_along
 from kernellab.designer.passes.round_tf32 import round_factors
+from kernellab.designer.passes.routed import routed
 from kernellab.designer.passes.split.k import split_products
 from kernellab.designer.passes.split.precision import in_planes
 from kernellab.designer.passes.split.reductions import split_reductions
@@ -265,8 +267,9 @@ def _planned_units(ctx: Context, read: _Read) -> Plan:
         outputs, layout = join(outputs, own, layout)
         for group in unit:
             mine, outputs = outputs[: len(group)], outputs[len(group) :]
-            planned, layout = _planned(ctx, mine, layout)
-            launches += planned
+            for part in routed(mine, layout, ctx.size) if ctx.gpu and not ctx.scalar_products else [mine]:
+                planned, layout = _planned(ctx, part, layout)
+                launches += planned
     return Plan(tuple(launches), layout)
 
 
@@ -308,7 +311,7 @@ def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Atte
 def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     launches, layout = plan.launches, plan.layout
     names = titles(ctx.task.name, launches)
-    tilings = [tiling(ctx, k) for k in launches]
+    tilings = _as_many_stages([tiling(ctx, k) for k in launches])
     warps = [launch_warps(ctx, k, t) if ctx.gpu else 0 for k, t in zip(launches, tilings, strict=True)]
     # the file's options are those of the launch with warp roles, which states them, or that moves the most, and of the
     # first product among such
@@ -325,6 +328,12 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     if read.builder.library or read.builder.calls:
         parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu, partial(_steps, ctx))
     return SketchFile(tuple(parts))
+
+
+def _as_many_stages(tilings: list[Tiling]) -> list[Tiling]:
+    """Launches with warp roles state their stages, of which a file has one number: the fewest fit all of them."""
+    fewest = min((t.stages for t in tilings if t.groups), default=0)
+    return [replace(t, stages=fewest) if t.groups else t for t in tilings]
 
 
 def _steps(ctx: Context, k: Recurrence, name: str, roles: Mapping[str, str | None]) -> Sketch:

@@ -17,6 +17,7 @@ from kernellab.lowering import lower
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.names import known
+from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.plan import plan
 from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.sketch.check import load_program
@@ -134,8 +135,9 @@ GRADIENT = backward_text(
     load_task(ATTENTION.replace(", enable_gqa=True", "").replace("2, 4, 1000", "2, 8, 1000"), "forward")
 )
 SASS_CASES = {
-    "product": PRODUCT, "attention": ATTENTION, "window": WINDOW, "float8": FLOAT8, "blocks8": BLOCKS8,
-    "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL, "two results": TWO_RESULTS,
+    "product": PRODUCT, "attention": ATTENTION, "window": WINDOW.replace("2048, 64", "2048, 96"),
+    "float8": FLOAT8, "blocks8": BLOCKS8, "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL,
+    "two results": TWO_RESULTS,
     "channels first": CHANNELS_FIRST, "by two": BY_TWO,
 }  # fmt: skip
 
@@ -184,6 +186,25 @@ def test_without_a_hint_the_source_is_another(text: str, hint: str) -> None:
     assert "case: Gluon" in whole
     code = [lowered_text.split("#| sketch")[0] for lowered_text in (whole, lowered(sketch.replace(hint, ""), text))]
     assert code[0] != code[1]
+
+
+@pytest.mark.parametrize(("width", "filled"), [(40, 64), (96, 128), (192, 256)])
+def test_heads_that_are_no_power_of_two_are_filled_up_by_the_copy_engine(width: int, filled: int) -> None:
+    text = ATTENTION.replace(", 128,", f", {width},")
+    source = lowered(first_sketch(text), text)
+    assert "case: Gluon" in source
+    assert f"kl_blocks(q, (16, 1000, {width}), (1, BM, {filled}))" in source, "the tensor ends where it did"
+    assert f"lane_at < {width}" in source.split("_multiplies(")[1], "nothing is stored past a row's end"
+
+
+def test_a_width_that_is_reduced_is_not_filled_up() -> None:
+    sketch = first_sketch(ATTENTION.replace(", 128,", ", 96,"))
+    wrong = sketch.replace("result = acc / row_total[:, None]", "result = acc / reduce_max(acc, axis=1, keepdims=true)")
+    assert wrong != sketch
+    (kernel,) = load_program(wrong).kernels
+    assert padded(kernel) is kernel
+    (kernel,) = load_program(sketch).kernels
+    assert padded(kernel) is not kernel
 
 
 def test_early_products_are_awaited_after_the_work_that_they_overlap() -> None:

@@ -22,7 +22,8 @@ _UNROLLED = 4
 
 def product(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch that multiplies."""
-    par, red = begin(w)
+    par, inner = begin(w)
+    red = [a for a in inner if a in w.k.red]
     dot, row = w.k.product, w.scopes[0]
     full = w.tile_axes(w.free(dot))
     name = w.names.fresh("acc")
@@ -42,7 +43,10 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     if test is not None:
         row.body[start:] = [guarded(test, row.body[start:])]
     row.known[id(dot)] = Value(Name(name), full)
-    store_all(w, w.k.outs)
+    if w.t.inside:
+        loop(w, list(w.t.inside), lambda: store_all(w, w.k.outs))
+    else:
+        store_all(w, w.k.outs)
     return grid(w, par, row.body)
 
 

@@ -10,7 +10,7 @@ from kernellab.designer.emit.nodes import ZERO, Value, call, extent, filled, let
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Op
-from kernellab.designer.ir.normal import ADD, Output
+from kernellab.designer.ir.normal import ADD, EACH, Output
 from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, Num
 
 
@@ -47,7 +47,9 @@ def _put(w: Writer, o: Output) -> None:
     if o.put == ADD:
         w.body.append(move("atomic_add", value.tree, place))
     else:
-        w.body.append(move("scatter", value.tree, place, unique=Bool(True)))
+        w.body.append(
+            move("scatter", value.tree, place, unique=Bool(True), whole=Bool(True) if o.put == EACH else None)
+        )
 
 
 def runs(w: Writer, row: Axis) -> None:

@@ -24,6 +24,8 @@ _REUSED, _LEAST = 64, 16
 #: the same on a CPU, and operations on each element from which on it pays to store a factor: a tile of 256 columns
 #: makes it again, at a sixteenth of the product's time for each
 _REUSED_CPU, _COSTLY = 16, 8
+#: columns from which on a GPU stores a factor of costly operations: what loads and multiplies apart takes it as it lies
+_REUSED_GPU = 256
 #: what an operation costs that is more than a multiplication
 _COSTS = {"div": 4, "exp": 8, "exp2": 8, "log": 8, "sqrt": 4, "rsqrt": 4, "tanh": 8, "erf": 8, "pow": 16, "sigmoid": 8}
 #: neighbouring rows, and summed elements, that a tile reads as one slice
@@ -82,10 +84,10 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
         return
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
         if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
-            _apart(b, ref, leads)
+            _apart(b, ref, leads, b.sizes is not None or others >= _REUSED_GPU)
 
 
-def _apart(b: Builder, ref: Ref, rows: bool) -> None:
+def _apart(b: Builder, ref: Ref, rows: bool, reused: bool) -> None:
     source = ref
     while b.nodes[source.name].aten in _RESHAPES and not b.is_stored(source):
         below = b.nodes[source.name].args[0]
@@ -98,7 +100,7 @@ def _apart(b: Builder, ref: Ref, rows: bool) -> None:
     value = b.value(ref, index)
     over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
     again = _joined(value, own, over) and b.readers(source.name) > 1
-    again |= b.sizes is not None and _cost(value) >= _COSTLY
+    again |= reused and _cost(value) >= _COSTLY
     if again or _scattered(b, value, own, _ROWS) or _scattered(b, value, over, _SUMMED):
         b.stop(source)
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
 from kernellab.designer.ir.expr import Attend, Axis, Chain, Dot, Expr, Leaf, Red, Scan, Win, walk
-from kernellab.designer.ir.normal import Layout, Output, Purpose
+from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
 
 
 class LaunchKind(Enum):
@@ -107,6 +107,11 @@ class Launch:
         """Every element that the launch reads, operands first."""
         seen: dict[int, object] = {}
         return [e for root in self.roots for e in walk(root, seen) if isinstance(e, Leaf)]
+
+    @property
+    def routed(self) -> bool:
+        """Does it multiply rows by each matrix, and store those whose index names the matrix?"""
+        return self.dot is not None and any(o.put == EACH for o in self.outs)
 
     @property
     def streams(self) -> bool:

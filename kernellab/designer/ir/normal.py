@@ -36,8 +36,8 @@ from kernellab.designer.ir.expr import (
 from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.errors import DesignError
 
-#: how an Output is written at indices that are values: added to what is there, or once an element
-ADD, ONCE = "add", "once"
+#: how an Output is written at indices that are values: added to what is there, once an element, or once each element
+ADD, ONCE, EACH = "add", "once", "each"
 
 
 class Purpose(Enum):
@@ -67,7 +67,7 @@ class Output:
     index: Index
     expr: Expr
     dtype: str
-    #: ADD or ONCE where the expression packs a value and the indices that ``index`` has values at
+    #: ADD, ONCE or EACH where the expression packs a value and the indices that ``index`` has values at
     put: str = ""
     purpose: Purpose = Purpose.VALUE
 

@@ -34,7 +34,7 @@ from kernellab.designer.ir.expr import (
     walk,
 )
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
-from kernellab.designer.ir.normal import Layout, Output, Purpose
+from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
 
 #: what a launch of each kind of product is
 _PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION, Chain: LaunchKind.CHAIN}
@@ -148,6 +148,8 @@ class Planner:
         needs = self._inside(o.expr)
         if needs:
             last = max((self.home[id(n)] for n in needs), key=self.kernels.index)
+            if o.put == EACH and last.dot is not None:
+                last.par |= axes  # a row that is stored at several places is multiplied once
             if _takes(last, axes):
                 last.outs.append(o)
                 return

@@ -157,7 +157,8 @@ def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[i
     narrow = all(e.dtype in ("bfloat16", "float16") for e in inner) and not att.parts and not att.inner.parts
     if not (ctx.style.measured and asynchronous_chip(ctx) and narrow and att.narrow):
         return None
-    return (128, 128 if width <= 128 else 64, 8, 2) if width in (64, 128, 256) and height >= 128 else None
+    fits = width % 8 == 0 and power(width) in (64, 128, 256)
+    return (128, 128 if width <= 128 else 64, 8, 2) if fits and height >= 128 else None
 
 
 def _block(ctx: Context, att: Attend, width: int, causal: bool) -> tuple[int, int, int, int]:

@@ -77,7 +77,7 @@ def product_axes(k: Launch) -> list[Axis]:
     """
     free, dot = Free(), k.product
     left, right, over = free(dot.a), free(dot.b), set(dot.axes)
-    batch = [a for a in left & right if a not in over]
+    batch = [a for a in k.par if a not in left ^ right]
     order = k.stored_axes
     rows = [a for a in left if a not in right and a not in over]
     cols = [a for a in right if a not in left and a not in over]

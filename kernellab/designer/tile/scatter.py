@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernellab.designer.ir.expr import Axis, Free, Op
 from kernellab.designer.ir.launch import Launch
-from kernellab.designer.ir.normal import ADD, ONCE
+from kernellab.designer.ir.normal import ADD, EACH, ONCE
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import cpu as on_cpu
 from kernellab.designer.tile import why
@@ -61,6 +61,8 @@ def run_axis(k: Launch, last: Axis | None) -> Axis | None:
 
 def words(ctx: Context, k: Launch) -> tuple[str, ...]:
     """What a launch that writes at indices says of their order."""
+    if any(o.put == EACH for o in k.outs):
+        return why.ROUTED
     if any(o.put == ONCE for o in k.outs):
         return why.ONCE_EACH
     return why.ANY_ORDER if ctx.gpu or not k.stored_axes else why.IN_ORDER

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kernellab.lowering.gluon.boxes import Refused
 from kernellab.lowering.gluon.multiply import multiplies
 from kernellab.lowering.gluon.names import HELPERS, IMPORTS
+from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.parts import Function
 from kernellab.lowering.gluon.plan import plan
 from kernellab.lowering.gluon.roles import Roles
@@ -61,7 +62,7 @@ def asynchronous(
     """
     if wide:
         raise Refused("its offsets may need 64 bits, or its sizes are known only when it is called")
-    found = plan(program, kernel, known, target, options)
+    found = plan(program, padded(kernel), known, target, options)
     roles = Roles(program, found, known)
     place = roles.place()
     place.parameters[:] = ["pid", *_taken(place, _parameters(program, roles))]

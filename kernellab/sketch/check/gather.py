@@ -40,22 +40,24 @@ def check_scatters(program: Program) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     stored: set[str] = set()
     scattered: dict[str, Scatter] = {}
-    added: set[str] = set()
     for kernel in program.kernels:
         touched = list(_touched(kernel.body, ()))
         found += _meetings(touched)
         for stmt, loops in touched:
             if isinstance(stmt, Scatter):
                 found += _alone(stmt, loops)
-                if stmt.add:
-                    added.add(stmt.tensor.name)
-                else:
+                if stmt.whole:
+                    stored.add(stmt.tensor.name)
+                elif not stmt.add:
                     scattered.setdefault(stmt.tensor.name, stmt)
             elif isinstance(stmt, (Store, AtomicAdd)):
                 stored.add(stmt.region.tensor.name)
     for name, stmt in scattered.items():
         if stmt.tensor.role is TensorRole.OUT and name not in stored:
-            remedy = f"Store to all of {name} in a sketch before, or add with atomic_add to what then begins at 0."
+            remedy = (
+                f"Store to all of {name} in a sketch before, add with atomic_add to what then begins at 0, or promise "
+                "whole=true where the indices name each element."
+            )
             what = "the indices may leave elements out"
             found.append(_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
     return found

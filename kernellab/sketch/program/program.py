@@ -297,7 +297,8 @@ class Scatter(Step):
     """Value -> the elements that ``index`` names (one value a dimension, broadcasting to ``shape``).
 
     ``items`` has the slice or scalar that an index was written as, None for a tile. ``add``: to what is there.
-    ``unique``: the author says that no element is named twice; the interpreter checks it.
+    ``unique``: the author says that no element is named twice; the interpreter checks it. ``whole``: that each is
+    named; the gate checks it.
     """
 
     tensor: Tensor
@@ -307,6 +308,7 @@ class Scatter(Step):
     value: Value
     add: bool
     unique: bool
+    whole: bool
     span: Span = field(default=NOWHERE, compare=False)
 
     @property

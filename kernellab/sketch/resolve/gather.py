@@ -43,19 +43,16 @@ def gathered(scope: Scope, stmt: tree.Move) -> Value:
 
 
 def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
-    """``scatter(value -> Y[...], unique=true)``, and ``atomic_add`` where an index is a tile."""
+    """``scatter(value -> Y[...], unique=true, whole=true)``, and ``atomic_add`` where an index is a tile."""
     add = stmt.op == "atomic_add"
-    unique = False
+    promised = {"unique": False, "whole": False}
     for keyword in stmt.keywords:
-        if add or keyword.name != "unique" or not isinstance(keyword.value, tree.Bool):
-            what = (
-                f"{stmt.op} has no parameter '{keyword.name}'."
-                if add or keyword.name != "unique"
-                else "unique is true or false."
-            )
+        known = not add and keyword.name in promised
+        if not known or not isinstance(keyword.value, tree.Bool):
+            what = f"{keyword.name} is true or false." if known else f"{stmt.op} has no parameter '{keyword.name}'."
             remedy = "Write scatter(tile -> Y[ids], unique=true) where no index repeats, or atomic_add(tile -> Y[ids])."
             raise scope.refuse("arguments", keyword.span, what=what, remedy=remedy)
-        unique = keyword.value.value
+        promised[keyword.name] = keyword.value.value
     operand = known_operand(scope, stmt.source)
     picked = _picked(scope, stmt.dest, "added to" if add else "written", stmt)
     if not fits(shape_of(operand), picked.shape):
@@ -71,7 +68,8 @@ def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
         picked.shape,
         typed(operand, picked.tensor.dtype),
         add,
-        unique,
+        promised["unique"],
+        promised["whole"],
         stmt.span,
     )
 

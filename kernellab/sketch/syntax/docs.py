@@ -19,7 +19,7 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "store": ("store(value -> T[slice])", "Writes a tile into a part of a tensor; past the tensor's edge it writes nothing."),
     "atomic_add": ("atomic_add(value -> T[slice])", "Adds to a part of a tensor; parallel iterations may meet there."),
     "gather": ("gather(T[ids, a:b] -> tile, pad=0)", "Reads the elements that integer tiles name; an index outside reads pad."),
-    "scatter": ("scatter(value -> T[ids, a:b], unique=true)", "Writes the elements that integer tiles name, none of them twice; outside it writes nothing."),
+    "scatter": ("scatter(value -> T[ids, a:b], unique=true, whole=?)", "Writes the elements that integer tiles name, none twice, with whole=true each; outside it writes nothing."),
     "cast": ("cast(x, dtype)", "The same values in another dtype, rounded to it."),
     "bitcast": ("bitcast(x, dtype)", "The bits of each element read as another dtype of as many bytes."),
     "round_tf32": ("round_tf32(x)", "The f32 values with TF32's 10 bits of mantissa, rounded to the nearest as cuDNN does."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, walk
+from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Leaf, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
@@ -22,6 +22,8 @@ _STEP = 16
 def product(ctx: Context, k: Launch) -> Tiling:
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
+    free = Free()
+    inside = tuple(a for a in t.order if a in k.par - free(k.product))
     summed, parts = k.product.axes[-1], parts_of(k.product)
     if ctx.size(summed) < _STEP and not k.product.steps:
         # a step takes the longest axis of the sum: pairs of a packed byte make none
@@ -40,7 +42,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
     return replace(
         t, blocks=blocks, exact=ctx.exact(blocks), precision="" if parts else exact, swizzle=8, warps=tile.warps,
         groups=roles.groups if roles else 0, in_turn=roles is not None and roles.in_turn, stages=tile.stages,
-        descriptors=None if ctx.scalar_products else descriptors,
+        descriptors=None if ctx.scalar_products else descriptors, inside=inside,
         why=why.product("" if parts else exact, parts),
     )  # fmt: skip
 
@@ -63,7 +65,7 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if not ctx.style.measured:
         m, n, d = ctx.style.matmul
         return Tile(64, 64, 32 if m < 64 else 16, 4, 2) if ctx.scalar_products else Tile(m, n, d, 4, 3)
-    others, height, width = ctx.volume(k.par - {rows, cols}), ctx.size(rows), ctx.size(cols)
+    others, height, width = ctx.volume(Free()(dot) - {rows, cols}), ctx.size(rows), ctx.size(cols)
 
     def tiles(m: int, n: int) -> int:
         return others * -(-height // m) * -(-width // n)
@@ -132,6 +134,7 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
         and narrow
         and plain
         and not k.gathers
+        and not k.routed
         and (len(dot.axes) == 1 or dot.steps)
     ):
         return None

@@ -1,0 +1,116 @@
+"""Rows times matrices that an index picks for each: a product for each matrix, which stores the rows that pick it.
+
+A program for each row reads that row's matrix whole. Where rows are more than matrices, a program for each matrix and
+block of columns reads it once, multiplies all rows, and stores those whose index names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Frontier, Iota, Ix, Leaf, Num, Op, Red, walk
+from kernellab.designer.ir.normal import EACH, Layout, Output
+from kernellab.designer.passes.plan import Rewrite
+
+#: rows of a tile of tensor cores, and rows for each matrix, from which on matrices are read once; and matrices up to
+#: which tensor cores multiply every row by each in less time than the cache takes to give each row its matrix
+_ROWS, _EACH, _MOST = 16, 2, 64
+_FLOATS = ("bfloat16", "float16", "float32")
+
+
+@dataclass(frozen=True)
+class Routed:
+    """``rows`` (along ``row``) multiply the matrix that ``pick`` names, one of those along ``matrix``.
+
+    Where a row picks several, ``pick`` varies along ``choices`` too.
+    """
+
+    rows: Expr
+    weights: Leaf
+    row: Axis
+    choices: frozenset[Axis]
+    matrix: Axis
+    pick: Expr
+
+
+def routed(outputs: list[Output], layout: Layout, size: Callable[[Axis], int]) -> list[list[Output]]:
+    """``outputs`` behind the outputs that they need first: each routed product is one that writes at its rows."""
+    free, known, groups = Free(), dict[int, Expr](), list[list[Output]]()
+    visit = Rewrite(lambda e: known.get(id(e)))
+
+    def write(o: Output, e: Red, found: Routed) -> None:
+        if not isinstance(rows := visit(found.rows), Leaf):
+            # each program would make it again
+            made = temp(rows, found)
+            groups.append([made])
+            rows = Leaf(made.tensor, made.index, made.dtype)
+        groups.append([_put(o, e, replace(found, rows=rows))])
+
+    def temp(e: Expr, found: Routed) -> Output:
+        ranked = sorted(free(e), key=lambda a: a.uid)
+        name, axes = layout.fresh("rows"), sorted(ranked, key=lambda a: (a is not found.row, a not in found.choices))
+        layout.views[name], layout.dtypes[name] = tuple(a.extent for a in axes), e.dtype
+        return Output(name, tuple(Ix((a,)) for a in axes), e, e.dtype)
+
+    kept = []
+    for o in outputs:
+        products = {id(e): (e, f) for e in walk(o.expr) if isinstance(e, Red) and (f := _routed(e, free, layout, size))}
+        if not products:
+            kept.append(o)
+            continue
+        inner = [e for e in walk(o.expr, inside=False) if isinstance(e, Frontier)]
+        last = inner[-1] if inner else None
+        alone = not o.put and len(inner) == len(products) and all(id(e) in products for e in inner)
+        alone &= last is not None and {a for ix in o.index for a in ix.leaves()} == free(last)
+        for e, found in list(products.values()):
+            if not (alone and e is last) and id(e) not in known:
+                made = temp(e, found)
+                write(made, e, found)
+                known[id(e)] = Leaf(made.tensor, made.index, made.dtype)
+        if alone and last is not None:
+            write(replace(o, expr=visit(o.expr)), *products[id(last)])
+        else:
+            kept.append(replace(o, expr=visit(o.expr)))
+    return [*groups, kept] if kept else groups
+
+
+def _routed(e: Red, free: Free, layout: Layout, size: Callable[[Axis], int]) -> Routed | None:
+    """``e`` as a product of rows with picked matrices; None where it is none, or has too few rows to pay."""
+    if e.kind != "sum" or e.chunk is not None or len(e.axes) != 1 or not isinstance(e.arg, Op) or e.arg.op != "mul":
+        return None
+    sides = [_narrow(side) for side in e.arg.args]
+    for rows, weights in (sides, sides[::-1]):
+        if not isinstance(weights, Leaf) or rows.dtype != weights.dtype or weights.dtype not in _FLOATS:
+            continue
+        picks = [ix for ix in weights.index if ix.at is not None]
+        own = free(rows) - set(e.axes)
+        if len(picks) != 1 or len(own) != 1 or picks[0] != Ix((), at=picks[0].at) or not picks[0].within() >= own:
+            continue
+        count = layout.views[weights.tensor][weights.index.index(picks[0])]
+        (row,) = own
+        picking = picks[0].within()
+        others = {a for ix in weights.index for a in ix.leaves()} - picking - set(e.axes)
+        if isinstance(count, int) and count <= _MOST and others and size(row) >= max(_ROWS, _EACH * count):
+            assert picks[0].at is not None
+            return Routed(rows, weights, row, picking - own, Axis(count), picks[0].at)
+    return None
+
+
+def _narrow(e: Expr) -> Expr:
+    """What ``e`` is a wider form of."""
+    while isinstance(e, Op) and e.op == "cast" and e.dtype == "float32" and e.args[0].dtype in _FLOATS:
+        e = e.args[0]
+    return e
+
+
+def _put(o: Output, e: Red, found: Routed) -> Output:
+    """``o`` with a product for each matrix in place of ``e``, and written at the rows that pick it alone."""
+    each = Ix((found.matrix,))
+    index = tuple(each if ix.at is not None else ix for ix in found.weights.index)
+    dot = Dot(found.rows, replace(found.weights, index=index), e.axes[0], e.dtype, e.line)
+    here = Op("eq", (found.pick, Iota(each)), "bool", e.line)
+    at = Op("where", (here, Iota(Ix((found.row,))), Num(-1, "int64")), "int64", e.line)
+    value = Rewrite(lambda x: dot if x is e else None)(o.expr)
+    places = tuple(Ix((), at=at) if ix == Ix((found.row,)) else ix for ix in o.index)
+    return replace(o, index=places, expr=Op("put", (value, at), o.dtype, e.line), put=EACH)

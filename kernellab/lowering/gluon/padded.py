@@ -1,0 +1,90 @@
+"""Tiles that are a whole dimension whose extent is no power of two, as the next one that is.
+
+Past a tensor's edge the copy engine gives zeros and writes nothing, so a head of 96 elements is one of 128 to the
+products, which read no more memory for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from kernellab.lowering.gluon.boxes import ENGINE_BOX
+from kernellab.sketch.program.ints import IntExpr, IntKind, num
+from kernellab.sketch.program.program import Apply, Gemm, If, Kernel, Loop, Point, Range, Statement, Tensor, Value
+from kernellab.sketch.program.walk import statements, subvalues
+
+#: what gives a dimension's places or elements a meaning beyond its edge
+_COUNTS = frozenset(["reshape", "concat", "arange", "gather", "sort", "associative_scan"])
+
+
+def padded(kernel: Kernel) -> Kernel:
+    """``kernel`` with wider tiles where that leaves its results alone."""
+    inside = list(statements(kernel.body))
+    ranges = [
+        (index, size)
+        for stmt in inside
+        for region, _ in stmt.touches
+        for index, size in zip(region.index, region.tensor.shape, strict=True)
+        if isinstance(index, Range)
+    ]
+    odd = {r.extent for r, _ in ranges if _odd(r.extent)}
+    whole = {e for e in odd if all(r.start == num(0) and size == e for r, size in ranges if r.extent == e)}
+    kept = {e for stmt in inside for e in whole if _counted(stmt, e)}
+    wider = {e: num(1 << (e.value - 1).bit_length()) for e in whole - kept}
+    return replace(kernel, body=_put(kernel.body, wider, {})) if wider else kernel
+
+
+def _odd(extent: IntExpr) -> bool:
+    value = extent.value if extent.kind is IntKind.NUM else 0
+    return 8 < value <= ENGINE_BOX and value % 8 == 0 and bool(value & (value - 1))
+
+
+def _counted(stmt: Statement, extent: IntExpr) -> bool:
+    """Would elements past the edge count in a result of ``stmt``?"""
+    if isinstance(stmt, Gemm) and not _read(stmt.a) and stmt.a.type.shape[-1] == extent:
+        return True  # what is made on chip may be anything there, also a NaN
+    values = [v for root in stmt.values for v in subvalues(root) if isinstance(v, Apply)]
+    for value in values:
+        shapes = [value.type.shape, *(a.type.shape for a in value.args)]
+        if value.op == "dot" and not _read(value.args[0]) and value.args[0].type.shape[-1] == extent:
+            return True
+        reduces = value.op.startswith(("reduce_", "arg", "cum"))
+        if (reduces and _along(value, extent)) or (value.op in _COUNTS and any(extent in shape for shape in shapes)):
+            return True
+    return False
+
+
+def _read(value: Value) -> bool:
+    return not isinstance(value, Apply) or (value.op == "transpose" and _read(value.args[0]))
+
+
+def _along(value: Apply, extent: IntExpr) -> bool:
+    shape = value.args[0].type.shape
+    axes = value.attr("axes", value.attr("axis", tuple(range(len(shape)))))
+    listed = (axes,) if isinstance(axes, int) else tuple(axes)  # type: ignore[arg-type]
+    return any(shape[a] == extent for a in listed)
+
+
+def _put(node: Any, wider: dict[IntExpr, IntExpr], done: dict[int, tuple[Any, Any]]) -> Any:
+    """``node`` with wider extents of tiles, values and ranges; tensors, places and loops' bounds stay."""
+    if isinstance(node, IntExpr):
+        return wider.get(node, node)
+    if isinstance(node, tuple):
+        return tuple(_put(each, wider, done) for each in node)
+    if isinstance(node, Tensor | Point) or not is_dataclass(node):
+        return node
+    if id(node) not in done:
+        names = [f.name for f in fields(node)]
+        if isinstance(node, Loop):
+            names = ["body"]
+        elif isinstance(node, If):
+            names = ["then", "orelse"]
+        elif isinstance(node, Range):
+            names = ["extent"]
+        changed = {name: _put(getattr(node, name), wider, done) for name in names}
+        done[id(node)] = (node, replace(node, **changed))  # type: ignore[type-var]
+    return done[id(node)][1]
+
+
+__all__ = ["padded"]

@@ -1,0 +1,99 @@
+"""Rows multiplied by matrices that an index picks: each matrix is read once, and its rows alone are stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
+from kernellab.records import GateState
+from kernellab.sketch.check import load_program
+from kernellab.sketch.cost import cost
+from kernellab.sketch.gate import gate
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+from tests.lowering.test_triton import call
+
+_FOUND = find_chip("NVIDIA H200")
+assert _FOUND is not None
+H200 = Target("triton", Backend.CUDA, _FOUND)
+INTERPRETED = Target("triton", Backend.INTERPRETER, H200.chip)
+TASK = """import torch
+import torch.nn.functional as F
+def reference(x, i, w, u, v, b):
+    {body}
+def inputs():
+    made = lambda *shape: (torch.randn(*shape) * 0.3).to(torch.{dtype})
+    i = torch.randint(0, {matrices}, ({rows},))
+    many = {matrices}
+    return made({rows}, 72), i, made(many, 72, 88), made(many, 72, 88), made(many, 88, 40), made(many, 88)
+"""
+PLAIN = "return (x[:, None] @ w[i])[:, 0]"
+BODIES = {
+    "picked": PLAIN,
+    "turned": "return torch.bmm(torch.index_select(w, 0, i).transpose(1, 2), x[:, :, None])[:, :, 0]",
+    "sums": "return (x[:, :, None] * w[i]).sum(1)",
+    "counted from the end": "return (x[:, None] @ w[i - 5])[:, 0]",
+    "epilogue": "return F.relu(torch.einsum('td,tdf->tf', x, w[i]) + b[i])",
+    "layers": "h = F.silu(torch.einsum('td,tdf->tf', x, w[i])) * torch.einsum('td,tdf->tf', x, u[i])\n"
+    "    return torch.einsum('tf,tfd->td', h, v[i])",
+    "norm": "y = torch.einsum('td,tdf->tf', x, w[i]).float()\n    return y / y.square().mean(-1, keepdim=True).sqrt()",
+    "two matrices a row": "j = torch.stack((i, (i * 3 + 1) % w.shape[0]), 1)\n"
+    "    return torch.einsum('td,tkdf->tkf', x, w[j])",
+    "gathered rows": "return torch.einsum('td,tdf->tf', x[i * 7 % x.shape[0]], w[i])",
+}
+
+
+def text_of(name: str, dtype: str = "bfloat16", rows: int = 37, matrices: int = 5) -> str:
+    return TASK.format(body=BODIES[name], dtype=dtype, rows=rows, matrices=matrices)
+
+
+def sketch_of(text: str, target: Target = H200) -> str:
+    return RulesDesigner().designs(DesignBrief(load_task(text), target))[0].sketch
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_each_matrix_is_multiplied_by_all_rows_and_the_values_are_right(name: str, tmp_path: Path) -> None:
+    text = text_of(name)
+    task, sketch = load_task(text), sketch_of(text)
+    products = 3 if name == "layers" else 1
+    assert sketch.count("whole=true") == sketch.count("gemm(") == products, sketch
+    judged = gate(sketch, task, chip=H200.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    args = task.module().sample(seed=3)
+    program = load_program(sketch_of(text, INTERPRETED))
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    (want,) = task.module().reference(tuple(a.double() if a.is_floating_point() else a for a in args))
+    assert float((got.double() - want).norm() / want.norm()) < 1e-2
+
+
+def test_weights_are_read_once_each_and_not_once_a_row() -> None:
+    text = text_of("picked", rows=64, matrices=8).replace("72", "512").replace("88", "1024")
+    read = cost(load_program(sketch_of(text)), {}, chip=H200.chip).bytes_slow
+    assert read < 1.3 * 8 * 512 * 1024 * 2
+
+
+@pytest.mark.parametrize(("rows", "matrices"), [(12, 2), (37, 30), (512, 128)])
+def test_few_rows_for_each_matrix_read_their_own(rows: int, matrices: int) -> None:
+    assert "whole=true" not in sketch_of(text_of("picked", rows=rows, matrices=matrices))
+
+
+def test_float32_is_multiplied_at_its_precision() -> None:
+    text = text_of("picked", "float32")
+    sketch = sketch_of(text)
+    assert "whole=true" in sketch and "bf16x6" in sketch
+    judged = gate(sketch, load_task(text), chip=H200.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
+def test_a_promise_that_is_not_kept_is_found() -> None:
+    """A row that no matrix stores: the gate sees that it is not written."""
+    text = text_of("picked")
+    right = sketch_of(text)
+    wrong = right.replace(" == i2, ", " == i2 + 1, ")
+    assert wrong != right and gate(wrong, load_task(text), chip=H200.chip).state is not GateState.RIGHT
