@@ -313,6 +313,7 @@ class NoteAdded(_Event):
     kind: Literal["note"] = "note"
     role: Role
     text: str
+    author: Author = Author.HUMAN
 
 
 class NoteRemoved(_Event):
