@@ -14,7 +14,8 @@ from pydantic import Field
 from kernellab.errors import KernellabError
 from kernellab.exchanges import Step
 from kernellab.models import scrub
-from kernellab.records import Author, Note
+from kernellab.records import Author
+from kernellab.session.record.records import Note
 from kernellab.tools.tool import Context, Request, Result, Text, Tool, ToolError, call, failed, tools
 from kernellab.verifier.protocol.sanitize import shown
 

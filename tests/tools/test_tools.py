@@ -26,8 +26,9 @@ from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Skill
 from kernellab.model_integration import ranked
 from kernellab.models.tokens import estimate
-from kernellab.records import Author, Note, Role
+from kernellab.records import Author, Role
 from kernellab.session import open_session
+from kernellab.session.record.records import Note
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.task import load_task

@@ -22,7 +22,8 @@ from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.settings import ModelSettings
-from kernellab.records import Candidate, Note, Role, Route, RouteFact, RouteKind
+from kernellab.records import Candidate, Role, Route, RouteFact, RouteKind
+from kernellab.session.record.records import Note
 from kernellab.session.turn.context import Channel, with_tools
 from kernellab.target import Target
 from kernellab.task import Task

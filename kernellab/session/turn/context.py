@@ -27,9 +27,9 @@ from kernellab.models import (
     Talk,
     open_model,
 )
-from kernellab.records import Note, Role, Source, StageResult
+from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
-from kernellab.session.record.records import Created
+from kernellab.session.record.records import Created, Note
 from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
