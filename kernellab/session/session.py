@@ -279,10 +279,10 @@ class Session:
         Raises ModelError: the text is no budget."""
         self._requests.decide(lambda _: decisions.set_budget(budget))
 
-    def note(self, role: str | Role, text: str) -> None:
-        """Tell a role something that it is to keep in mind in each of its turns."""
+    def note(self, role: str | Role, text: str, author: Author = Author.HUMAN) -> None:
+        """Tell a role something that it is to keep in mind in each of its turns; an agent's is told as such."""
         which = parse_role(role)
-        self._requests.decide(lambda _: decisions.note(which, text))
+        self._requests.decide(lambda _: decisions.note(which, text, author))
 
     def remove_note(self, role: str | Role, text: str) -> None:
         """Remove a note of a role. Raises SessionError when the role has none of that text."""

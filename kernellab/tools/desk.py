@@ -14,7 +14,9 @@ from pydantic import Field
 from kernellab.errors import KernellabError
 from kernellab.exchanges import Step
 from kernellab.models import scrub
-from kernellab.tools.tool import Context, Request, Result, Tool, ToolError, call, tools
+from kernellab.records import Author
+from kernellab.session.record.records import Note
+from kernellab.tools.tool import Context, Request, Result, Text, Tool, ToolError, call, failed, tools
 from kernellab.verifier.protocol.sanitize import shown
 
 #: none of them writes to the workspace, and none shows other sessions
@@ -28,27 +30,27 @@ SUBMIT = "submit_answer"
 _KEPT = 6000
 #: steps of one turn: an agent that does more repeats itself, and each is kept in the journal
 MOST_STEPS = 4000
-#: characters of an answer, and answers of a turn in a search: each is kept and judged
-MOST_ANSWER, MOST_ANSWERS = 1_000_000, 30
+#: answers of a turn in a search: each is kept and judged
+MOST_ANSWERS = 30
 
 
 class AnswerRequest(Request):
-    answer: str = Field(description="The whole answer, in the form that the brief asks for.", max_length=MOST_ANSWER)
+    answer: Text = Field(description="The whole answer, in the form that the brief asks for.")
 
 
 @dataclass
 class Desk:
     """One turn's tools: ``most`` calls, each a :class:`Step` that ``record`` gets. Safe to use from several threads.
 
-    ``notes`` gives what people have told the role up to now; what is new goes along with the next result.
+    ``notes`` gives what the role has been told up to now; what is new goes along with the next result.
     """
 
     context: Context
     most: int
     record: Callable[[Step], None] = lambda step: None
-    notes: Callable[[], tuple[str, ...]] = tuple
+    notes: Callable[[], tuple[Note, ...]] = tuple
     #: those of them that the brief holds
-    briefed: tuple[str, ...] = ()
+    briefed: tuple[Note, ...] = ()
     search: bool = False
     #: may the memory be searched?
     memory: bool = True
@@ -113,16 +115,20 @@ class Desk:
         except KernellabError as error:
             found = str(error)
         except Exception as error:  # the turn outlives a fault of one tool
-            found = f"{name} failed: {type(error).__name__}: {error}"
+            found = failed(name, error)
         return scrub("\n".join(filter(None, (found, self.news()))))
 
     def news(self) -> str:
-        """What people have told the role since the last call; "" for nothing."""
+        """What the role has been told since the last call; "" for nothing."""
         new = [note for note in self.notes() if note not in self._told]
         self._told |= set(new)
+        said = list[str]()
         for note in new:
-            self.add(Step(kind="note", title="a person's note", text=note, started=time.time()))
-        return "\n".join(f"A person says: {note}" for note in new)
+            person = note.author is Author.HUMAN
+            title = f"{'a person' if person else 'another agent'}'s note"
+            self.add(Step(kind="note", title=title, text=note.text, started=time.time()))
+            said.append(f"{'A person' if person else 'A note'} says: {note}")
+        return "\n".join(said)
 
     def add(self, step: Step) -> None:
         # a key that a tool or an agent came across is not kept

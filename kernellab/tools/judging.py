@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError
-from kernellab.records import Author, Files, Ranking, Source, Stage, StageResult, StageState, Verdict
-from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
+from kernellab.tools.tool import Context, Files, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.lens.records import Fact, Lens

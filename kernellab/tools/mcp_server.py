@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import io
-import json
 import os
 import sys
 import threading
@@ -24,7 +23,7 @@ from kernellab.content import installed
 from kernellab.errors import KernellabError
 from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents
-from kernellab.tools.tool import Context, Tool, ToolError, call, tools
+from kernellab.tools.tool import Context, Tool, ToolError, call, failed, tools
 
 INSTRUCTIONS = (
     "kernellab designs, checks and judges compute kernels. Work in this order: describe_task, read_document "
@@ -78,13 +77,9 @@ class Handlers:
             words = "\n-> ".join(filter(None, (error.message, error.remedy)))
             return {"content": _texts(words, news()), "isError": True}
         except Exception as error:  # the server outlives a fault of one tool
-            return {"content": [_text(f"{name} failed: {type(error).__name__}: {error}")], "isError": True}
-        plain = result.model_dump(mode="json")
-        return {
-            "content": _texts(json.dumps(plain, indent=1, ensure_ascii=False), news()),
-            "structuredContent": plain,
-            "isError": False,
-        }
+            return {"content": [_text(failed(name, error))], "isError": True}
+        texts = _texts(result.model_dump_json(), news())
+        return {"content": texts, "structuredContent": result.model_dump(mode="json"), "isError": False}
 
     async def list_resources(self) -> Wire:
         from kernellab.session import sessions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from kernellab.records import Author
-from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, Text, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.evolve.run import Run
@@ -95,7 +95,7 @@ def search_lineage(context: Context, request: CandidateRequest) -> LineageResult
 
 
 class InjectRequest(RunRequest):
-    sketch: str
+    sketch: Text
     island: int = 0
     why: str = Field(default="", description="The sentence that the change is meant by.")
 
@@ -104,6 +104,7 @@ class InjectRequest(RunRequest):
 def search_inject(context: Context, request: InjectRequest) -> RunResult:
     """Put a sketch among the candidates of a search; it is checked, gated and ranked as every other."""
     run = _run(context, request.run)
+    context.count()
     run.inject(sketch=request.sketch, island=request.island, why=request.why, author=Author.MODEL)
     return search_status(context, RunRequest(run=request.run))
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
-from kernellab.records import Author, Files, Role
+from kernellab.records import Author, Role
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
-from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Text, ToolError, page_of, tool
 
 if TYPE_CHECKING:
-    from kernellab.session import Question, Session
+    from kernellab.session import Question, Session, Turn
 
 _SESSION = "A session's name or id."
 #: seconds that a tool waits for the turns that follow
 PATIENCE = 120.0
+#: notes of agents that a role reads in each of its turns
+MOST_NOTES = 12
 
 
 class Nothing(Request):
@@ -74,6 +77,7 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     from kernellab.session import design
 
     task = context.task(request.task)
+    context.count()
     session = design(
         task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
         workspace=context.workspace,
@@ -115,8 +119,10 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     ]  # fmt: skip
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
-    followed = [t for t in session.turns if t.number >= placed] if placed else []
-    judged = next((t for t in followed if t.verdict is not None), followed[0] if followed else None)
+    mine = state.turn(placed) if placed else None
+    # of another agent's turn none of these is a part
+    followed = (t for t in session.turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
+    judged = next(followed, mine)
     outcome = f"Your turn {placed}: {lines[judged.number - 1].line.strip()}." if judged is not None else ""
     if session.status is SessionStatus.PAUSED and head is not None:
         # its reason names what a person calls
@@ -131,10 +137,10 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     return SessionResult(
         summary=" ".join(filter(None, (outcome, f"{session.name}: {session.status.value}.", reason))),
         name=session.name, head=head.number if head is not None else None,
-        notes={role.value: list(texts) for role, texts in state.notes.items() if texts},
+        notes={role.value: list(state.told(role)) for role, notes in state.notes.items() if notes},
         next="It still works: ask session_state again."
         if session.status is SessionStatus.RUNNING
-        else "turn_detail shows a turn's sketch, source or verdict.",
+        else f"turn_detail shows a turn's sketch, source or verdict. {MATERIAL}",
         status=session.status.value, turns=lines[-30:],
         question=" ".join(filter(None, (asked, _answer(question)))) if question is not None else "",
         best=best.verdict.text if best is not None and best.verdict is not None else "",
@@ -210,20 +216,23 @@ def turn_detail(context: Context, request: TurnRequest) -> TurnResult:
 
 
 class SubmitSketchRequest(SessionRequest):
-    sketch: str = Field(description="The sketch's text; it is a Designer's turn, and code and verdict follow.")
+    sketch: Text = Field(description="The sketch's text; it is a Designer's turn, and code and verdict follow.")
 
 
 @tool(changes=True)
 def submit_sketch(context: Context, request: SubmitSketchRequest) -> SessionResult:
     """Put a sketch into a session as a Designer's turn. The Coder and the Verifier follow."""
     session = context.session(request.session, resume=True)
+    before = len(session.turns)
+    context.count()
     session.edit_sketch(request.sketch, Author.MODEL)
-    return _rested(context, session, _placed(session))
+    return _rested(context, session, _placed(session, before, lambda turn: turn.sketch == request.sketch))
 
 
-def _placed(session: Session) -> int:
-    """The number of the turn that was put there last."""
-    return next(t.number for t in reversed(session.turns) if t.placed)
+def _placed(session: Session, before: int, is_it: Callable[[Turn], bool]) -> int:
+    """The number of the turn that a call put there after the first ``before``: others may do the same meanwhile. 0:
+    it is not there yet."""
+    return next((t.number for t in session.turns[before:] if t.by_tool and is_it(t)), 0)
 
 
 class SubmitSourceRequest(SessionRequest):
@@ -236,8 +245,14 @@ def submit_source(context: Context, request: SubmitSourceRequest) -> SessionResu
     if not request.files:
         raise ToolError("There is no file in it.", "Give files={'kernel.py': ...}.")
     session = context.session(request.session, resume=True)
+    before = len(session.turns)
+    context.count()
     session.edit_source(dict(request.files), Author.MODEL)
-    return _rested(context, session, _placed(session))
+
+    def is_it(turn: Turn) -> bool:
+        return turn.candidate is not None and request.files.items() <= turn.candidate.source.files.items()
+
+    return _rested(context, session, _placed(session, before, is_it))
 
 
 class RouteRequest(SessionRequest):
@@ -267,7 +282,12 @@ class NoteRequest(SessionRequest):
 def leave_note(context: Context, request: NoteRequest) -> SessionResult:
     """Leave a note that a role reads in each of its turns; rules read no prose."""
     session = context.session(request.session, resume=True)
-    session.note(request.role, f"(by an agent) {request.text}")
+    notes = session.state.notes.get(Role(request.role), ())
+    if sum(note.author is Author.MODEL for note in notes) >= MOST_NOTES:
+        raise ToolError(
+            f"The {request.role} has {MOST_NOTES} notes of agents already.", "A person removes some in the workbench."
+        )
+    session.note(request.role, request.text, Author.MODEL)
     return _state(session)
 
 

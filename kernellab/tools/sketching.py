@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import KernellabError, counted
 from kernellab.records import Diagnostic, GateState
-from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Page, Request, Result, Text, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.sketch.program.program import Program
@@ -22,6 +22,7 @@ _DSL = "triton, cpp or cuda_c; empty: triton with a GPU, else cpp."
 class TaskRequest(Request):
     task: str = Field(description=_TASK)
     dsl: str = Field(default="", description=_DSL)
+    page: int = Field(default=1, ge=1, description="Which page of the reference.")
 
 
 class Argument(BaseModel):
@@ -83,7 +84,7 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
         bound_ms=bound,
         rough=rough,
         headroom=_headroom(context, request.task),
-        reference=page_of(task.text),
+        reference=page_of(task.text, request.page),
     )
 
 
@@ -114,7 +115,7 @@ def _headroom(context: Context, name: str) -> float | None:
 
 
 class SketchRequest(Request):
-    sketch: str = Field(description="The sketch's text.")
+    sketch: Text = Field(description="The sketch's text.")
     constexpr: dict[str, int | float] = Field(default_factory=dict, description="Values of its constexprs by name.")
     dsl: str = Field(default="", description=_DSL)
 

@@ -9,12 +9,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from kernellab.content import inside
 from kernellab.errors import KernellabError, SessionError, TaskError
+from kernellab.models.tokens import estimate
 
 if TYPE_CHECKING:
     from kernellab.records import Source
@@ -25,13 +28,19 @@ if TYPE_CHECKING:
 
 #: modules whose functions are tools
 _MODULES = ("sketching", "documents", "judging", "sessions", "searching", "profiling")
-#: characters of a page: about 3,000 tokens, so that a result stays under 4,000
-PAGE = 12_000
-#: characters of a result
-MOST = 15_500
-#: what is kept of each text and list of a result that is longer: the first that fits
-_CUTS = ((4000, 60), (1000, 30), (300, 12), (100, 4))
+#: tokens of a page and of a result, as they are estimated: at most a tenth too few, so that a result has under 4,000
+PAGE, MOST = 2800, 3600
+#: characters of a token, at most
+_LETTERS = 8
+#: characters of a line that is cut apart where a page ends
+_APART = 500
+#: characters of each text and rows of each list that are kept of a longer result: the first that fits
+_CUTS = ((4000, 60), (1000, 30), (300, 12), (100, 4), (20, 2))
 _CUT = "It was too long and is cut. "
+#: characters of a name, and of a text: a kernel, a sketch, an answer
+MOST_NAME, MOST_TEXT = 1000, 1_000_000
+#: arguments of a call as JSON, in characters
+_MOST_SENT = 4_000_000
 #: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases
 MOST_VERDICTS = 200
 #: goes along with what earlier turns, searches and other people's kernels say
@@ -45,9 +54,15 @@ class ToolError(KernellabError):
 
 
 class Request(BaseModel):
-    """Arguments of a tool; a name that it does not have is refused."""
+    """Arguments of a tool; a name that it does not have is refused. A text that is no :data:`Text` is a name or a
+    sentence, of at most ``MOST_NAME`` characters."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, str_max_length=MOST_NAME)
+
+
+#: a kernel's file, a sketch, an answer; and a kernel's files by name
+Text = Annotated[str, Field(max_length=MOST_TEXT)]
+Files = Annotated[dict[str, Text], AfterValidator(inside)]
 
 
 class Result(BaseModel):
@@ -166,12 +181,12 @@ class Context:
         raise ToolError(f"{name!r} lies outside of {where}.", f"Give a path below {where}.")
 
     def judge(self) -> Verifier:
-        """The warm judge of this workspace's tools.
-
-        Raises:
-            ToolError: so many verdicts were asked for that the judge would be an oracle.
-        """
+        """The warm judge of this workspace's tools. Raises ToolError: as :meth:`count`."""
         return self._shared.judge()
+
+    def count(self) -> None:
+        """One more kernel goes to a judge. Raises ToolError: so many did that the judge would be an oracle."""
+        self._shared.count()
 
     def close(self) -> None:
         self._shared.close()
@@ -188,6 +203,16 @@ class _Shared:
     def judge(self) -> Verifier:
         from kernellab.verifier import Verifier
 
+        self.count()
+        with self._lock:
+            if self._asked > MOST_VERDICTS:
+                raise ToolError("This connection has ended.", "Start the server again.")
+            if self._verifier is None:
+                self._verifier = Verifier()
+                self._verifier.__enter__()
+            return self._verifier
+
+    def count(self) -> None:
         with self._lock:
             if self._asked >= MOST_VERDICTS:
                 raise ToolError(
@@ -195,10 +220,6 @@ class _Shared:
                     "Choose with cost_sketch and lens first; start the server again to go on.",
                 )
             self._asked += 1
-            if self._verifier is None:
-                self._verifier = Verifier()
-                self._verifier.__enter__()
-            return self._verifier
 
     def close(self) -> None:
         with self._lock:
@@ -206,7 +227,7 @@ class _Shared:
                 self._verifier.__exit__(None, None, None)
                 self._verifier = None
             # a call that is still under way starts no other judge
-            self._asked = MOST_VERDICTS
+            self._asked = MOST_VERDICTS + 1
 
 
 @dataclass(frozen=True)
@@ -264,16 +285,28 @@ def call(
 
     Raises:
         ToolError: there is no such tool, or its arguments are wrong: the sentence names them, the remedy what is
-            allowed. KernellabError: what the tool itself cannot do.
+            allowed. KernellabError: what the tool itself cannot do. Neither is longer than a result's texts.
     """
-    offered = tools() if offered is None else offered
+    try:
+        return _fitted(_called(name, arguments, context, tools() if offered is None else offered))
+    except KernellabError as error:
+        said, (most, _) = (error.message, error.remedy), _CUTS[1]
+        if sum(map(len, said)) <= _CUTS[0][0]:
+            raise
+        # it names what was given, which may have any length
+        raise ToolError(*(one if len(one) <= most else f"{one[:most]} ..." for one in said)) from None
+
+
+def _called(name: str, arguments: Mapping[str, Any], context: Context, offered: Mapping[str, Tool]) -> Result:
     found = offered.get(name)
     if found is None:
         raise ToolError(f"There is no tool {name!r}.", f"The tools: {', '.join(offered)}.")
     try:
-        json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
+        sent = len(json.dumps(dict(arguments), ensure_ascii=False, default=str).encode())
     except UnicodeEncodeError:  # half of a character, which no journal takes
         raise ToolError(f"{name}: the arguments hold what is no Unicode text.", "Leave out lone surrogates.") from None
+    if sent > _MOST_SENT:
+        raise ToolError(f"{name}: the arguments have {sent:,} bytes.", f"At most {_MOST_SENT:,} are taken.")
     try:
         request = found.request.model_validate(dict(arguments))
     except ValidationError as error:
@@ -282,23 +315,32 @@ def call(
         from kernellab.session.engine.engine import engine
 
         engine().agent_near = True
-    return _fitted(found.function(context, request))
+    return found.function(context, request)
+
+
+def failed(name: str, error: Exception) -> str:
+    """What is said of a fault of a tool, which its server outlives."""
+    return f"{name} failed: {type(error).__name__}: {error}"[: _CUTS[1][0]]
 
 
 def _fitted(result: Result) -> Result:
-    """The result in about ``MOST`` characters: long texts and lists are cut, pages never; ``next`` says so."""
+    """The result in about ``MOST`` tokens: long texts and lists are cut, pages never; ``next`` says so."""
     for characters, rows in _CUTS:
-        if len(result.model_dump_json()) <= MOST:
+        text = result.model_dump_json()
+        if len(text) <= _LETTERS * MOST and estimate(text) <= MOST:
             break
-        plain = _cut(result.model_dump(), characters, rows) | {"next": _CUT + result.next.removeprefix(_CUT)}
-        result = type(result).model_validate(plain)
+        result = _cut(result, characters, rows)
+        result = result.model_copy(update={"next": _CUT + result.next.removeprefix(_CUT)})
     return result
 
 
 def _cut(value: Any, characters: int, rows: int) -> Any:
+    if isinstance(value, BaseModel) and not isinstance(value, Page):
+        fields = type(value).model_fields
+        return value.model_copy(update={name: _cut(getattr(value, name), characters, rows) for name in fields})
     if isinstance(value, dict):
-        whole = value.keys() == Page.model_fields.keys()
-        return value if whole else {name: _cut(one, characters, rows) for name, one in value.items()}
+        kept = islice(value.items(), rows)
+        return {_cut(name, characters, rows): _cut(one, characters, rows) for name, one in kept}
     if isinstance(value, list):
         return [_cut(one, characters, rows) for one in value[:rows]]
     return value[:characters] if isinstance(value, str) else value
@@ -321,22 +363,21 @@ def _takes(found: Tool) -> str:
 
 
 def page_of(text: str, page: int = 1, size: int = PAGE) -> Page:
-    """Page ``page`` (from 1) of ``text``, cut at line ends.
+    """Page ``page`` (from 1) of ``text``, cut at line ends: each has about ``size`` tokens.
 
     Raises:
         ToolError: there is no such page.
     """
-    pages: list[str] = [""]
-    for line in text.splitlines(keepends=True) or [""]:
-        while len(line) > size:
-            if pages[-1]:
+    pages, used = [""], 0
+    for line in text.splitlines(keepends=True):
+        for piece in (line[at : at + _APART] for at in range(0, len(line), _APART)):
+            # as it is sent: escapes count
+            count = estimate(json.dumps(piece, ensure_ascii=False))
+            if pages[-1] and used + count > size:
                 pages.append("")
-            pages[-1], line = line[:size], line[size:]
-            pages.append("")
-        if len(pages[-1]) + len(line) > size:
-            pages.append("")
-        pages[-1] += line
-    pages = [one for one in pages if one] or [""]
+                used = 0
+            pages[-1] += piece
+            used += count
     if not 1 <= page <= len(pages):
         raise ToolError(f"There is no page {page}.", f"The text has {len(pages)}, from 1.")
     return Page(text=pages[page - 1], page=page, pages=len(pages))

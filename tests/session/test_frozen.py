@@ -79,7 +79,7 @@ def test_every_frozen_session_is_folded_to_what_it_was(states: dict[str, State])
 
 def test_a_persons_decisions_are_kept(states: dict[str, State]) -> None:
     state = states[ROWS]
-    assert state.notes == {Role.DESIGNER: ("Rows are short.",)}
+    assert state.told(Role.DESIGNER) == ("Rows are short.",)
     assert (state.budget, state.approval, state.created.budget) == ("minutes=60", "routing", "minutes=30")
     assert (state.roles[Role.CONDUCTOR], state.created.roles[Role.CONDUCTOR]) == ("human", "rules")
     parents = [turn.parent or "-" for turn in state.turns.values()]

@@ -23,6 +23,7 @@ from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Candidate, Role, Route, RouteFact, RouteKind
+from kernellab.session.record.records import Note
 from kernellab.session.turn.context import Channel, with_tools
 from kernellab.target import Target
 from kernellab.task import Task
@@ -91,11 +92,11 @@ class ModelOperator:
     def ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Asked]:
         """A request that is ready to be sent, from any thread: the state is read now. It raises nothing."""
         # a direction that a person decides on meanwhile reaches an agent with its next result
-        notes = partial(_directions, state)
+        notes = partial(_as_notes, state)
         who = who_varies(operator, request.parents)
         return partial(self.answer, self.brief(state, request, operator), notes, who)
 
-    def answer(self, brief: DesignBrief, notes: Callable[[], tuple[str, ...]] = tuple, who: str = "") -> Asked:
+    def answer(self, brief: DesignBrief, notes: Callable[[], tuple[Note, ...]] = tuple, who: str = "") -> Asked:
         """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
         began, said = time.perf_counter(), list[Exchange]()
         step = partial(self.told, who or self.seed)
@@ -188,6 +189,10 @@ def _way(operator: str) -> Way:
 def _directions(state: RunState) -> tuple[str, ...]:
     """What a person wants of proposals: the direction, as it was taken up or edited, and the notes."""
     return tuple(filter(None, (state.direction, state.scratchpad)))
+
+
+def _as_notes(state: RunState) -> tuple[Note, ...]:
+    return tuple(Note(text=text) for text in _directions(state))
 
 
 def _stalled(state: RunState, operator: str) -> str:

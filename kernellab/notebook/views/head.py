@@ -68,7 +68,7 @@ def head(
         "next": upcoming(state),
         "approval": state.approval,
         "roles": {role.value: state.roles.get(role, "rules") for role in played(state)},
-        "notes": {role.value: list(texts) for role, texts in state.notes.items() if texts},
+        "notes": {role.value: list(state.told(role)) for role, notes in state.notes.items() if notes},
         "role_choices": {role.value: choices(state.roles.get(role, "rules")) for role in played(state)},
         "can": can(state),
         "card": card(state, looked_at(state, shown)),

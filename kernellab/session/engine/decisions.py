@@ -298,13 +298,13 @@ def set_budget(budget: str) -> list[Event]:
     return [BudgetSet(budget=budget)]
 
 
-def note(role: Role, text: str) -> list[Event]:
-    return [NoteAdded(role=role, text=text)]
+def note(role: Role, text: str, author: Author = Author.HUMAN) -> list[Event]:
+    return [NoteAdded(role=role, text=text, author=author)]
 
 
 def remove_note(state: State, role: Role, text: str) -> list[Event]:
-    if text not in state.notes.get(role, ()):
-        raise SessionError(f"The {role.value} has no such note.", "Its notes are in state.notes.")
+    if text not in state.told(role):
+        raise SessionError(f"The {role.value} has no such note.", "state.told(role) has its notes.")
     return [NoteRemoved(role=role, text=text)]
 
 

@@ -31,6 +31,7 @@ from kernellab.session.record.records import (
     Event,
     Exchanged,
     HeadMoved,
+    Note,
     NoteAdded,
     NoteRemoved,
     Paired,
@@ -77,7 +78,7 @@ class State:
     roles: Mapping[Role, str] = field(default_factory=dict)
     approval: str = "none"
     budget: str = ""
-    notes: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
+    notes: Mapping[Role, tuple[Note, ...]] = field(default_factory=dict)
     approved: frozenset[str] = frozenset()
     #: a person's decisions that can be taken back, oldest first
     decided: tuple[Decided, ...] = ()
@@ -134,6 +135,10 @@ class State:
     def standing(self, to: str | None = None) -> Turn | None:
         """The turn that decides what comes next: ``to`` (the head), or the one before those that only set pins."""
         return next((turn for turn in self.up(to) if not turn.only_pins), None)
+
+    def told(self, role: Role) -> tuple[str, ...]:
+        """What the role reads in each of its turns."""
+        return tuple(map(str, self.notes.get(role, ())))
 
     def turn(self, which: int | str) -> Turn:
         """A turn by number or id. Raises SessionError when there is none."""
@@ -307,11 +312,12 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return replace(state, approval=approval)
         case BudgetSet(budget=budget):
             return replace(state, budget=budget)
-        case NoteAdded(role=role, text=text):
-            return replace(state, notes={**state.notes, role: (*state.notes.get(role, ()), text)})
+        case NoteAdded(role=role, text=text, author=author):
+            told = (*state.notes.get(role, ()), Note(text=text, author=author))
+            return replace(state, notes={**state.notes, role: told})
         case NoteRemoved(role=role, text=text):
             kept = list(state.notes.get(role, ()))
-            kept.remove(text)
+            del kept[state.told(role).index(text)]
             return replace(state, notes={**state.notes, role: tuple(kept)})
         case TargetFound():
             return replace(state, target=event)

@@ -30,7 +30,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
         route=route_to(state, parent),
         previous=start[0],
         previous_constexpr=start[1],
-        notes=state.notes.get(Role.DESIGNER, ()),
+        notes=state.told(Role.DESIGNER),
         **_common(bench, state, parent),
     )
 
@@ -76,7 +76,7 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
         previous=earlier.source if earlier else None,
         previous_sketch=earlier.sketch if earlier else None,
         previous_constexpr=earlier.constexpr if earlier else {},
-        notes=state.notes.get(Role.CODER, ()),
+        notes=state.told(Role.CODER),
         **_common(bench, state, parent),
     )
 
@@ -98,7 +98,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         judged=judged,
         turns_left=max(0, state.created.max_turns - state.unattended),
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
-        notes=state.notes.get(Role.CONDUCTOR, ()),
+        notes=state.told(Role.CONDUCTOR),
         improve=improves(state),
         improvers=improvers(state),
         best=best.verdict if best else None,
@@ -132,7 +132,7 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
         best=best.verdict if best else None,
         best_turn=best.turn.number if best else None,
         question=question,
-        notes=state.notes.get(Role.ANALYST, ()),
+        notes=state.told(Role.ANALYST),
         **_common(bench, state, parent),
     )
 

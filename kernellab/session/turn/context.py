@@ -29,7 +29,7 @@ from kernellab.models import (
 )
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
-from kernellab.session.record.records import Created
+from kernellab.session.record.records import Created, Note
 from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ class Channel:
     #: asks a person whether an agent may do something, by title and details: "once", "turn" (from now on) or "never";
     #: "" where no one is asked
     permit: Callable[[str, str], str] = lambda title, details: ""
-    #: what people have told the role up to now
-    notes: Callable[[], tuple[str, ...]] = tuple
+    #: what the role has been told up to now
+    notes: Callable[[], tuple[Note, ...]] = tuple
     #: those of them that the brief holds
-    briefed: tuple[str, ...] = ()
+    briefed: tuple[Note, ...] = ()
     #: the code that the role changes
     source: Source | None = None
     #: what ends with the turn, the last first
