@@ -1,11 +1,9 @@
 """What the kernel and the workbench say to each other: one anywidget a session.
 
-State travels in traits, so that a reload of the page redraws it; it is the journal's, never the front end's.
-Questions (diagnostics, completions, long texts) travel as custom messages with an id, answered by the same id; the
-messages are in ``board/requests.py``. Both sides ignore fields and kinds that they do not know.
+State travels in traits, so that a reload of the page redraws it; it is the journal's, never the front end's. Questions
+travel as custom messages with an id, answered by the same id (``board/requests.py``). Both ignore unknown fields.
 
-The front end's ``widgets/src/protocol.ts`` is written from these records. Dumps of real sessions' traits and answers
-are in ``widgets/fixtures`` (``make fixtures``).
+``widgets/src/protocol.ts`` is written from these records; ``make fixtures`` dumps real ones into ``widgets/fixtures``.
 """
 
 from __future__ import annotations
