@@ -49,6 +49,9 @@ def judged_by_itself(task: Task) -> Comparison:
 DRAWS = {
     **{d: ("x * 1", f"torch.randn(96, 70, dtype=torch.{d})") for d in FLOATS},
     "float8": ("x.to(torch.float8_e4m3fn)", "torch.randn(96, 70)"),
+    "float8 to its ends": (
+        "(x * 448 / x.abs().amax(-1, keepdim=True)).to(torch.float8_e4m3fn)", "torch.randn(96, 70)"
+    ),
     **{d: (f"(x + 0).to(torch.{d})", "torch.randint(0, 100, (96, 70))") for d in WHOLE},
     "pieces": ("x * 1", "torch.randn(400, 400)"),
     "infinite": ("torch.where(x > 0, x, float('-inf'))", "torch.randn(96, 70)"),

@@ -117,7 +117,7 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
     least = ERROR.framework_factor * own_most
 
     def far(p: _Piece) -> Tensor:
-        bound = (p.want.abs() + rms).mul_(ERROR.element_factor * limit).clamp_(min=least)
+        bound = (p.want.abs() + rms).mul_(limits.element(limit)).clamp_(min=least)
         over: Tensor = p.error > bound
         return over
 

@@ -243,7 +243,7 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
         size = want.abs()
         # a copy of float64 too: what is left in the output would be judged next
         error = have.to(torch.float64, copy=True).sub_(want).abs_()
-        if not bool((error <= (size + rms).mul_(ERROR.element_factor * limits.floor)).all()):
+        if not bool((error <= (size + rms).mul_(limits.element())).all()):
             return None
         tiles = tile_squares(error)
         square += float(tiles.sum())
@@ -275,7 +275,7 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
     relative = float(error.norm()) / norm
     own_relative = float(own.norm()) / norm
     limit = max(limits.floor, ERROR.framework_factor * own_relative)
-    bound = ERROR.element_factor * limit * (want.abs() + rms)
+    bound = limits.element(limit) * (want.abs() + rms)
     bound = bound.clamp_(min=ERROR.framework_factor * float(own.max()))
     wrong = error > bound
     count = int(wrong.sum())
@@ -345,5 +345,5 @@ def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:
     finite = torch.isfinite(have) & torch.isfinite(double)
     want = torch.where(finite, double, double.new_zeros(()))
     rms = float(want.norm()) / max(int(finite.sum()), 1) ** 0.5
-    far: Tensor = (have - want).abs() > ERROR.element_factor * limits.floor * (want.abs() + rms)
+    far: Tensor = (have - want).abs() > limits.element() * (want.abs() + rms)
     return finite & far

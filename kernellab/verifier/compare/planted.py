@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kernellab.task.dtypes import computable, parts
 from kernellab.verifier.compare.records import Limits
-from kernellab.verifier.protocol.rules import ERROR
 
 #: beyond what the rules allow by this factor, and of an element's size at least by this share
 _CLEAR, _SHARE = 4.0, 1e-3
@@ -76,7 +75,7 @@ class _Sizes:
         self.exact = not (want.is_floating_point() or want.is_complex())
         self.dtype = want.dtype
         self.some = parts(computable(want))
-        self.floor = limits.floor
+        self.floor, self.element = limits.floor, limits.element()
         self.rms = 0.0
         #: the first place of a number
         self.number: int | None = None
@@ -102,8 +101,10 @@ class _Sizes:
         size = float(parts(computable(value)).double().abs().max())
         if not size < float("inf") or self.norm <= _NORM:
             return _as(torch.ones_like(computable(value)), self.dtype)
-        by = max(_CLEAR * ERROR.element_factor * self.floor, _SHARE) * (size + self.rms)
-        other = _as(computable(value) + by, self.dtype)
+        by = max(_CLEAR * self.element, _SHARE) * (size + self.rms)
+        # what is too large for its dtype may end at its largest number: the other way is farther then
+        found = (_as(computable(value) + way * by, self.dtype) for way in (1, -1))
+        other = max(found, key=lambda o: float(parts(computable(o)).double().sub(parts(computable(value))).abs().max()))
         # what is too small for its dtype is lost in the sum
         return other if bool((computable(other) != computable(value)).any()) else torch.ones_like(value)
 
@@ -122,7 +123,7 @@ class _Sizes:
         one, other = int(low), int(high)
         apart = float((parts(values[one]).double() - parts(values[other]).double()).abs().max())
         least = float(parts(values[other]).double().abs().max()) + self.rms
-        return (one, other) if apart > 1.05 * ERROR.element_factor * self.floor * least else None
+        return (one, other) if apart > 1.05 * self.element * least else None
 
 
 def _as(values: Tensor, dtype: torch.dtype) -> Tensor:

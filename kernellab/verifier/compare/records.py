@@ -69,6 +69,8 @@ class Limits:
     own: float = 1.0
     #: is it to be as near eager's as KernelBench asks (:mod:`kernellab.verifier.compare.close`)?
     close: bool = False
+    #: the most that an element may be off of |reference| + rms, however far its limit is widened
+    most: float = float("inf")
 
     @staticmethod
     def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
@@ -78,7 +80,12 @@ class Limits:
         if tf32 and name == "float32":
             floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)
         stated = tolerance or {}
-        return Limits(stated.get("floor", floor), stated.get("tau", tau))
+        most = ERROR.element_most.get(name, float("inf"))
+        return Limits(stated.get("floor", floor), stated.get("tau", tau), most=most)
+
+    def element(self, limit: float | None = None) -> float:
+        """What an element may be off of |reference| + rms under ``limit``, by default the floor."""
+        return min(ERROR.element_factor * (self.floor if limit is None else limit), self.most)
 
     def wider(self, by: float) -> Limits:
         """So many times float32's floor and tau, neither beyond what holds of offset inputs."""
