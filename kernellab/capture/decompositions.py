@@ -20,7 +20,7 @@ from torch.nn import functional
 from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
-from kernellab.capture.resize import RESIZED
+from kernellab.capture.resize import RESIZED, SAMPLED
 from kernellab.capture.special_functions import SPECIAL
 from kernellab.task.recurrent import RECURRENT
 
@@ -395,10 +395,20 @@ def rrelu(
     return NotImplemented if training or inplace else functional.leaky_relu(x, (lower + upper) / 2)
 
 
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at each index's place, 0 elsewhere; torch reads the indices, and takes the number of classes for a plain one.
+
+    Without that number it is the largest index, which only the values tell.
+    """
+    if isinstance(num_classes, int) and num_classes < 0:
+        return NotImplemented
+    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "rrelu": rrelu, **LOSSES, **RECURRENT, **PAIRS,
+    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, **LOSSES, **RECURRENT, **PAIRS, **SAMPLED,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

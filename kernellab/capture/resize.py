@@ -1,4 +1,5 @@
-"""Images made smaller with antialiasing: products with two matrices of weights, one for each direction."""
+"""Images read at other places: made smaller with antialiasing, by products with two matrices of weights, one for each
+direction; and sampled at the places of a grid."""
 
 # mypy: disable-error-code="no-any-return"
 # NotImplemented is how a function leaves an operation whole
@@ -54,6 +55,41 @@ def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[...,
     return resize
 
 
+def grid_sample(
+    x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
+) -> Tensor:
+    """[N, C, h, w] of [N, C, H, W] at the places ``grid`` [N, h, w, 2], each axis weighed and limited by itself:
+    torch's own decomposition asks of all four neighbours whether both coordinates lie inside, in three times as many
+    steps."""
+    if mode != "bilinear" or padding_mode == "reflection" or x.dim() != 4 or x.is_complex():
+        return NotImplemented
+    axes = []
+    for place, size in zip(grid.unbind(-1), (x.shape[3], x.shape[2]), strict=True):
+        middle = size * 0.5 - 0.5
+        at = place * (middle if align_corners else size * 0.5) + middle
+        if padding_mode == "border":
+            # a place that is no number is the first
+            at = torch.where(at > 0, at, 0).clamp(max=size - 1)
+        low = torch.floor(at)
+        near, high = at - low, low + 1
+        if padding_mode == "border":
+            axis = [(low, 1 - near), (high.clamp(max=size - 1), near)]
+        else:
+            inside = [(corner >= 0) & (corner < size) for corner in (low, high)]
+            axis = [
+                (torch.where(within, corner, 0), weight * within.to(x.dtype))
+                for within, corner, weight in zip(inside, (low, high), (1 - near, near), strict=True)
+            ]
+        axes.append([(corner.to(torch.int64).unsqueeze(1), weight.unsqueeze(1)) for corner, weight in axis])
+    columns, rows = axes
+    image = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1, 1)
+    channel = torch.arange(x.shape[1], device=x.device).view(1, -1, 1, 1)
+    found = [x[image, channel, row, column] * (down * across) for row, down in rows for column, across in columns]
+    return found[0] + found[1] + found[2] + found[3]
+
+
+#: function of torch -> what is called in its place
+SAMPLED: dict[str, Callable[..., Any]] = {"grid_sample": grid_sample}
 #: operation of ATen -> what is traced in its place
 RESIZED: dict[str, Callable[..., Any]] = {
     "_upsample_bilinear2d_aa.default": antialiased(1, _triangle),

@@ -519,7 +519,10 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64
     huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
     large, small = f"large {name} not handled", f"tiny {name} not handled"
-    inside, usual = DrawnLimit(values="", low=low, high=high), DrawnLimit(values="", least=rms * DRAWN.usual)
+    # samples that come near to zero end there; what zero itself does is asked above
+    near = 0 <= low < DRAWN.near_zero * (1.0 if legal.support is Support.UNIT else rms)
+    inside = DrawnLimit(values="", low=0.0 if near else low, high=high)
+    usual = DrawnLimit(values="", least=rms * DRAWN.usual)
     of_all = inside.model_copy(update={"least": usual.least})
     for kind, most in (("scaled", huge**0.5), ("uniform", -(huge**0.5)))[: 1 + (legal.low < 0)]:
         yield _Proposal(_pattern(position, kind, most, 0), Grade.CONDITION, large, True, True, right=inside)
