@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from kernellab.capture import Graph, Sym, capture, export, run_graph
+from kernellab.capture.resize import grid_sample
 from kernellab.errors import CaptureError
 from kernellab.task import forget_modules, load_task
 from kernellab.task.formula import named
@@ -242,3 +244,14 @@ def test_recurrent_layers_of_many_steps_are_an_operation_each(cell: str, end: st
     args = task.module().sample()
     for got, want in zip(run_graph(graph, args), task.module().results(args), strict=True):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_sampled_grid_is_torchs_at_edges_and_at_places_that_are_no_number(padding: str, aligned: bool) -> None:
+    grid = torch.rand(2, 5, 6, 2) * 3 - 1.5
+    grid[0, 0, 0, 0], grid[0, 1, 0, 1], grid[1, 2] = math.nan, math.inf, 1.0
+    image = torch.randn(2, 3, 9, 7)
+    found = grid_sample(image, grid, padding_mode=padding, align_corners=aligned)
+    want = torch.nn.functional.grid_sample(image, grid, padding_mode=padding, align_corners=aligned)
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5, equal_nan=True)

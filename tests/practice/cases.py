@@ -234,6 +234,17 @@ def reference(x):
 """,
         "torch.randn(N)",
     ),
+    "means_by_a_dim_of_classes": task(
+        "N 1 300 40, K 2 20 5",
+        """
+def reference(x, centres):
+    nearest = torch.cdist(x, centres).argmin(1)
+    chosen = F.one_hot(nearest, centres.shape[0]).to(x.dtype)
+    count = chosen.sum(0)[:, None]
+    return torch.where(count > 0, chosen.t() @ x / count.clamp(min=1), centres)
+""",
+        "torch.randn(N, 6), torch.randn(K, 6)",
+    ),
     "root_of_a_size_in_double": task(
         "N 1 200 48",
         """
