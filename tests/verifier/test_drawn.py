@@ -247,6 +247,12 @@ def survey_of(task: Task) -> Survey:
     return found
 
 
+def test_a_limit_of_samples_that_come_near_to_zero_is_zero() -> None:
+    found = survey_of(task_of("torch.softmax(x, -1)", "x", "torch.rand(64, 96)"))
+    lows = {one.right.low for one in found.cases if one.right.high is not None and one.right.low is not None}
+    assert lows == {0.0}
+
+
 def test_a_branch_that_nothing_reaches_keeps_the_share_below_the_whole() -> None:
     reachable = survey_of(task_of("torch.where(x > 1, x * 2, x)", "x", ONE))
     never = survey_of(task_of("torch.where(x * x < -1, x * 2, x)", "x", ONE))
