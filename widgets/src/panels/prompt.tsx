@@ -195,8 +195,7 @@ function Why({ sections, open }: { sections: ExchangeText["sections"]; open: boo
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
 function Streaming({ partial }: { partial: Partial }) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
-    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`} tabIndex={0}>
+    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`}>
       {partial.waits ? (
         <p role="status">
           <strong>{capital(partial.role)}</strong> waits. {partial.text}
@@ -223,6 +222,8 @@ function Written({ partial }: { partial: Partial }) {
       <pre
         ref={box}
         class="kl-text"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+        tabIndex={0}
         onScroll={(event) => {
           const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
           stick.current = scrollHeight - scrollTop - clientHeight < 24;
