@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kernellab.operations.aten import Role, named
-from kernellab.task.operators import Operators
+from kernellab.task.meta.operators import Operators
 
 #: operators whose second result (or only one) are places along a dimension; of the first ones all differ
 _DISTINCT = frozenset(("sort", "topk", "argsort"))

@@ -135,8 +135,8 @@ def _modes() -> tuple[Any, Any]:
     from torch.overrides import TorchFunctionMode
     from torch.utils._pytree import tree_leaves, tree_map_only
 
-    from kernellab.task.operators import Operators
-    from kernellab.task.shape_rules import result
+    from kernellab.task.meta.operators import Operators
+    from kernellab.task.meta.shape_rules import result
 
     class Meta(Operators):  # type: ignore[no-untyped-call]
         """Runs each operator on meta tensors; ``unsure`` takes those that failed."""

@@ -143,7 +143,7 @@ def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape,
     from torch.utils._pytree import tree_leaves
 
     from kernellab.task.fakes import fake_run
-    from kernellab.task.operators import Operators
+    from kernellab.task.meta.operators import Operators
 
     shapes = {i: [int(n) for n in a.shape] for i, a in enumerate(task.args) if a.is_tensor}
     for axis, size in sizes:

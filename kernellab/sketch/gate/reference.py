@@ -54,7 +54,7 @@ def reference_flops(task: Task) -> int:
     from torch.utils.flop_counter import flop_registry
 
     from kernellab.task.fakes import fake_run
-    from kernellab.task.operators import Operators
+    from kernellab.task.meta.operators import Operators
 
     class Flops(Operators):  # type: ignore[no-untyped-call]
         total = 0
@@ -120,7 +120,7 @@ def _narrow_floats() -> Any:
     import torch
     from torch.utils._pytree import tree_leaves
 
-    from kernellab.task.operators import Operators
+    from kernellab.task.meta.operators import Operators
 
     class Watch(Operators):  # type: ignore[no-untyped-call]
         seen = False

@@ -52,7 +52,7 @@ def draws_by_itself(text: str, forward: Callable[[bool, AbstractContextManager[A
 def _draws(forward: Callable[[bool, AbstractContextManager[Any]], None], trains: bool) -> bool:
     import torch
 
-    from kernellab.task.operators import watching
+    from kernellab.task.meta.operators import watching
 
     drawn = []
 

@@ -98,7 +98,7 @@ class _Enough(BaseException):
 
 def _run(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
     from kernellab.task.fakes import fake_arguments, fake_model
-    from kernellab.task.operators import watching
+    from kernellab.task.meta.operators import watching
 
     model, args = fake_model(task), fake_arguments(task)
     for value in args:
@@ -108,7 +108,7 @@ def _run(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
 
 
 def _run_real(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
-    from kernellab.task.operators import watching
+    from kernellab.task.meta.operators import watching
 
     args = module.sample(module.default_sizes(), 1)
     for value in args:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernellab.task.operators import Operators
+from kernellab.task.meta.operators import Operators
 from kernellab.verifier.boundary_checks.operations import COMPARISONS, Distance, Edge, distances, facts
 from kernellab.verifier.protocol.rules import DRAWN
 

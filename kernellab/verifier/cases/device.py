@@ -163,7 +163,7 @@ def operators(task: Task) -> frozenset[str]:
 
     from kernellab.task.fakes import fake_model
     from kernellab.task.faking import without_memory
-    from kernellab.task.operators import watching
+    from kernellab.task.meta.operators import watching
 
     if task.framework == "numpy":
         return frozenset()

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
-from kernellab.task.operators import Operators
+from kernellab.task.meta.operators import Operators
 
 #: operators that select, move or cut, and so round nothing
 EXACT = frozenset((

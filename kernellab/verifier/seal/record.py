@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernellab.task.operators import watching
+from kernellab.task.meta.operators import watching
 from kernellab.verifier.seal import Unsealable
 from kernellab.verifier.seal.bundle import (
     SIZES,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernellab.task.operators import watching
+from kernellab.task.meta.operators import watching
 
 #: what moves elements and computes nothing: free where a kernel prepares its own arguments, the work itself in a task
 #: that only moves data. The judge knows which; the seconds stand next to those of what computes
