@@ -68,6 +68,7 @@ SHARES = {
 #: tests without parameters that take long and guard what seldom changes: `make prove` alone runs them
 PROVE_ONLY = frozenset(
     {
+        "task/test_without_memory.py::test_a_lessons_task_loads_no_compiler",
         "export/test_takehome.py::test_kernels_are_verified_as_one_on_both_sides_of_each_switch",
         "export/test_compiled.py::test_programs_of_cuda_core_take_the_cubin_of_their_text",
         "export/test_compiled.py::test_triton_finds_its_cubins_and_says_where_they_are_for_another_chip",

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.operations.aten import Role, named
+from kernellab.task.meta.operators import Operators
 
 #: operators whose second result (or only one) are places along a dimension; of the first ones all differ
 _DISTINCT = frozenset(("sort", "topk", "argsort"))
@@ -126,9 +126,9 @@ def selections(reference: Any, args: Sequence[Any]) -> list[Selection | None]:
     return [watch.of(o) for o in outputs]
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(Operators):  # type: ignore[no-untyped-call]
     def __init__(self, args: Sequence[Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
         #: by identity; the tensors are held, so that none is another's
         self.known: dict[int, tuple[torch.Tensor, Selection]] = {}
@@ -137,10 +137,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = self.known.get(id(tensor))
         return found[1] if found is not None and found[1].base.shape == tensor.shape else None
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         out = func(*args, **kwargs)
         name = func.overloadpacket.__name__
         if name in _DISTINCT | _FIRST | _ANY:

@@ -72,6 +72,15 @@ class Knowledge:
         chosen = cut(sections, wanted, error, budget, keep_first=True)
         return Passage("The sketch language", "language/", _join(chosen))
 
+    def of_language(self, name: str) -> str:
+        """What the language's pages say of ``name``, an operation or a hint; of "language", the whole on one page."""
+        pages = self._pages("language")
+        if name == "language":
+            operations = sorted({op for _, page in pages for s in page.sections for op in listed(s)})
+            overview = _join([s for path, page in pages if path.stem == "overview" for s in page.sections])
+            return f"{overview}\n\nOperations: {', '.join(operations)}." if overview else ""
+        return _join([s for _, page in pages for s in page.sections if name in listed(s)])
+
     def meaning(self, sections: Collection[str] = ()) -> Passage | None:
         """The language's exact rules, or those ``sections`` of them; None where there is no such document."""
         page = next((page for path, page in self._pages("language") if path.stem == "meaning"), None)

@@ -1,23 +1,25 @@
-"""A task's reference on fake tensors, which have shapes and dtypes but no memory."""
+"""A task's reference on tensors without memory, which have shapes and dtypes alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from kernellab.errors import TaskError
 from kernellab.task.dims import TaskForm
-from kernellab.task.faking import faking
+from kernellab.task.faking import without_memory
 from kernellab.task.task import Task
+
+Watch = TypeVar("Watch", bound=AbstractContextManager[Any])
 
 
 def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) -> list[Any]:
     """The reference's arguments, tensors of ``shapes`` (by position; the task's own, not given) with nothing in them:
-    to be called under :func:`faking`."""
+    for a call without memory."""
     if shapes is None:
         sizes = task.module().default_sizes()
         shapes = {i: a.extents(sizes) for i, a in enumerate(task.args) if a.is_tensor}
@@ -28,26 +30,30 @@ def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None
 
 
 def fake_model(task: Task) -> Any:
-    """A Model whose parameters have no memory, under :func:`faking`; None where the task has no Model."""
+    """A Model, in a call without memory; None where the task has no Model."""
     module = task.module()
     return module.new_model() if module.form is TaskForm.KERNELBENCH else None
 
 
-def fake_outputs(
-    task: Task, shapes: Mapping[int, Sequence[int]] | None = None, watch: AbstractContextManager[Any] | None = None
-) -> tuple[Tensor, ...] | None:
-    """The reference's outputs on :func:`fake_arguments`; None where it needs values or does not take such shapes.
+def fake_outputs(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) -> tuple[Tensor, ...] | None:
+    """The reference's outputs on :func:`fake_arguments`; None where it needs values or does not take such shapes."""
+    seen = fake_run(task, nullcontext, shapes)
+    return None if seen is None else seen[0]
 
-    ``watch`` is entered for the reference's call alone.
-    """
+
+def fake_run(
+    task: Task, watch: Callable[[], Watch], shapes: Mapping[int, Sequence[int]] | None = None
+) -> tuple[tuple[Tensor, ...], Watch] | None:
+    """As :func:`fake_outputs`, with the ``watch`` that was entered for the reference's call alone."""
     module = task.module()
-    if module.needs_values:
+
+    def run() -> tuple[tuple[Tensor, ...], Watch]:
+        model, args, watching = fake_model(task), fake_arguments(task, shapes), watch()
+        with watching:
+            result = module.call(args, model)
+        return module.flatten(result), watching
+
+    try:
+        return None if module.needs_values else without_memory(run)
+    except TaskError:
         return None
-    with faking():
-        model, args = fake_model(task), fake_arguments(task, shapes)
-        try:
-            with watch or nullcontext():
-                result = module.call(args, model)
-            return module.flatten(result)
-        except TaskError:
-            return None

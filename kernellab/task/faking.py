@@ -1,12 +1,15 @@
-"""Fake tensors for one thread: shapes and dtypes without memory."""
+"""Tensors without memory for one thread: shapes and dtypes alone."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+from types import FunctionType
+from typing import Any, TypeVar
 
 from kernellab.task.recurrent import RECURRENT
 
@@ -14,26 +17,193 @@ from kernellab.task.recurrent import RECURRENT
 #: threads: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
 TRACING = threading.RLock()
 
+T = TypeVar("T")
+
+
+def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
+    """What ``run`` gives where tensors that it makes have no memory, and no gradient is kept.
+
+    It runs on meta tensors. Where they cannot tell, and after any error, it runs again on torch's fake tensors, which
+    load torch's compiler (100 MB and a second), made on ``device``. Inside another ``without_memory`` it runs as that
+    one does.
+    """
+    import torch
+
+    with TRACING:
+        if _within.mode:
+            return run()
+        try:
+            with _meta() as unsure:
+                found = run()
+            if not unsure:
+                return found
+        except (_Unsure, Exception):  # told as fake tensors tell it
+            pass
+        with faking(), torch.device(device):
+            return run()
+
 
 @contextmanager
 def faking() -> Iterator[None]:
-    """While it lasts, tensors that this thread makes are fake ones, and no gradient is kept."""
+    """While it lasts, tensors that this thread makes are torch's fake ones, and no gradient is kept."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with TRACING, _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _layers_whole():
+    _, calls = _modes()
+    with TRACING, _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), calls({}), _kind("fake"):
         yield
 
 
-def _layers_whole() -> Any:
-    """A mode in which recurrent layers of many steps say their shapes at once."""
-    from torch.overrides import TorchFunctionMode
+@contextmanager
+def _meta() -> Iterator[list[Any]]:
+    """While it lasts, tensors are meta ones that say they are on the CPU; gives what they could not run."""
+    import torch
 
-    class Layers(TorchFunctionMode):
+    meta, calls = _modes()
+    unsure: list[Any] = []
+    said = {"device": torch.device("cpu"), "is_cpu": True, "is_meta": False}
+    with torch.no_grad(), _without_compiler(), meta(unsure), calls(said), _kind("meta"):
+        yield unsure
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Keeps torch from loading its compiler only to have that leave a kernel for meta tensors alone."""
+    kernels = () if "torch._dynamo" in sys.modules else _left_alone()
+    for kernel in kernels:
+        kernel.__dict__.setdefault(_LEFT_ALONE, kernel)
+    try:
+        yield
+    finally:
+        for kernel in kernels:
+            if kernel.__dict__.get(_LEFT_ALONE) is kernel:
+                del kernel.__dict__[_LEFT_ALONE]
+
+
+#: where torch keeps what its compiler made of a function that it leaves alone
+_LEFT_ALONE = "__dynamo_disable"
+
+
+@lru_cache(maxsize=1)
+def _left_alone() -> tuple[Any, ...]:
+    """The functions in torch's kernels for meta tensors that its compiler is asked, when they are called, to leave
+    alone: those inside of what ``torch._disable_dynamo`` makes."""
+    import torch._compile
+    from torch._decomp import global_decomposition_table
+
+    file = torch._compile.__file__
+    left = [f for table in global_decomposition_table.values() for f in table.values()]
+    left += [f for name, m in sys.modules.items() if name.startswith("torch._refs") for f in vars(m).values()]
+    seen, found = set(), []
+    while left:
+        function = left.pop()
+        if not isinstance(function, FunctionType) or function in seen:
+            continue
+        seen.add(function)
+        inside = [cell.cell_contents for cell in function.__closure__ or ()]
+        if function.__code__.co_filename == file:
+            found += [f for f in inside if isinstance(f, FunctionType)]
+        left += inside
+    return tuple(found)
+
+
+class _Unsure(BaseException):
+    """What fake tensors may do and meta tensors do not; no Exception, which a reference could catch."""
+
+
+class _Within(threading.local):
+    #: what this thread's tensors are: "meta", "fake", or real
+    mode = ""
+
+
+_within = _Within()
+
+
+@contextmanager
+def _kind(mode: str) -> Iterator[None]:
+    before, _within.mode = _within.mode, mode
+    try:
+        yield
+    finally:
+        _within.mode = before
+
+
+@lru_cache(maxsize=1)
+def _modes() -> tuple[Any, Any]:
+    """Two modes of torch: of operators, on meta tensors; and of functions."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    from kernellab.task.meta.operators import Operators
+    from kernellab.task.meta.shape_rules import result
+
+    class Meta(Operators):  # type: ignore[no-untyped-call]
+        """Runs each operator on meta tensors; ``unsure`` takes those that failed."""
+
+        def __init__(self, unsure: list[Any]) -> None:
+            super().__init__()
+            self.unsure = unsure
+            #: by its id: a real tensor, and the one without memory that stands for it
+            self.real: dict[int, tuple[Any, Any]] = {}
+
+        def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
+            try:
+                return self.placed(func, args, dict(kwargs))
+            except Exception as error:
+                self.unsure.append(func)
+                raise _Unsure from error
+
+        def placed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+            schema = func._schema
+            if any(a.name == "device" for a in schema.arguments):
+                if (kwargs.get("device") or torch.device("cpu")).type not in ("cpu", "meta"):
+                    raise _Other
+                kwargs["device"] = torch.device("meta")
+            if "generator" in kwargs:
+                kwargs["generator"] = None
+            if schema.is_mutable and any(isinstance(t, torch.Tensor) and not t.is_meta for t in tree_leaves(args)):
+                raise _Other
+            args, kwargs = tree_map_only(torch.Tensor, self.empty, (args, kwargs))
+            found = result(func, args, kwargs)
+            return func(*args, **kwargs) if found is None else found
+
+        def empty(self, value: Any) -> Any:
+            if value.is_meta:
+                return value
+            if value.device.type != "cpu" or value.layout is not torch.strided or value.is_conj() or value.is_neg():
+                raise _Other
+            if id(value) not in self.real:
+                empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+                self.real[id(value)] = value, empty
+            return self.real[id(value)][1]
+
+    class Calls(TorchFunctionMode):
+        """Recurrent layers of many steps say their shapes at once; a tensor says of itself what is ``said``."""
+
+        def __init__(self, said: Mapping[str, Any]) -> None:
+            super().__init__()
+            self.said = said
+
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            if self.said and name == "__get__" and func.__self__.__name__ in self.said:
+                return self.said[func.__self__.__name__]
+            meta = self.said and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
+            if meta or (self.said and func is torch.Tensor.data_ptr):
+                raise _Unsure
             return called(func, RECURRENT, *args, **(kwargs or {}))
 
-    return Layers()
+    return Meta, Calls
+
+
+class _Other(Exception):
+    """Tensors of other devices and layouts, and writes into real ones."""
+
+
+def has_values(value: Any) -> bool:
+    """Does the tensor ``value`` have memory?"""
+    return bool(value.untyped_storage().device.type != "meta")
 
 
 def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:

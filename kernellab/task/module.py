@@ -21,7 +21,7 @@ from kernellab.task.call_inputs.cases import CHOSEN, LISTS, Listed, inputs_at, l
 from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
 from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of
 from kernellab.task.dims import Dim, TaskForm
-from kernellab.task.faking import faking
+from kernellab.task.faking import without_memory
 from kernellab.task.values import as_tensor, device_of, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:
@@ -252,12 +252,15 @@ class TaskModule:
     def _forward(self, trains: bool, watch: AbstractContextManager[Any]) -> None:
         """One call on fake inputs, under ``watch``, of a Model as it is built (training, unless it says otherwise) or
         in eval mode."""
-        with faking():
+
+        def run() -> None:
             model = self._built() if trains else self._built().eval()
             args = self.raw_inputs(self.default_sizes())
             given = [*args, *model.state_dict().values()]
             with watch:
                 self.call(given, model)
+
+        without_memory(run)
 
     def _built(self) -> Any:
         with seeded(0):
@@ -340,15 +343,14 @@ class TaskModule:
         chosen = self.namespace.get(CHOSEN)
 
         def known() -> Listed:
-            return listed(self._guard(what, self.namespace[what]), chosen, what)
+            with seeded(0):
+                return listed(self._guard(what, self.namespace[what]), chosen, what)
 
         try:
-            with faking(), seeded(0):
-                return known()
+            return without_memory(known)
         except TaskError:
             # what needs values is drawn for real; any other fault comes again
-            with seeded(0):
-                return known()
+            return known()
 
     def _dims(self) -> tuple[Dim, ...]:
         found: dict[str, Dim] = {}

@@ -262,6 +262,15 @@ def test_help_lists_every_magic_and_tells_the_arguments_of_one(
         shell.run_line_magic("kernel_help", "kernel_compar")
 
 
+def test_help_tells_of_the_sketch_language(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_line_magic("kernel_help", "language")
+    page = capsys.readouterr().out
+    assert "```sketch" in page and all(op in page.rpartition("Operations: ")[2] for op in ("gemm", "full", "where"))
+    shell.run_line_magic("kernel_help", "full")
+    told = capsys.readouterr().out
+    assert "full([n], value)" in told and len(told) < len(page)
+
+
 def test_a_cell_that_asks_for_gradients_begins_its_backward_too(shell: InteractiveShell, capsys) -> None:
     task = (
         "GRAD = True\nimport torch\ndef reference(x): return torch.tanh(x)\ndef inputs(): return torch.randn(8, 64)\n"

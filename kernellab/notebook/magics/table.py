@@ -31,19 +31,29 @@ class HelpMagics(KernelMagic):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @argument("magic", nargs="?", help="one of them, with or without kernel_: its arguments")
+    @argument(
+        "magic",
+        nargs="?",
+        help="a magic, with or without kernel_; an operation of sketches; language: that language on one page",
+    )
     @command
     def kernel_help(self, args: argparse.Namespace) -> None:
-        """What each magic does, in a line; with a name its arguments."""
+        """What each magic does, in a line; with a name its arguments, or the language's page on it."""
         known = parsers()
         if args.magic is None:
             print(described())
             return
         name = f"kernel_{args.magic.lstrip('%').removeprefix('kernel_')}"
         if name not in known:
+            from kernellab.knowledge import Knowledge
+
+            if page := Knowledge.load().of_language(args.magic):
+                print(page)
+                return
             near = difflib.get_close_matches(name, known, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"there is no magic {args.magic!r}{meant} (%kernel_help lists them)")
+            said = f"there is no magic and no operation {args.magic!r}{meant}"
+            raise UsageError(f"{said} (%kernel_help lists magics, %kernel_help language operations)")
         print(help_of(known[name], name in names("cell")))
 
 

@@ -140,25 +140,30 @@ def _bounds(program: Program) -> set[int]:
 def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape, ...]:
     """The shapes of inputs and of every result inside the reference, in order; none where it does not take them."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    from kernellab.task.fakes import fake_outputs
+    from kernellab.task.fakes import fake_run
+    from kernellab.task.meta.operators import Operators
 
     shapes = {i: [int(n) for n in a.shape] for i, a in enumerate(task.args) if a.is_tensor}
     for axis, size in sizes:
         for position, dim in axis.axes:
             shapes[position][dim] = size
-    found: list[Shape] = [tuple(s) for s in shapes.values()]
 
-    class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            found.extend(tuple(map(int, leaf.shape)) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+    class Record(Operators):  # type: ignore[no-untyped-call]
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[Shape] = [tuple(s) for s in shapes.values()]
+
+        def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
+            result = func(*args, **kwargs)
+            self.found.extend(
+                tuple(map(int, leaf.shape)) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)
+            )
             return result
 
-    taken = fake_outputs(task, shapes, Record()) is not None  # type: ignore[no-untyped-call]
-    return tuple(found) if taken else ()
+    seen = fake_run(task, Record, shapes)
+    return () if seen is None else tuple(seen[1].found)
 
 
 def _views_agree(program: Program) -> bool:

@@ -51,14 +51,22 @@ def _upcast(x: Tensor) -> Tensor:
 def reference_flops(task: Task) -> int:
     """Floating point operations of products, convolutions and attention in one call of the reference at the task's own
     sizes, as torch counts them; 0 where it cannot be traced."""
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils.flop_counter import flop_registry
 
-    from kernellab.task.fakes import fake_outputs
+    from kernellab.task.fakes import fake_run
+    from kernellab.task.meta.operators import Operators
 
-    counter = FlopCounterMode(display=False)
-    if task.dims or fake_outputs(task, watch=counter) is None:
-        return 0
-    return int(counter.get_total_flops())
+    class Flops(Operators):  # type: ignore[no-untyped-call]
+        total = 0
+
+        def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
+            result = func(*args, **kwargs)
+            formula = flop_registry.get(func.overloadpacket)
+            self.total += int(formula(*args, **kwargs, out_val=result)) if formula else 0
+            return result
+
+    seen = None if task.dims else fake_run(task, Flops)
+    return 0 if seen is None else seen[1].total
 
 
 def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
@@ -110,14 +118,15 @@ def _is_narrow(x: Tensor) -> bool:
 def _narrow_floats() -> Any:
     """A mode that watches for floats narrower than float64 among the results of torch's operations."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    from kernellab.task.meta.operators import Operators
+
+    class Watch(Operators):  # type: ignore[no-untyped-call]
         seen = False
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
+        def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
+            result = func(*args, **kwargs)
             # the bits of float64 are other numbers
             self.seen = self.seen or func is torch.ops.aten.view.dtype
             for leaf in tree_leaves(result):
@@ -127,4 +136,4 @@ def _narrow_floats() -> Any:
                     self.seen = self.seen or leaf.dim() > 0 or func is torch.ops.aten._to_copy.default
             return result
 
-    return Watch()  # type: ignore[no-untyped-call]
+    return Watch()

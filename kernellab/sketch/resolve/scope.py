@@ -175,6 +175,9 @@ class Scope:
         return self.refuse("unknown-name", span, name=name, remedy=remedy)
 
     def unknown_operation(self, name: str, span: tree.Span) -> Refused:
+        if (filled := _FILLED.get(name.rpartition(".")[2])) is not None:
+            wanted = f"Write full([...], {filled}), with the extents in the brackets."
+            return self.refuse("unknown-operation", span, name=name, remedy=wanted)
         if "." in name:
             return self.refuse("unknown-operation", span, name=name, remedy=_as_call(name) or _near_library(name))
         known = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
@@ -241,7 +244,7 @@ def _as_call(name: str) -> str:
     op = next((op for op in wanted if op in OPS), None)
     if op is None or f"{owner}." == PREFIX or method in LIBRARY:
         return ""
-    given = ("tile" if owner == "torch" else owner) + (", axis=..." if op.startswith("reduce_") else "")
+    given = ("tile" if owner in _LIBRARIES else owner) + (", axis=..." if op.startswith("reduce_") else "")
     return f"Write {op}({given}): operations are called by their names alone."
 
 
@@ -256,6 +259,10 @@ def _near_library(name: str) -> str | Nearest:
     return f"Known: {', '.join(f'{PREFIX}{op}' for op in LIBRARY)}."
 
 
+#: what makes a tile of one number elsewhere -> the number
+_FILLED = {"zeros": "0.0", "zeros_like": "0.0", "ones": "1.0", "ones_like": "1.0", "full_like": "value"}
+#: names of modules that stand in front of a function
+_LIBRARIES = ("torch", "np", "numpy", "math", "tl", "F")
 #: methods of tensors whose operation has another name
 _OF_TORCH = {"t": "transpose", "matmul": "dot", "to": "cast"}
 #: reads one kind of expression; a wrong one notes its diagnostic and raises Refused

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import TaskError
 from kernellab.task.call_inputs.slots import Slot, arguments, is_array, slots_of
 from kernellab.task.dims import Dim, Extent, extent
+from kernellab.task.faking import has_values
 from kernellab.task.fit import Sizes
 
 if TYPE_CHECKING:
@@ -182,7 +183,6 @@ def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, 
     ``ends`` are all extents of the case as they were and as they become, in rising order.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensor
 
     if not isinstance(value, torch.Tensor):
         raise TaskError("A NumPy array of a case has no values at other sizes.", "List tensors.")
@@ -191,7 +191,7 @@ def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, 
             if not old:
                 raise TaskError("A case with an empty tensor has no values at other sizes.", "Leave that case out.")
             value = value.index_select(axis, torch.arange(new, device=value.device) * old // new)
-    if value.is_floating_point() or value.dtype is torch.bool or isinstance(value, FakeTensor) or not value.numel():
+    if value.is_floating_point() or value.dtype is torch.bool or not has_values(value) or not value.numel():
         return value
     # an index stays inside the smallest extent that it was inside of
     high = int(value.max())

@@ -51,15 +51,15 @@ def draws_by_itself(text: str, forward: Callable[[bool, AbstractContextManager[A
 
 def _draws(forward: Callable[[bool, AbstractContextManager[Any]], None], trains: bool) -> bool:
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from kernellab.task.meta.operators import watching
 
     drawn = []
 
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if torch.Tag.nondeterministic_seeded in func.tags:
-                drawn.append(func)
-            return func(*args, **(kwargs or {}))
+    def note(func: Any, args: Any, kwargs: Any) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            drawn.append(func)
+        return func(*args, **kwargs)
 
-    forward(trains, Watch())  # type: ignore[no-untyped-call]
+    forward(trains, watching(note))
     return bool(drawn)

@@ -55,16 +55,22 @@ class Cost(Record):
 def trace(task: Task) -> Cost:
     """The cost of one run of the reference at the task's own sizes; nothing of that size is ever made."""
     from kernellab.errors import KernellabError
+    from kernellab.task.faking import without_memory
 
     size = input_bytes(task)
     module = task.module()
     if task.framework == "numpy" or (module.needs_values and size > _REAL_BYTES):
         return Cost(compulsory_bytes=size, problem="the reference's shapes or branches depend on its arguments' values")
-    counter = _Counter()
+    counters: list[_Counter] = []
     outputs: Sequence[Any] = ()
     problem = ""
+
+    def run() -> Sequence[Any]:
+        counters.append(_Counter())
+        return (_run_real if module.needs_values else _run)(task, module, counters[-1])
+
     try:
-        outputs = (_run_real if module.needs_values else _run)(task, module, counter)
+        outputs = run() if module.needs_values else without_memory(run, "meta")
     except _Enough:
         problem = f"only its first {_MOST_OPERATORS} operators are counted"
     except (KernellabError, RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
@@ -72,6 +78,7 @@ def trace(task: Task) -> Cost:
         return Cost(
             compulsory_bytes=size, problem=f"the reference does not run on tensors without contents: {first[:200]}"
         )
+    counter = counters[-1]
     return Cost(
         flops=counter.flops,
         other_flops=counter.other_flops,
@@ -90,22 +97,18 @@ class _Enough(BaseException):
 
 
 def _run(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
-    import torch
-
     from kernellab.task.fakes import fake_arguments, fake_model
-    from kernellab.task.faking import faking
-    from kernellab.verifier.worker.dispatch import watching
+    from kernellab.task.meta.operators import watching
 
-    with faking(), torch.device("meta"):
-        model, args = fake_model(task), fake_arguments(task)
-        for value in args:
-            counter.holds(value)
-        with watching(counter.count):
-            return module.flatten(module.call(args, model))
+    model, args = fake_model(task), fake_arguments(task)
+    for value in args:
+        counter.holds(value)
+    with watching(counter.count):
+        return module.flatten(module.call(args, model))
 
 
 def _run_real(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
-    from kernellab.verifier.worker.dispatch import watching
+    from kernellab.task.meta.operators import watching
 
     args = module.sample(module.default_sizes(), 1)
     for value in args:

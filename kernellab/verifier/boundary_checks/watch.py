@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernellab.task.meta.operators import Operators
 from kernellab.verifier.boundary_checks.operations import COMPARISONS, Distance, Edge, distances, facts
 from kernellab.verifier.protocol.rules import DRAWN
 
@@ -33,11 +33,11 @@ Tensor = torch.Tensor
 Place = tuple[str, int, str]
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watch(Operators):  # type: ignore[no-untyped-call]
     """Inside, each operation's edges are looked at before it runs."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.calls: Counter[str] = Counter()
         #: every edge of the operations that ran, and whether it was reached
         self.edges: dict[Edge, bool] = {}
@@ -48,15 +48,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def reached(self) -> frozenset[Edge]:
         return frozenset(edge for edge, is_reached in self.edges.items() if is_reached)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         op = func.overloadpacket.__name__
         op = op.removesuffix("_") if not op.startswith("__") else op
         # an operand that an edge has no meaning for (complex, quantised) has none
         with suppress(RuntimeError, TypeError, KeyError, IndexError, ValueError, NotImplementedError):
-            self._look(op, _bound(func, args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            self._look(op, _bound(func, args, kwargs))
+        return func(*args, **kwargs)
 
     def _look(self, op: str, bound: Mapping[str, Any]) -> None:
         number = min(self.calls[op], _CALLS)
@@ -84,20 +82,18 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.edges[edge] = self.edges.get(edge, False) or is_reached
 
 
-class Turned(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Turned(Operators):  # type: ignore[no-untyped-call]
     """Inside, the ``number``-th call of the comparison ``op`` answers otherwise for equal elements. ``of_arguments``:
     it compares elements of ``args`` themselves, so that no order of operations makes them unequal."""
 
     def __init__(self, op: str, number: int, args: Sequence[Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.op, self.left = op, number
         self.of_arguments = False
         self._places = {_memory(a) for a in args if isinstance(a, Tensor)}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        made = func(*args, **(kwargs or {}))
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        made = func(*args, **kwargs)
         if func.overloadpacket.__name__ == self.op:
             self.left -= 1
             if self.left == -1:
@@ -110,14 +106,14 @@ def _memory(value: Tensor) -> int:
     return value.untyped_storage().data_ptr()
 
 
-class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Exact(Operators):  # type: ignore[no-untyped-call]
     """Inside, :attr:`holds` stays true as long as each float result has few bits, or the digits of one of ``inputs``,
     and all that is divided by are powers of two: any right way to compute the same then gives the same to the bit, also
     where a rounding breaks ties or equal values are compared. With a dtype ``numbers``, the reference's own numbers
     (0.9) are what that dtype makes of them."""
 
     def __init__(self, inputs: Sequence[Tensor] = (), numbers: torch.dtype | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.holds = True
         self.numbers = numbers
         #: the reference's own numbers that it met
@@ -136,13 +132,11 @@ class Exact(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Has an input more than few bits?"""
         return bool(self._digits.numel())
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.floats.update(a for a in args if isinstance(a, float))
         if self.numbers is not None:
             args = [float(torch.tensor(a, dtype=self.numbers)) if isinstance(a, float) else a for a in args]
-        made = func(*args, **(kwargs or {}))
+        made = func(*args, **kwargs)
         if not self.holds or func.is_view:
             return made
         op = func.overloadpacket.__name__.removesuffix("_")

@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernellab.task.meta.operators import Operators
 
 #: operators that select, move or cut, and so round nothing
 EXACT = frozenset((
@@ -44,7 +45,7 @@ _FLOAT32 = 2.0**-24
 _TF32 = 2.0**-11
 
 
-class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Rounded(Operators):  # type: ignore[no-untyped-call]
     """Inside, every new floating tensor is moved by ``unit`` of its size, up or down, an operation at a time."""
 
     def __init__(
@@ -52,7 +53,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         """``exact``: names of operators whose results are not rounded. The bits of ``pattern`` say which way each
         third operation is rounded, in place of chance. A number of the dtype ``narrow`` needs no rounding and stays."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.unit = unit
         self.narrow = narrow
         self.exact = exact
@@ -60,16 +61,14 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.done = 0
         self.random = random.Random(seed)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        out = self._parts(func)(*args, **(kwargs or {}))
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        out = self._parts(func)(*args, **kwargs)
         name = func.overloadpacket.__name__
         if name in self.exact or any(r.alias_info is not None for r in func._schema.returns):
             # a view, or a write in place: nothing was rounded again, or it cannot be moved without moving another's
             return out
         if self.pattern is None and name in PRODUCTS and out.is_floating_point():
-            out = out + self._left(func, args, kwargs or {})
+            out = out + self._left(func, args, kwargs)
         move = 1 + self.unit * self._terms(name, args, out) * self._way()
         if self.narrow is None or any(
             isinstance(a, float) and not self._holds(torch.tensor(a, dtype=torch.float64)) for a in args
@@ -128,24 +127,22 @@ class Reordered(Rounded):  # type: ignore[no-untyped-call]
         return math.sqrt(max(given.numel() / max(made.numel(), 1), *given.shape, 1))
 
 
-class Tied(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tied(Operators):  # type: ignore[no-untyped-call]
     """Inside, equal elements that torch sorts without a promise of their order stand by their places, from the first on
     or, ``turned``, from the last on. A kernel may do either: what is scattered back by such an order, or cut off in it,
     depends on that."""
 
     def __init__(self, turned: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.turned = turned
         self.met = False
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         own: Mapping[Any, Callable[..., Any]] = {
             torch.ops.aten.sort.default: self._sorted, torch.ops.aten.topk.default: self._first,
         }  # fmt: skip
         self.met |= func in own
-        return own.get(func, func)(*args, **(kwargs or {}))
+        return own.get(func, func)(*args, **kwargs)
 
     def _sorted(self, given: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, ...]:
         turned = self.turned and given.dim() > 0
@@ -159,22 +156,20 @@ class Tied(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return (values.narrow(dim, 0, k), at.narrow(dim, 0, k)) if given.dim() else (values, at)
 
 
-class Narrowed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Narrowed(Operators):  # type: ignore[no-untyped-call]
     """Inside, each factor of the operators ``names`` is moved at random by at most half a unit of TF32's last place, as
     tensor cores may round it. What follows may amplify that (a norm takes a large mean away), whatever precision the
     framework itself chose."""
 
     def __init__(self, names: Collection[str], seed: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.names = names
         self.seed = seed
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func.overloadpacket.__name__ in self.names:
             args = [self._moved(a) for a in args]
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def _moved(self, value: Any) -> Any:
         # a bias is no factor

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernellab.task.meta.operators import watching
 from kernellab.verifier.seal import Unsealable
 from kernellab.verifier.seal.bundle import (
     SIZES,
@@ -30,7 +31,6 @@ from kernellab.verifier.seal.bundle import (
     Step,
     write,
 )
-from kernellab.verifier.worker.dispatch import watching
 
 #: where a record lies below a worker's scratch folder
 FOLDER = "sealed"

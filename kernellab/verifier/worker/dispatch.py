@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernellab.task.meta.operators import watching
+
 #: what moves elements and computes nothing: free where a kernel prepares its own arguments, the work itself in a task
 #: that only moves data. The judge knows which; the seconds stand next to those of what computes
 MOVES = frozenset(
@@ -162,18 +164,3 @@ def _opened(func: Any, args: Sequence[Any], kwargs: dict[str, Any], handle: Call
     with watching(handle):
         # straight to what was registered for the device, beyond the keys by which it is watched
         return func.redispatch(torch._C.DispatchKeySet(key), *args, **kwargs)
-
-
-def watching(handle: Callable[[Any, Sequence[Any], dict[str, Any]], Any]) -> Any:
-    """A context in which ``handle(operator, args, kwargs)`` does every operator that reaches the dispatcher."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        pass
-
-    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return handle(func, args, kwargs or {})
-
-    # set after the class is made: a method of its body is wrapped for torch.compile, whose import takes a second
-    Watch.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
-    return Watch()  # type: ignore[no-untyped-call]

@@ -1,0 +1,1 @@
+"""Operators of torch on tensors without memory, without its compiler."""

@@ -1,0 +1,83 @@
+"""Shapes are found without memory, and without torch's compiler where torch's own kernels tell them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kernellab.errors import TaskError
+from kernellab.task import faking
+from kernellab.task.module import TaskModule
+from kernellab.task.shapes import Shapes, infer
+from kernellab.teach.exercise import course
+
+TASK = """import torch
+from kernellab import Dim
+
+M, N = Dim("M", 1, 64), Dim("N", 1, 64)
+TABLE = torch.arange(8.0)
+
+def reference(x, y):
+{body}
+
+def inputs(M=24, N=40):
+    return torch.randn(M, N), torch.randn(N)
+"""
+BODIES = {
+    "views": "return (x * y)[:, ::2].transpose(0, 1).reshape(-1, x.shape[0]).contiguous()",
+    "dtypes": "return x > 0, x.argmax(-1), (x.to(torch.int32) + 1.5), torch.where(x > 0, x.half(), 1)",
+    "reduced": "return x.sum(), x.mean(0, keepdim=True), x.var(1), x.amax((0, 1)), x.softmax(0)",
+    "device": "return x + torch.ones(x.shape[1], device=x.device) if x.is_cpu else x",
+    "table": "return x.sum(0)[:8] * TABLE[: min(8, x.shape[1])].sum()",
+    "constant": "return x * torch.tensor(2.0).item() + torch.tensor([1.0])",
+    "written": "x += y\n    return x[0]",
+    "steps": "return torch.stack([x[:, :1], x[:, -1:]], 1), torch.cat([x, y[None]])",
+    "caught": "try:\n        n = int(y[0])\n    except RuntimeError:\n        n = 1\n    return x[:n]",
+    "values": "return x * float(y.max())",
+    "wrong": "return x @ x",
+    "placed": "return x + torch.zeros(3, device='meta').shape[0]",
+}
+
+
+def _refused() -> object:
+    raise RuntimeError
+
+
+def _found(text: str) -> tuple[Shapes | str, bool, bool]:
+    module = TaskModule("task", text)
+    try:
+        shapes: Shapes | str = infer(module)
+    except TaskError as error:
+        shapes = str(error)
+    return shapes, module.needs_values, module.mutates
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_meta_tensors_tell_what_fake_ones_tell(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TASK.format(body="    " + BODIES[body])
+    found = _found(text)
+    monkeypatch.setattr(faking, "_meta", _refused)
+    assert found == _found(text)
+
+
+def test_a_real_tensor_is_not_written() -> None:
+    table = torch.arange(8.0)
+    with pytest.raises(faking._Unsure), faking._meta():
+        table.add_(1)
+    assert torch.equal(table, torch.arange(8.0))
+
+
+def test_a_lessons_task_loads_no_compiler() -> None:
+    exercises = [e.id for lesson in list(course().lessons.values())[:5] for e in lesson.exercise]
+    texts = [course().task_text(e) for e in exercises[::2]]
+    assert len(texts) > 8 and all(texts)
+    code = (
+        "import sys\nfrom kernellab.task import load_task\n"
+        f"for text in {texts!r}: load_task(text, 'task')\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
