@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from kernellab.capture import Graph, Ref
@@ -24,7 +24,6 @@ from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
-from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.chains import chained, chains, softmax_again, stored_once
 from kernellab.designer.passes.channels_last import channels_last
@@ -311,7 +310,7 @@ def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Atte
 def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     launches, layout = plan.launches, plan.layout
     names = titles(ctx.task.name, launches)
-    tilings = _as_many_stages([tiling(ctx, k) for k in launches])
+    tilings = [tiling(ctx, k) for k in launches]
     warps = [launch_warps(ctx, k, t) if ctx.gpu else 0 for k, t in zip(launches, tilings, strict=True)]
     # the file's options are those of the launch with warp roles, which states them, or that moves the most, and of the
     # first product among such
@@ -328,12 +327,6 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     if read.builder.library or read.builder.calls:
         parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu, partial(_steps, ctx))
     return SketchFile(tuple(parts))
-
-
-def _as_many_stages(tilings: list[Tiling]) -> list[Tiling]:
-    """Launches with warp roles state their stages, of which a file has one number: the fewest fit all of them."""
-    fewest = min((t.stages for t in tilings if t.groups), default=0)
-    return [replace(t, stages=fewest) if t.groups else t for t in tilings]
 
 
 def _steps(ctx: Context, k: Recurrence, name: str, roles: Mapping[str, str | None]) -> Sketch:

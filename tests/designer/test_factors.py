@@ -56,6 +56,16 @@ def test_a_sum_that_others_read_too_is_stored_before_its_product() -> None:
     assert "tanh(" in launches[0] and ("gemm(" in launches[0] or "split" in launches[0])
 
 
+@pytest.mark.parametrize(("columns", "launches"), [(512, 1), (1024, 2)])
+def test_an_activation_is_made_once_for_many_columns(columns: int, launches: int) -> None:
+    narrow = "torch.rand({}).to(torch.bfloat16)".format
+    inputs = f"{narrow('128, 512')}, {narrow(f'512, {columns}')}, {narrow('128, 512')}"
+    found = designed(inputs, "y = torch.nn.functional.gelu(x) @ w")
+    assert len(found) == launches and sum("gelu(" in text and "gemm(" in text for text in found) == (launches == 1)
+    wide = designed(inputs.replace("bfloat16", "float32"), "y = torch.nn.functional.gelu(x) @ w")
+    assert not any("gelu_all" in text for text in wide), "parts of a float32 are stored as it is"
+
+
 @pytest.mark.parametrize(("shape", "summed"), [("64, 32, 5, 5", 800), ("64, 16, 6, 6", 576), ("64, 8, 10, 10", 800)])
 def test_what_is_summed_is_one_axis_where_it_lies_side_by_side(shape: str, summed: int) -> None:
     """A layer behind a flattened image is a product of matrices, however short the image's rows are."""

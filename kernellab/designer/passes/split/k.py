@@ -17,8 +17,9 @@ _LEAST = 1024
 _TILE = 64
 #: steps of a share of a window's positions, at least: its sums are stored, and read again
 _STEPS = 4
-#: rows or columns up to which a product of float16 or bfloat16 waits for the other factor's bytes on Hopper
-_FEW = 128
+#: rows or columns up to which a product of float16 or bfloat16 waits for the other factor's bytes on Hopper, and those
+#: up to which narrow tiles of the other factor fill the chip as well as parts of the sum do, in one launch
+_FEW, _FEWER, _NARROW = 128, 64, 32
 
 
 def split_products(
@@ -50,12 +51,15 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int, streams
         return 1
     left, right = free(dot.a), free(dot.b)
     sides = [math.prod(size(a) for a in side) for side in (left - right - set(axes), right - left - set(axes))]
-    tiles = math.prod(-(-n // _TILE) for n in sides) * math.prod(size(a) for a in left & right - set(axes))
+    batch = math.prod(size(a) for a in left & right - set(axes))
+    tiles = math.prod(-(-n // _TILE) for n in sides) * batch
     first, summed = fixed(axes[0].extent), math.prod(fixed(a.extent) for a in axes)
     parts = 1
     if streams and dot.a.dtype == dot.b.dtype in ("bfloat16", "float16") and min(sides) <= _FEW:
         # what counts is the other factor's bytes: a few idle cores cost less than a second launch
         cores = cores * 9 // 10
+        if min(sides) <= _FEWER and -(-max(sides) // _NARROW) * batch >= cores:
+            return 1
     while tiles * parts < cores and first % (2 * parts) == 0 and summed // (2 * parts) >= _LEAST:
         parts *= 2
     return parts
