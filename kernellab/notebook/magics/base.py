@@ -50,7 +50,7 @@ def command(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
-    """What is wrong with the arguments, what may be meant, and the usage line as it is typed."""
+    """What is wrong with the arguments, what may be meant, and where no value is at fault the usage line."""
     known = [option for action in parser._actions for option in action.option_strings]
     near = [
         match[0]
@@ -60,7 +60,10 @@ def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
         if match
     ]
     hint = f" Did you mean {near[0]}?" if near else ""
-    return f"{said}{hint}\n{_typed(parser.format_usage(), in_cell)}"
+    usage = _typed(parser.format_usage(), in_cell)
+    if said.startswith("argument "):  # argparse names the one whose value is wrong
+        usage = f"{usage.split()[0]} --help says what each option takes."
+    return f"{said}{hint}\n{usage}"
 
 
 def help_of(parser: MagicArgumentParser, in_cell: bool) -> str:
