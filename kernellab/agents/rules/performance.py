@@ -225,7 +225,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     if cost is None:
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", [RouteFact(text=fact) for fact in facts]
-    hot = _hot_line(brief)
+    follows = brief.candidate is None or brief.candidate.author is Author.RULES
+    # lines of other code say nothing of the sketch that a Designer revises
+    hot = _hot_line(brief) if follows or to is RouteKind.CODER else ""
     # what was sampled stands in place of what a model guesses
     words, found = _of_launches(cost, brief.target, brief.allow_library, guess=not hot)
     words = [hot, *words] if hot else words
@@ -239,13 +241,12 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     standing = standing_of(brief)
     if standing is not None:
         found.insert(0, f"the sketch's own roofline is {duration(standing.sketch_ms)}")
-        if standing.code_costs_more and len(cost.launches) > 1:
+        if follows and standing.code_costs_more and len(cost.launches) > 1:
             found.append(
                 f"the judge times a call as a whole: in which of the {len(cost.launches)} launches the other "
                 f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
             )
         if to is RouteKind.CODER:
-            follows = brief.candidate is None or brief.candidate.author is Author.RULES
             words = [_about_code(standing, cost, _gain_over_best(brief), hot, follows)]
             if not follows:
                 found = []  # where a sketch's bytes go is not where those of other code do
