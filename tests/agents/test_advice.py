@@ -167,6 +167,10 @@ def test_dims_that_cannot_be_told_apart_are_named_together() -> None:
 
 
 def test_where_the_sizes_tell_right_from_wrong_no_other_cause_is_guessed() -> None:
+    end = tried("D", (2, 15, 16), (17, 29)).model_copy(update={"signature": "wrong-values", "wrong_fraction": 0.07})
+    sizes, unknown = (EDGE.model_copy(update={"evidence": e}) for e in (end, end.model_copy(update={"tried": []})))
+    assert suggested(sizes).startswith("It is right where D is at most 16") and "stage found" not in suggested(sizes)
+    assert "stage found" in suggested(unknown)
     known = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "edge-tile", "wrong_fraction": 1.0})
     assert "multiple of 16" in suggested(EDGE.model_copy(update={"evidence": known}))
     assert "not an end alone" not in suggested(EDGE.model_copy(update={"evidence": known}))

@@ -194,6 +194,10 @@ def test_the_work_goes_where_more_is_lost(task: Any) -> None:
     slow = route(task, passed(2.0, ms=5.0, sol=0.25))
     assert slow.to is RouteKind.CODER
     assert "The sketch allows 0.5369 ms and the code takes 5 ms" in slow.suggestion
+    own = Candidate(id="c", source=Source(dsl="cpp", files={"kernel.cpp": ""}), sketch=SKETCH, author=Author.MODEL)
+    by_hand = RulesConductor().route(replace(brief(task, passed(2.0, ms=5.0, sol=0.25)), candidate=own))
+    assert "The machine allows 0.25 ms and the code takes 5 ms" in by_hand.suggestion
+    assert not any("roofline" in fact.text for fact in by_hand.facts)
 
 
 def test_where_the_framework_is_faster_it_is_said(task: Any) -> None:

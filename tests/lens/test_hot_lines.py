@@ -19,7 +19,19 @@ from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge
 from kernellab.lens.cpp.hot import hot_lines
-from kernellab.records import Candidate, GateResult, GateState, HotSpot, HotSpots, Source, Stage, Timing, Verdict
+from kernellab.records import (
+    Author,
+    Candidate,
+    GateResult,
+    GateState,
+    HotSpot,
+    HotSpots,
+    RouteKind,
+    Source,
+    Stage,
+    Timing,
+    Verdict,
+)
 from kernellab.verifier import Verifier, VerifyOptions
 from tests.agents.test_model_prompts import NORM, NORM_SKETCH
 
@@ -77,6 +89,20 @@ def test_who_is_asked_for_something_faster_is_told_where_the_time_goes(verdict: 
         assert "of the samples of the kernel's time are at kernel.cpp:" in text
         unseen = replace(tried, verdict=verdict.model_copy(update={"hot": None}))
         assert "of the samples" not in prompt(replace(brief, history=(unseen,)), knowledge).messages[-1].content
+
+
+def test_a_designer_is_not_sent_to_lines_of_code_that_left_its_sketch(verdict: Verdict) -> None:
+    if verdict.hot is None:
+        pytest.skip("the system shows no program counters of timed calls (kernel.perf_event_paranoid above 0)")
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    for author in (Author.RULES, Author.MODEL):
+        kernel = Candidate(id="c", source=slowed(lowered()), sketch=NORM_SKETCH, author=author)
+        brief = RouteBrief(
+            task=NORM, target=detect_target("cpp"), sketch=NORM_SKETCH, gate=gate, candidate=kernel, verdict=verdict
+        )
+        for to in (RouteKind.DESIGNER, RouteKind.CODER):
+            words, _ = slow_because(brief, to)
+            assert ("samples" in words) is (author is Author.RULES or to is RouteKind.CODER), (author, to, words)
 
 
 def test_spots_that_are_not_of_this_text_name_no_line() -> None:

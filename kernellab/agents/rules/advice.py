@@ -126,7 +126,9 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
     if evidence.compiler:
         first = evidence.compiler[0]
         return f"Fix {first.place}."
-    return f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
+    # the sizes say more, and the reason stands with the evidence
+    told = multiple(evidence) or limit(evidence)
+    return "" if told else f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
 
 
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:

@@ -225,7 +225,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     if cost is None:
         why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
         return f"Make it faster{why} one change at a time.", [RouteFact(text=fact) for fact in facts]
-    hot = _hot_line(brief)
+    follows = brief.candidate is None or brief.candidate.author is Author.RULES
+    # lines of other code say nothing of the sketch that a Designer revises
+    hot = _hot_line(brief) if follows or to is RouteKind.CODER else ""
     # what was sampled stands in place of what a model guesses
     words, found = _of_launches(cost, brief.target, brief.allow_library, guess=not hot)
     words = [hot, *words] if hot else words
@@ -239,16 +241,15 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     standing = standing_of(brief)
     if standing is not None:
         found.insert(0, f"the sketch's own roofline is {duration(standing.sketch_ms)}")
-        if standing.code_costs_more and len(cost.launches) > 1:
+        if follows and standing.code_costs_more and len(cost.launches) > 1:
             found.append(
                 f"the judge times a call as a whole: in which of the {len(cost.launches)} launches the other "
                 f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
             )
         if to is RouteKind.CODER:
-            follows = brief.candidate is None or brief.candidate.author is Author.RULES
             words = [_about_code(standing, cost, _gain_over_best(brief), hot, follows)]
             if not follows:
-                found = found[:1]  # where a sketch's bytes go is not where those of other code do
+                found = []  # where a sketch's bytes go is not where those of other code do
     of_cost = len(cost.launches) < 2
     return " ".join(words), [
         *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=of_cost) for fact in found)
@@ -277,16 +278,18 @@ def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tupl
 
 
 def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str, follows: bool) -> str:
-    """Advice for a kernel that is far from what its sketch allows."""
+    """Advice for a kernel far from what its sketch allows, or the machine where it does not follow the sketch."""
     hottest = _hottest(cost)
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None and follows else ""
-    allowed = f"The sketch allows {duration(standing.sketch_ms)} and the code takes {duration(standing.time_ms)}"
+    limit = standing.sketch_ms if follows else standing.bound_ms
+    who = "sketch" if follows else "machine"
+    allowed = f"The {who} allows {duration(limit)} and the code takes {duration(standing.time_ms)}"
     if gain is not None and gain * GAIN < 1:
         return (
             f"{allowed}; by the speedups an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and "
             "change one thing."
         )
-    if gain is not None and gain > GAIN and standing.time_ms - standing.sketch_ms < _AROUND_MS:
+    if gain is not None and gain > GAIN and standing.time_ms - limit < _AROUND_MS:
         return (
             f"{allowed}; by the speedups it is {gain:.2f} times as fast as the best before: what is left may be the "
             "call, starting threads and the first touch of outputs as much as the loop."
