@@ -270,6 +270,9 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
     # a call's context shares the count with every other of its connection
     with pytest.raises(ToolError, match="which is the limit"):
         call("rank_source", arguments, context.of_call(lambda text: None, context.cancel))
+    with pytest.raises(ToolError, match="which is the limit"):
+        call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
+    assert not call("list_sessions", {}, context).model_dump()["sessions"]
     assert MOST_VERDICTS == 200
 
 
