@@ -36,8 +36,8 @@ from kernellab.target import Backend, Target
 
 #: rows that one group of four warps multiplies at least (PTX, wgmma)
 GROUP_ROWS = 64
-#: registers of an SM, of a thread at most, and of a thread of the warps that load
-REGISTERS, MOST_REGISTERS, LOADER_REGISTERS = 65536, 240, 24
+#: registers of an SM, of a thread that multiplies at most and (ptxas refused 56) at least, and of one that loads
+REGISTERS, MOST_REGISTERS, LEAST_REGISTERS, LOADER_REGISTERS = 65536, 240, 80, 24
 #: barriers, and what the compiler keeps for itself
 _SPARE_BYTES = 1024
 #: buffers of each tile where a kernel declares no num_stages
@@ -154,10 +154,9 @@ def plan(
     rows = _row_block(loops, loop)
     facts = Bounds({**known}, loops={lp.var: lp for lp in loops})
     groups = max(loop.hints.warp_roles, 1)
-    # of a file whose launches want several numbers of warps one is declared: here then four for each 64 rows
-    warps = options.get("num_warps") or (facts.const(rows) or 0) // GROUP_ROWS * 4 * (
-        groups if loop.hints.in_turn else 1
-    )
+    # of a file whose launches want several numbers of warps one is declared: here then four for each 64 rows, or for
+    # each group with whole tiles
+    warps = options.get("num_warps") or 4 * (groups if loop.hints.in_turn else (facts.const(rows) or 0) // GROUP_ROWS)
     found = Plan(
         kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
         options.get("num_stages", STAGES), loop.hints.registers or 0, any(h.persistent for h in hints),
@@ -458,6 +457,8 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     threads = 32 * p.warps
     room = (REGISTERS - 128 * LOADER_REGISTERS) // threads // 8 * 8
     p.registers = min(p.registers or MOST_REGISTERS, room, MOST_REGISTERS)
+    if p.registers < LEAST_REGISTERS:
+        raise Refused(f"{p.warps} warps leave each thread {p.registers} registers")
     sums = {q.acc.uid: _elements(q.acc.shape, facts) for q in p.products}
     carried = {s.tile.uid: s.tile.shape for s in p.before if isinstance(s, Alloc)}
     written = {s.tile.uid for s in p.loop.body if isinstance(s, Assign)}

@@ -30,10 +30,12 @@ _ROWS, _WIDEST = 128, 32
 #: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side; more than so many
 #: taps take twice the channels
 _CHANNELS, _SIDE_BY_SIDE, _FEW_TAPS = 32, 2048, 16
-#: rows of outputs that such a tile joins from the same loads; and, one of these, a tile of planes of which a warp has
-#: so many elements, since a lane's loads of 2 bytes take as many lines of the cache as its neighbour is far
-_ROWS_TOGETHER, _ROWS_OF_PLANES = 2, (7, 8, 6, 5, 4, 3, 2)
-_PLANES, _LANE, _LANES = 256, 8, 64
+#: rows of outputs that such a tile joins from the same loads; and, the first that divides them, one of planes (the last
+#: three where it has more than a few taps)
+_ROWS_TOGETHER, _ROWS_OF_PLANES, _MOST_TAPS = 2, (7, 8, 6, 5, 4, 3, 2), 49
+#: planes of such a tile, its least columns, and elements of a warp: loads of 2 bytes touch as many lines of the cache
+#: as neighbouring lanes are far apart. NCHW on an H100, ms: 3 x 3 0.219 -> 0.093, 7 x 7 0.117 -> 0.058 (2 rows 0.088)
+_PLANES, _LANE, _LANES = 4, 8, 64
 #: positions of a step of a product over positions
 _STEP = 64
 #: elements of a tile of a copy
@@ -127,11 +129,12 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     stride = max(strides.get(a, 1) for a in p.spatial)
     inner, narrow = p.spatial[-1], item_bytes(win.a.dtype) <= 2
     if narrow and ctx.style.measured and not ctx.scalar_products and last is inner:
-        rows = next((r for r in _ROWS_OF_PLANES if _share_rows(k, p, r)), 0)
+        few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
+        rows = next((r for r in _ROWS_OF_PLANES[0 if few else -3 :] if _share_rows(k, p, r, _MOST_TAPS)), 0)
         planes = [a for a in t.order if a in k.par and win.pairs and a in Free()(win.b)]
         if rows and planes and p.sizes[inner] >= _LANE:
             wide = min(power(p.sizes[inner]), 128)
-            count = min(power(ctx.size(planes[-1])), max(1, _PLANES // wide))
+            count = min(power(ctx.size(planes[-1])), _PLANES)
             blocks = {planes[-1]: _block(ctx, "BG", count, 1, 32), inner: _block(ctx, "BW", wide, 16, 128)}
             return replace(t, blocks=blocks, warps=max(1, count * wide // _LANES), shared_rows=rows)
     # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
@@ -149,7 +152,7 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
     return replace(t, blocks=blocks, warps=max(1, min(8, held // each)))
 
 
-def _share_rows(k: Launch, p: Places, count: int) -> bool:
+def _share_rows(k: Launch, p: Places, count: int, most: int = _FEW_TAPS) -> bool:
     """Can rows of outputs be joined from the same loads? Windows of few weights that move by one, and whole programs.
 
     Measured on an H200, bf16: 3 x 3 0.089 ms, 0.106 alone; 7 x 7 in a loop 0.105, 0.093 alone.
@@ -160,7 +163,7 @@ def _share_rows(k: Launch, p: Places, count: int) -> bool:
     if down is None or len(p.spatial) != 2 or [tap.out for tap in others] != [p.spatial[1]] or others[0].transposed:
         return False
     moves = (down.stride, down.dilation, down.transposed) == (1, 1, False) and down.kernel > 1
-    few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
+    few = math.prod(tap.kernel for tap in win.taps) <= most
     plain = win.pairs and not win.sums and win.join == "sum" and few
     return (
         moves and plain and isinstance(down.size, int) and down.out is not None and isinstance(down.out.extent, int)
