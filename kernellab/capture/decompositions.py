@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all
+from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all, one_hot
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
 from kernellab.capture.resize import RESIZED, SAMPLED
@@ -393,16 +393,6 @@ def rrelu(
 ) -> Tensor:
     """In evaluation mode a leaky relu by the middle of the slopes that training draws from."""
     return NotImplemented if training or inplace else functional.leaky_relu(x, (lower + upper) / 2)
-
-
-def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at each index's place, 0 elsewhere; torch reads the indices, and takes the number of classes for a plain one.
-
-    Without that number it is the largest index, which only the values tell.
-    """
-    if isinstance(num_classes, int) and num_classes < 0:
-        return NotImplemented
-    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
 
 
 #: functions that look at values where that is not needed, by name: written with others before they are traced

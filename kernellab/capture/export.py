@@ -20,6 +20,7 @@ from torch.fx import traceback
 from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
+from kernellab.capture.index_decompositions import MISSING
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
@@ -229,7 +230,7 @@ def _decompositions() -> dict[Any, Any]:
     pooling = torch.ops.aten._adaptive_avg_pool2d.default
     table[pooling] = partial(_unless_even, every[pooling])
     table |= {op: APART[name] for name, op in _operators(APART).items()}
-    return table
+    return {**{op: MISSING[name] for name, op in _operators(MISSING).items()}, **table}
 
 
 def _is(op: Any, capture: Capture) -> bool:

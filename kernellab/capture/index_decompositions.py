@@ -118,9 +118,55 @@ def adaptive_max_with_places(uneven: Callable[..., Any], pool: Callable[..., Any
     return apart
 
 
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at each index's place, 0 elsewhere; torch reads the indices, and takes the number of classes for a plain one.
+
+    Without that number it is the largest index, which only the values tell.
+    """
+    if isinstance(num_classes, int) and num_classes < 0:
+        return NotImplemented
+    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
+def hamming_window(
+    length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: Any = None,
+    device: Any = None, **_: Any,
+) -> Tensor:  # fmt: skip
+    """alpha - beta cos(2 pi n / N) of n in 0..N-1; N - 1 under the fraction's line where it is not periodic."""
+    turns = _turns(length, periodic, dtype, device)
+    return turns if turns is NotImplemented else alpha - beta * torch.cos(turns)
+
+
+def hann_window(length: int, periodic: bool = True, **more: Any) -> Tensor:
+    """(1 - cos(2 pi n / N)) / 2."""
+    return hamming_window(length, periodic, 0.5, 0.5, **more)
+
+
+def blackman_window(length: int, periodic: bool = True, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+    """0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)."""
+    turns = _turns(length, periodic, dtype, device)
+    return turns if turns is NotImplemented else 0.42 - 0.5 * torch.cos(turns) + 0.08 * torch.cos(2 * turns)
+
+
+def _turns(length: int, periodic: bool, dtype: Any, device: Any) -> Tensor:
+    if not isinstance(length, int) or length < 2:
+        return NotImplemented
+    at = torch.arange(length, device=device).to(dtype or torch.get_default_dtype())
+    return at * (2 * math.pi / (length if periodic else length - 1))
+
+
 #: operation of ATen -> what is traced in its place
 PLACES: dict[str, Callable[..., Any]] = {
     "nanmedian.dim": nanmedian_dim, "nanmedian.default": median_all(nanmedian_dim), "put.default": put,
     "masked_scatter.default": masked_scatter, "diagonal_scatter.default": diagonal_scatter,
     "_pdist_forward.default": pdist, "addbmm.default": addbmm, "_adaptive_avg_pool3d.default": adaptive_avg_pool3d,
 }  # fmt: skip
+#: what is traced where torch's own table has nothing
+MISSING: dict[str, Callable[..., Any]] = {
+    **{f"hann_window.{name}": hann_window for name in ("default", "periodic")},
+    **{f"blackman_window.{name}": blackman_window for name in ("default", "periodic")},
+    **{
+        f"hamming_window.{name}": hamming_window
+        for name in ("default", "periodic", "periodic_alpha", "periodic_alpha_beta")
+    },
+}

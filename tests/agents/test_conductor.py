@@ -151,6 +151,7 @@ def test_a_fault_of_the_machine_stops() -> None:
         (failed(Stage.BUILD, "'foo' was not declared in this scope"), ErrorClass.API),
         (failed(Stage.BUILD, "undefined reference to bar"), ErrorClass.BUILD),
         (failed(Stage.BUILD, "OSError: [Errno 28] No space left on device"), ErrorClass.ENVIRONMENT),
+        (failed(Stage.BUILD, "PermissionError: [Errno 13] Permission denied: 'ninja'"), ErrorClass.ENVIRONMENT),
         (failed(Stage.SMOKE, "The worker was ended by SIGSEGV."), ErrorClass.MEMORY_PATTERN),
         (failed(Stage.SMOKE, "RuntimeError: it failed"), ErrorClass.RUNTIME),
         (failed(Stage.SMOKE, "Output 0 has another shape.", signature="shape"), ErrorClass.API),

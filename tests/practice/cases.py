@@ -234,6 +234,16 @@ def reference(x):
 """,
         "torch.randn(N)",
     ),
+    "frames_under_two_windows": task(
+        "N 20 300 90",
+        """
+def reference(x):
+    frames = x.unfold(1, 16, 4)
+    window = torch.hamming_window(16) + torch.blackman_window(16, periodic=False)
+    return (frames * window).pow(2).sum(-1)
+""",
+        "torch.randn(3, N)",
+    ),
     "means_by_a_dim_of_classes": task(
         "N 1 300 40, K 2 20 5",
         """

@@ -35,7 +35,8 @@ PLACE_SIGNATURES = frozenset(
 
 _ENVIRONMENT = re.compile(
     r"no space left on device|command not found|cannot execute|cc1plus: not found|(?:g\+\+|clang\+\+|nvcc|ninja|ptxas)"
-    r"['\"]?(?::| is)? (?:not found|no such file)|no such file or directory: '?(?:g\+\+|clang|nvcc|ninja)|"
+    r"['\"]?(?::| is)? (?:not found|no such file)|(?:no such file or directory|permission denied): '?"
+    r"(?:g\+\+|clang|nvcc|ninja)|"
     r"cannot allocate memory|no cuda-capable device|cuda driver version|read-only file system|"
     r"0 active drivers|cannot find -l|libcuda\.so",
     re.IGNORECASE,
