@@ -19,7 +19,12 @@ def run_samples(
     """The suite ``count`` times, each in its folder of ``out``; with ``how.resume`` every row that is there is kept: a
     failure is a sample as a pass is."""
     every = replace(how, every=True)
-    return [run_suite(tasks, out / f"sample-{number}", every, on_row) for number in range(1, count + 1)]
+    return [run_suite(tasks, folder, every, on_row) for folder in folders(out, count)]
+
+
+def folders(out: Path, count: int) -> list[Path]:
+    """Where the rows of each sample are."""
+    return [out / f"sample-{number}" for number in range(1, count + 1)]
 
 
 def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:

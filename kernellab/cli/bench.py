@@ -99,8 +99,12 @@ def bench(
 
     dried = f"{suite} on {dsl or 'the usual DSL'}, {precision}, without a clock" if dry else ""
     if resume:
-        kept = sum(row.passed for row in rows_of(tasks, out))
-        say(f"kept {counted(kept, 'row')} that passed; {counted(len(tasks) - kept, 'task')} to run")
+        from kernellab.bench.samples import folders
+
+        found = [row for folder in (folders(out, samples) if samples > 1 else [out]) for row in rows_of(tasks, folder)]
+        kept = sum(row.passed or samples > 1 for row in found)
+        which = "" if samples > 1 else " that passed"
+        say(f"kept {counted(kept, 'row')}{which}; {counted(samples * len(tasks) - kept, 'task')} to run")
     try:
         how = SuiteRequest(
             dsl=dsl, roles=roles, max_turns=max_turns, tune=tune, allow_library=allow_library, resume=resume,

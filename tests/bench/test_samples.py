@@ -9,8 +9,9 @@ import pytest
 from kernellab.bench.rows import Row
 from kernellab.bench.run import ROWS, SuiteRequest
 from kernellab.bench.samples import figures, markdown, run_samples
-from kernellab.bench.suites import SuiteTask
+from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import settled
+from kernellab.cli import main
 from kernellab.models import ModelSettings
 from kernellab.records import Comparison, Timing
 
@@ -41,6 +42,20 @@ def test_a_run_that_was_cut_off_goes_on_and_a_failed_sample_is_not_tried_again(t
     how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
     found = run_samples(tasks, tmp_path, how, 2, lambda _: pytest.fail("a sample was run again"))
     assert [[r.passed for r in rows] for rows in found] == [[True], [False]]
+
+
+def test_the_rows_of_all_samples_are_said_to_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "a.py").write_text("import torch\n\n\ndef reference(x):\n    return x\n\n\n"
+                                             "def inputs():\n    return (torch.randn(4),)\n")  # fmt: skip
+    (task,) = load_suite(str(tmp_path / "suite"), "", None, ())
+    for number, speedup in ((1, 2.0), (2, None)):
+        (tmp_path / "out" / f"sample-{number}").mkdir(parents=True)
+        kept = row(task.name, speedup).model_copy(update={"category": task.category})
+        (tmp_path / "out" / f"sample-{number}" / ROWS).write_text(kept.model_dump_json() + "\n")
+    asked = ["bench", str(tmp_path / "suite"), "--samples", "2", "--resume", "--out", str(tmp_path / "out")]
+    assert main([*asked, "--dsl", "cpp"]) == 0
+    assert "kept 2 rows; 0 tasks to run" in capsys.readouterr().err
 
 
 def test_what_no_role_ever_worked_on_is_no_sample_and_is_run_when_the_suite_resumes(tmp_path: Path) -> None:
