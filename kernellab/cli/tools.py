@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -174,8 +175,6 @@ def lab(
 
 def copy_tutorials(out: Path) -> None:
     """Copies the tutorials with their pictures and recordings to ``out``. What is there already is kept."""
-    import shutil
-
     from kernellab.content import content
 
     source = content("notebooks")
@@ -183,7 +182,20 @@ def copy_tutorials(out: Path) -> None:
         place = out / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
-            shutil.copyfile(path, place)
+            _copy(path, place)
+
+
+def _copy(path: Path, place: Path) -> None:
+    """Copies a file of the installation; a notebook is signed, so that JupyterLab shows its saved pictures."""
+    import shutil
+    import sqlite3
+
+    shutil.copyfile(path, place)
+    if path.suffix == ".ipynb" and importlib.util.find_spec("nbformat") is not None:
+        nbformat: Any = importlib.import_module("nbformat")
+        sign: Any = importlib.import_module("nbformat.sign")
+        with suppress(OSError, sqlite3.Error):  # without a place for signatures the pictures appear when cells run
+            sign.NotebookNotary().sign(nbformat.read(place, as_version=4))
 
 
 def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:
@@ -194,8 +206,6 @@ def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:
     Raises:
         KernellabError: there is no such lesson.
     """
-    import shutil
-
     from kernellab.content import content
 
     source = content("notebooks")
@@ -209,7 +219,7 @@ def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:
         (out / folder).mkdir(parents=True, exist_ok=True)
         for path in sorted((source / folder).iterdir()):
             if path.is_file() and not (out / folder / path.name).exists() and (solutions or path.suffix != ".md"):
-                shutil.copyfile(path, out / folder / path.name)
+                _copy(path, out / folder / path.name)
     (out / "kernellab.toml").touch()
     names = sorted(path.name for path in (out / "lessons").glob("*.ipynb"))
     chosen = [name for name in names if lesson is None or lesson in name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -86,6 +87,19 @@ def test_a_workspace_adds_a_lesson_by_a_file(tmp_path: Path) -> None:
     (folder / "mine.toml").write_text(text.replace('id = "mine"', 'id = "Not An Id"'))
     with pytest.raises(CourseError, match=r"mine.toml: exercise.0.id"):
         course(tmp_path)
+
+
+def test_a_copied_lesson_is_trusted_so_that_its_saved_pictures_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbformat: Any = pytest.importorskip("nbformat")
+    sign: Any = pytest.importorskip("nbformat.sign")
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    first = copy_course(tmp_path / "learner", solutions=False)
+    book = nbformat.read(first, as_version=4)
+    assert sign.NotebookNotary().check_signature(book)
+    book.cells[0].source = "changed"
+    assert not sign.NotebookNotary().check_signature(book)
 
 
 def test_answers_and_the_guide_stay_out_of_a_learners_copy(tmp_path: Path) -> None:
