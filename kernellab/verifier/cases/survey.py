@@ -110,6 +110,8 @@ class Survey:
         self.dropped = 0
         #: proposals for which no time was left
         self.untried = 0
+        #: of integers, what the task's own inputs draw
+        self._ranges: dict[int, Range] = {}
         #: how often it was looked whether equal elements of a comparison decide in a pattern
         self._asked: Counter[Edge] = Counter()
         self._seconds = seconds
@@ -183,7 +185,18 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        return _in_order([*found, *self._together(), *self._near()])
+        return _in_order([*found, *self._together(), *self._near(), *self._at_ends()])
+
+    def _at_ends(self) -> Iterator[_Proposal]:
+        """All integers at the least and at the largest that the task's own inputs draw, at once: what two make
+        together (the sum of two products in 16 bits) is the largest there."""
+        if len(self._ranges) < 2:
+            return
+        names = " and ".join(self.task.args[i].name for i in self._ranges)
+        for end in ("low", "high"):
+            values = tuple((i, getattr(at, end)) for i, at in self._ranges.items())
+            change = ("still", values[0][0], values, ())
+            yield _Proposal(change, Grade.REFUSED, f"{names} at their ends at once not handled", True)
 
     def _together(self) -> list[_Proposal]:
         """Special values in two arguments at one place: of the first pairs of arguments, so that two verdicts of one
@@ -230,6 +243,8 @@ class Survey:
             more = []
         samples = [value, *(m for m in more if m.shape == value.shape and m.dtype == value.dtype)]
         is_at = range_of(samples, domain, runs(self.task, self.base.args, position), sized)
+        if not (is_at.mask or is_at.fixed or is_at.is_sorted or is_permutation(value)):
+            self._ranges[position] = is_at
         found = list(_of_range(name, position, value, is_at, domain is not None))
         if domain is None and not is_at.mask:
             extents = {n for a in self.base.args if hasattr(a, "shape") for n in a.shape}
