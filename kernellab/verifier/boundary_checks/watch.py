@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -140,7 +141,7 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
         self.floats.update(a for a in args if isinstance(a, float))
         if op in ("div", "true_divide"):
             # torch makes a tensor of a number
-            self.divisors.update(float(a) for a in args[1:2] if not isinstance(a, Tensor) or not a.dim())
+            self.divisors.update(float(a) for a in args[1:2] if not isinstance(a, Tensor) or _is_number(a))
         if self.numbers is not None:
             args = [float(torch.tensor(a, dtype=self.numbers)) if isinstance(a, float) else a for a in args]
         made = func(*args, **kwargs)
@@ -191,6 +192,10 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
         return finite and bool(torch.isin(_long_digits(value), self._digits).all())
 
 
+def _is_number(value: Tensor) -> bool:
+    return not value.dim() and not value.is_complex()
+
+
 def _long_digits(value: Tensor) -> Tensor:
     """The different significands of a tensor's elements that have more than few bits."""
     digits = torch.frexp(torch.unique(value).double()).mantissa.abs()
@@ -212,6 +217,13 @@ def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> W
     with watch:
         reference(args)
     return watch
+
+
+@cache
+def warmed() -> None:
+    """What a process does at its first watched run alone (torch loads its compiler then, about a second) is no part of
+    a survey's time: the first verdict of a judge had one case, and the next had seven."""
+    watched(lambda args: torch.relu(args[0]) < 0.5, [torch.rand(2, 2, generator=torch.Generator().manual_seed(1))])
 
 
 @dataclass(frozen=True)
@@ -252,4 +264,15 @@ def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
     return named | dict(kwargs)
 
 
-__all__ = ["SIZED_BY_VALUES", "Edge", "Exact", "Place", "TurnedAnswers", "Watch", "apart", "turned", "watched"]
+__all__ = [
+    "SIZED_BY_VALUES",
+    "Edge",
+    "Exact",
+    "Place",
+    "TurnedAnswers",
+    "Watch",
+    "apart",
+    "turned",
+    "warmed",
+    "watched",
+]
