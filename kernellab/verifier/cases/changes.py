@@ -110,7 +110,7 @@ def _exact(
     else:
         step = min(step, 2.0 ** floor(log2((high - low) / 16)))
         values = whole(ceil(low / step), floor(high / step)) * step
-        if peak > high:
+        if peak and peak > high:
             raise ValueError(f"{peak} does not lie from {low} to {high}")
         if peak and values.dim():
             rows = values.view(-1, values.shape[-1])
