@@ -802,6 +802,13 @@ TIES = {
         "a, b", "torch.randn(24, 3), torch.randn(20, 3)", ("<=", "<"),
     ),
     "a number of many digits": ("\n    return torch.where(x * 2 + 1 > 0.3, x, 1.0)", "x", ONE, (">", ">=")),
+    "the levels below a maximum": (
+        "\n    s = x.abs().amax(-1, keepdim=True) / 127\n    return torch.round(x / s)",
+        "x", ONE, ("torch.round(x / s)", "torch.floor(x / s + 0.5)"),
+    ),
+    "the last bin's end": (
+        "\n    return torch.histc(x.flatten(), bins=8, min=-2, max=2)", "x", ONE, ("(x.flatten()", "(x[x < 2]")
+    ),
     "a mean": ("\n    return torch.where(x > x.mean(-1, keepdim=True), x, 0.0)", "x", ONE, (">", ">=")),
     "a hinge": (
         "\n    m = 1 - x * y\n    return torch.where(m > 0, m + 1, 0.0)",
@@ -824,6 +831,39 @@ def test_an_exact_tie_of_what_is_computed_tells_on_which_side_it_falls(name: str
     telling = [d for d in survey.cases if d.exact and not torch.equal(results(d.case.args)[0], d.case.native[0])]
     # of a sum of fortieths, added up one by one, a mean is another
     assert telling and {d.grade for d in telling} == {Grade.CONDITION if name == "a mean" else Grade.REFUSED}
+
+
+def test_bins_that_are_no_power_of_two_wide_are_left_to_roundings() -> None:
+    survey = Survey(cases.case(task_of("torch.histc(x.flatten(), bins=10, min=0, max=1)", "x", ONE), {}, Family.OWN))
+    for _ in survey.make():
+        pass
+    assert survey.cases and not any(one.exact for one in survey.cases)
+
+
+def test_integers_meet_at_their_ends() -> None:
+    body = "(x.int() * w.int()).sum(-1)"
+    signed = "torch.randint(-128, 128, (24, 40), dtype=torch.int8)"
+    survey = Survey(cases.case(task_of(body, "x, w", f"{signed}, {signed}"), {}, Family.OWN), seconds=30.0)
+    for _ in survey.make():
+        pass
+    sure = [one.case for one in survey.cases if one.grade is Grade.REFUSED]
+    assert any(bool((case.native[0] == 40 * 128 * 128).all()) for case in sure)
+
+
+def test_of_many_integers_half_are_one_number_where_they_are_counted() -> None:
+    dims = 'from kernellab import Dim\nN = Dim("N", 1, 1 << 20)\n'
+    text = f"import torch\n{dims}def reference(x):\n    return {{}}\ndef inputs(N=100):\n    return {{}},\n"
+    counted, drawn = "torch.bincount(x, minlength=16)[:16]", "torch.randint(0, 16, (N,))"
+
+    def most(body: str, inputs: str) -> float:
+        case = cases.decided_last(cases.case(load_task(text.format(body, inputs), "t"), {"N": 1000}, Family.OWN))
+        return float(case.args[0].unique(return_counts=True)[1].max())
+
+    assert most(counted, drawn) > 450
+    # places that come once, in an order, or that say which floats are added up
+    assert most("x.flip(0)", "torch.randperm(N)") == 1
+    assert most(counted, f"{drawn}.sort().values") < 200
+    assert most("torch.zeros(16).index_add(0, x, torch.ones(len(x)))", drawn) < 200
 
 
 @pytest.mark.parametrize(("limit", "wrong"), [("> 0.9", ">= 0.9"), ("> 0.1", ">= 0.1"), (">= 0.7", "> 0.7")])

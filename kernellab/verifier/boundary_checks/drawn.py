@@ -152,8 +152,8 @@ def _refuses(
 
 def _words(one: Drawn) -> str:
     change = one.case.change
-    ties = "ties, with exact arithmetic"
-    what = {"pattern": change[2], "halves": ties, "still": ties}.get(change[0], "values at an edge of the reference")
+    what = change[2] if change[0] == "pattern" else "values at an edge of the reference"
+    what = "ties, with exact arithmetic" if one.exact else what
     sizes = ", ".join(f"{k}={v}" for k, v in one.case.sizes)
     return f"{sizes + ', ' if sizes else ''}{one.argument}: {what}"
 

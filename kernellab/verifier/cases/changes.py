@@ -20,13 +20,14 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
     argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
     low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
-    ...), most, step)``: multiples of ``step`` or of a smaller power of two, up to ``most``, in the first argument,
-    powers of two in the others, or ``("still", argument, ((argument, value), ...), ((argument, flat index, value),
-    ...))``: one value throughout each argument but for single elements, or ``("together", argument, argument, seed,
-    values)``: each pair of these once at one place of both, ``("near", argument, argument, seed)``: nearly the first
-    one's rows in the second, ``("shared", argument, argument, seed)``: elements of the second in the first, or
-    ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and its smallest,
-    and some rows of masks are true throughout."""
+    ...), most, step, peak)``: multiples of ``step`` or of a smaller power of two, up to ``most``, in the first
+    argument, ``peak`` at each eighth place of its rows and columns, powers of two in the others, or ``("still",
+    argument, ((argument, value), ...), ((argument, flat index, value), ...))``: one value throughout each argument
+    but for single elements, or ``("together", argument, argument, seed, values)``: each pair of these once at one
+    place of both, ``("near", argument, argument, seed)``: nearly the first one's rows in the second, ``("shared",
+    argument, argument, seed)``: elements of the second in the first, or ``("last", -1, seed, ((argument, low, high),
+    ...))``: the last elements of each are its largest and its smallest, some rows of masks are true throughout, and
+    half of its integers are one number."""
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -77,12 +78,13 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _exact(
-    like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float = 8.0, step: float = 0.5
-) -> Tensor:
+    like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float = 8.0,
+    step: float = 0.5, peak: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Values like ``like``'s from ``low`` to ``high``, with which sums, products and quotients are exact.
 
     Raises:
-        ValueError: no power of two lies there.
+        ValueError: no power of two lies there, or no ``peak``.
     """
     import torch
 
@@ -108,6 +110,12 @@ def _exact(
     else:
         step = min(step, 2.0 ** floor(log2((high - low) / 16)))
         values = whole(ceil(low / step), floor(high / step)) * step
+        if peak and peak > high:
+            raise ValueError(f"{peak} does not lie from {low} to {high}")
+        if peak and values.dim():
+            rows = values.view(-1, values.shape[-1])
+            at = torch.arange(rows.shape[0], device=there.device)[:, None]
+            rows[(at + torch.arange(rows.shape[1], device=there.device)) % 8 == 0] = peak
     return values.to(like)
 
 
@@ -177,6 +185,11 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
     if out.dtype == torch.bool:
         rows = (torch.rand(out.shape[:-1], generator=seen) < 0.5).to(out.device)
         out[rows] = True
+        return out
+    if not out.is_floating_point() and out.numel():
+        flat = out.view(-1)
+        often = (torch.rand(flat.shape, generator=seen) < 0.5).to(flat.device)
+        flat[often] = flat[int(torch.randint(flat.numel(), (1,), generator=seen))].clone()
         return out
     least, most = (float(f(out.double())) if out.numel() else 0.0 for f in (torch.min, torch.max))
     ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from math import floor, frexp, log2
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _GRIDS = ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5))
 #: operations that compare with each element of a sorted tensor
 _PLACED = ("searchsorted", "bucketize")
+#: levels of a quantisation have fewer than so many, so that halves of them have few digits
+_LEVELS = 512
 #: what a reference may raise of values that it does not take
 _RAISED = (KernellabError, RuntimeError, ValueError)
 #: the largest power of two that stands for zero where that is none of an argument's values
@@ -69,11 +72,14 @@ class ExactCases:
     def make(self) -> Iterator[Found]:
         """One case for roundings, and those for the comparisons of floats that have a side for equal values."""
         compared = {e for e in self.edges if e.op in COMPARISONS and e.name == "difference at"}
-        on_grids = list(self._on_grids()) if compared or any(e.op in ROUNDED for e in self.edges) else []
+        rounded = any(e.op in ROUNDED for e in self.edges)
+        on_grids = list(self._on_grids(rounded)) if compared or rounded or "histc" in self.calls else []
         for count in ("halves", "ties"):
             found = [one for one in on_grids if getattr(one, count)]
-            if found:
+            if found and "histc" not in self.calls:
                 yield max(found, key=lambda one: getattr(one, count))
+        if "histc" in self.calls:
+            yield from on_grids
         if any(op in self.calls for op in _PLACED):
             yield from self._shared()
         # all zero, then all one: a mean that is not zero is met by ones alone
@@ -92,10 +98,10 @@ class ExactCases:
                 yield found
                 return
 
-    def _on_grids(self) -> Iterator[Found]:
+    def _on_grids(self, rounded: bool) -> Iterator[Found]:
         spread = tuple((i, *span) for i, span in self.spans.items())
-        for most, step in _GRIDS:
-            case = self.base.with_change(("halves", self.largest, secrets.randbits(31), spread, most, step))
+        for grid in (*_GRIDS, *(self._peaks() if rounded else ())):
+            case = self.base.with_change(("halves", self.largest, secrets.randbits(31), spread, *grid))
             try:
                 _ = case.args
             except ValueError:
@@ -103,6 +109,16 @@ class ExactCases:
             found = self._exact(case)
             if found is not None and found.sure:
                 yield found
+
+    def _peaks(self) -> Iterator[tuple[float, float, float]]:
+        """Grids below a largest value that the reference's own divisors (the 127 levels of a row's maximum) make a
+        power of two: what is divided by that has halves."""
+        with Exact() as seen, suppress(*_RAISED):
+            self.results(self.base.args)
+        whole = sorted(n for n in seen.divisors if 2 < n < _LEVELS and n.is_integer() and frexp(n)[0] != 0.5)
+        for number in whole[:2]:
+            peak = frexp(number)[0] * _GRIDS[0][0]
+            yield peak, peak / number / 2, peak
 
     def _still(
         self, compared: set[Edge], values: tuple[tuple[int, float | None], ...]

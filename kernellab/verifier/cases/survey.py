@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
 from itertools import combinations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import SPECIAL
 from kernellab.verifier.cases.input_specs import meet
-from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
@@ -110,6 +108,8 @@ class Survey:
         self.dropped = 0
         #: proposals for which no time was left
         self.untried = 0
+        #: of integers, what the task's own inputs draw
+        self._ranges: dict[int, Range] = {}
         #: how often it was looked whether equal elements of a comparison decide in a pattern
         self._asked: Counter[Edge] = Counter()
         self._seconds = seconds
@@ -119,9 +119,11 @@ class Survey:
 
     def make(self) -> Iterator[None]:
         """Makes the cases, one at each step."""
+        from kernellab.verifier.boundary_checks.watch import warmed
+
         # nothing of NumPy comes to torch's dispatcher
         watching = self.task.framework != "numpy"
-        _warmed()
+        warmed()
         # a reference that names a dtype is captured for its float64 answer, once
         _ = self.base.references
         self._began = time.thread_time()
@@ -183,7 +185,15 @@ class Survey:
                 found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        return _in_order([*found, *self._together(), *self._near()])
+        return _in_order([*found, *self._together(), *self._near(), *self._at_ends()])
+
+    def _at_ends(self) -> Iterator[_Proposal]:
+        """All integers at the least and at the largest that the task's own inputs draw, at once: what two make
+        together (the sum of two products in 16 bits) is the largest there."""
+        words = f"{' and '.join(self.task.args[i].name for i in self._ranges)} at their ends at once not handled"
+        for end in ("low", "high") if len(self._ranges) > 1 else ():
+            values = tuple((i, getattr(at, end)) for i, at in self._ranges.items())
+            yield _Proposal(("still", values[0][0], values, ()), Grade.REFUSED, words, True)
 
     def _together(self) -> list[_Proposal]:
         """Special values in two arguments at one place: of the first pairs of arguments, so that two verdicts of one
@@ -230,6 +240,8 @@ class Survey:
             more = []
         samples = [value, *(m for m in more if m.shape == value.shape and m.dtype == value.dtype)]
         is_at = range_of(samples, domain, runs(self.task, self.base.args, position), sized)
+        if not (is_at.mask or is_at.fixed or is_at.is_sorted or is_permutation(value)):
+            self._ranges[position] = is_at
         found = list(_of_range(name, position, value, is_at, domain is not None))
         if domain is None and not is_at.mask:
             extents = {n for a in self.base.args if hasattr(a, "shape") for n in a.shape}
@@ -415,18 +427,6 @@ class Survey:
             return self._watched(args)
         except (KernellabError, RuntimeError):
             return None
-
-
-@cache
-def _warmed() -> None:
-    """What a process does at its first watched run alone (torch loads its compiler then, about a second) is no part of
-    a survey's time: the first verdict of a judge had one case, and the next had seven."""
-    import torch
-
-    from kernellab.verifier.boundary_checks.watch import watched
-
-    watched(lambda args: torch.relu(args[0]) < 0.5, [torch.zeros(2, 2)])
-    patterned(torch.zeros(2, 2), "uniform", 1, 0.0, 1.0)
 
 
 def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
