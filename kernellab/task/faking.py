@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, TypeVar
 
+from kernellab.task.dtypes import channels_last
 from kernellab.task.recurrent import RECURRENT
 
 #: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in separate
@@ -166,7 +167,12 @@ def _modes() -> tuple[Any, Any]:
                 raise _Other
             args, kwargs = tree_map_only(torch.Tensor, self.empty, (args, kwargs))
             found = result(func, args, kwargs)
-            return func(*args, **kwargs) if found is None else found
+            if found is not None:
+                return found
+            keeps_format = func.is_view or torch.Tag.pointwise in func.tags
+            if not keeps_format and any(isinstance(t, torch.Tensor) and channels_last(t) for t in tree_leaves(args)):
+                raise _Other  # torch's meta kernel of a convolution, for one, gives it another memory format
+            return func(*args, **kwargs)
 
         def empty(self, value: Any) -> Any:
             if value.is_meta:
@@ -198,7 +204,7 @@ def _modes() -> tuple[Any, Any]:
 
 
 class _Other(Exception):
-    """Tensors of other devices and layouts, and writes into real ones."""
+    """Tensors of other devices, layouts and memory formats, and writes into real ones."""
 
 
 def has_values(value: Any) -> bool:

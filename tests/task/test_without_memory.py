@@ -38,6 +38,8 @@ BODIES = {
     "caught": "try:\n        n = int(y[0])\n    except RuntimeError:\n        n = 1\n    return x[:n]",
     "values": "return x * float(y.max())",
     "wrong": "return x @ x",
+    "channels last": "x = x.expand(2, 4, -1, -1).contiguous(memory_format=torch.channels_last)\n"
+    "    return torch.nn.functional.conv2d(x, torch.ones(8, 4, 3, 3)).relu() + 1",
     "placed": "return x + torch.zeros(3, device='meta').shape[0]",
 }
 
