@@ -7,7 +7,7 @@ the graph is not cut off; it is stored as an output by its own launch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Container, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,7 @@ _REDUCTIONS, _SHORT = named(Role.REDUCE), 16
 #: they read a value at other places than they are asked at; of the writing ones that holds for what is written
 _WRITES = frozenset(("slice_scatter", "select_scatter"))
 _MOVES = named(Role.PART, Role.MOVE, Role.GATHER) - _WRITES
+_SCATTERS = named(Role.SCATTER)
 
 
 def cut_nodes(graph: Graph) -> frozenset[str]:
@@ -69,6 +70,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
             light = _light(graph, light | {last})
     cut |= _of_many_terms(graph, cut, users)
     cut |= _of_many_places(graph, cut, outputs)
+    cut |= _of_scatters(graph, users, outputs)
     return frozenset(cut | _of_long_chains(graph, cut))
 
 
@@ -147,6 +149,25 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
     return stored
 
 
+def _of_scatters(graph: Graph, users: Mapping[str, list[str]], outputs: Set[str]) -> set[str]:
+    """Reductions to store that a write at indices reads, and something else too: each of these launches would make
+    them again, as the nearest centre of each point for its sum, its count and the result. Places of a maximum are
+    stored for a product, too: it reads them as rows of zeros and one 1."""
+    nodes = {n.name: n for n in graph.nodes}
+    places = named(Role.PLACE)
+    stored: set[str] = set()
+    for node in graph.nodes:
+        if node.aten not in _REDUCTIONS | places or node.results:
+            continue
+        readers = {nodes[r].aten for r in _readers(node.name, users, nodes)}
+        apart = readers & _SCATTERS
+        if node.aten in places:
+            apart |= {nodes[r].aten for r in _readers(node.name, users, nodes, through=OPERATIONS)} & PRODUCTS
+        if apart and len(users.get(node.name, ())) + (node.name in outputs) > 1:
+            stored.add(node.name)
+    return stored
+
+
 def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
     """Operations that each value takes from what is stored, at most _AGAIN; what other launches make takes none."""
     costs: dict[str, int] = {}
@@ -206,11 +227,13 @@ def without_twins(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(kept), outputs=own(graph.outputs))
 
 
-def _readers(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node]) -> Iterator[str]:
-    """Nodes that compute with the value, seen through views of it."""
+def _readers(
+    name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], through: Container[str] = ()
+) -> Iterator[str]:
+    """Nodes that compute with the value, seen through views of it and operations of ``through``."""
     for user in users.get(name, []):
-        if nodes[user].aten in VIEWS:
-            yield from _readers(user, users, nodes)
+        if nodes[user].aten in VIEWS or nodes[user].aten in through:
+            yield from _readers(user, users, nodes, through)
         else:
             yield user
 

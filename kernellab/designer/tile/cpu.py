@@ -15,8 +15,8 @@ from kernellab.operations.sketch import OPS
 
 #: elements of a tile over columns that are held whole
 _HELD_COLUMNS = 1 << 14
-#: blocks of one chunk of a row: every choice divides every chunk
-_CHUNK_BLOCKS = (512, 1024, 2048, 4096)
+#: a block of one chunk of a row
+_CHUNK_BLOCK = 2048
 #: the shortest pointwise block, and blocks that each core should have
 _LEAST_FLAT, _FLAT_BLOCKS = 512, 4
 #: rows shorter than this are reduced side by side, so many in a tile
@@ -108,7 +108,8 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     if joins or (fits and not (searches and len(red) > 1)):
         return replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
     if k.chunk is not None and len(red) == 1:
-        return replace(t, blocks={inner: ctx.consts.add("BLOCK", 2048, _CHUNK_BLOCKS)})
+        chunk = ctx.chunk(k)
+        return replace(t, blocks={inner: ctx.within("BLOCK", min(_CHUNK_BLOCK, chunk), 512, chunk)})
     if len(red) > 1 and ctx.size(inner) <= ctx.style.row_block * _ROW_BLOCKS:
         return replace(t, whole=frozenset([inner]), why=why.WHOLE_ROW)
     blocks = {inner: ctx.block("BLOCK", ctx.style.row_block, inner, 64)}

@@ -1,0 +1,49 @@
+"""Reductions that launches of different kinds read are stored once; tiles of a piece of an axis end with the piece."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.dsls.machine import named_chip
+from kernellab.records import GateState
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.target import Backend, Target
+from kernellab.task import load_task
+
+CPU = Target("cpp", Backend.CPU, named_chip("x86-avx512"))
+TEXT = """import torch
+import torch.nn.functional as F
+
+def reference(x, c):
+    a = ((x[:, None, :] - c[None]) ** 2).sum(-1).argmin(1)
+    return {result}, a
+
+def inputs():
+    return torch.randn({rows}, 32), torch.randn(64, 32)
+"""
+RESULTS = {
+    "by a product": "F.one_hot(a, 64).to(x.dtype).t() @ x",
+    "by a scatter": "torch.zeros_like(c).index_add(0, a, x)",
+}
+
+
+def _sketch(result: str, rows: int = 4096) -> str:
+    task = load_task(TEXT.format(result=RESULTS.get(result, result), rows=rows), "case")
+    return RulesDesigner().designs(DesignBrief(task, CPU))[0].sketch
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_the_nearest_centre_is_searched_once(result: str) -> None:
+    assert _sketch(result).count("isnan(best)") == 1
+    task = load_task(TEXT.format(result=RESULTS[result], rows=40), "case")
+    found = gate(_sketch(result, rows=40), task, chip=CPU.chip)
+    assert found.state is GateState.RIGHT, found.reason
+
+
+def test_no_tile_of_a_chunk_reaches_into_the_next_one() -> None:
+    program = load_program(_sketch("F.one_hot(a, 64).float().sum(0)"))
+    choices = {c.name: c.choices for c in program.constexprs}
+    assert max(choices["BLOCK"]) <= min(choices["CHUNK"])
