@@ -31,6 +31,11 @@ _FLOPS, _BYTES = 5e13, 2e12
 _Key = tuple[str, str]
 
 
+def is_kept(row: Row, precision: str, every: bool) -> bool:
+    """Does a resumed run keep this row? ``every``: also one that did not pass, if a role worked on it."""
+    return (row.passed or (every and row.turns > 0)) and row.asked == precision
+
+
 @dataclass(frozen=True)
 class SuiteRequest:
     """How a suite is run; the first five are the arguments of :func:`kernellab.session.design` of that name.
@@ -76,9 +81,7 @@ def run_suite(
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     known = _last(path) if how.resume else {}
-    done = {
-        key for key, row in known.items() if (row.passed or (how.every and row.turns)) and row.asked == how.precision
-    }
+    done = {key for key, row in known.items() if is_kept(row, how.precision, how.every)}
     if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:

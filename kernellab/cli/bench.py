@@ -99,10 +99,11 @@ def bench(
 
     dried = f"{suite} on {dsl or 'the usual DSL'}, {precision}, without a clock" if dry else ""
     if resume:
+        from kernellab.bench.run import is_kept
         from kernellab.bench.samples import folders
 
         found = [row for folder in (folders(out, samples) if samples > 1 else [out]) for row in rows_of(tasks, folder)]
-        kept = sum(row.passed or samples > 1 for row in found)
+        kept = sum(is_kept(row, precision, samples > 1) for row in found)
         which = "" if samples > 1 else " that passed"
         say(f"kept {counted(kept, 'row')}{which}; {counted(samples * len(tasks) - kept, 'task')} to run")
     try:

@@ -293,12 +293,12 @@ class _Asked:
             if len(body) > 8 * self.settings.max_reply_chars:
                 raise faults.garbage(self.endpoint, f"more than {len(body):,} bytes")
         if kind == "text/html":
-            raise faults.garbage(self.endpoint, faults.quoted("a web page", body))
+            raise faults.garbage(self.endpoint, faults.with_words("a web page", body))
         completion = json.loads(body, object_hook=lambda entries: SimpleNamespace(**entries))
         if isinstance(fault := getattr(completion, "error", None), SimpleNamespace):
             raise faults.from_event(vars(fault), self.endpoint)
         if not isinstance(getattr(completion, "choices", None), list):
-            raise faults.garbage(self.endpoint, faults.quoted("JSON", body))
+            raise faults.garbage(self.endpoint, faults.with_words("JSON", body))
         if not completion.choices:
             raise faults.garbage(self.endpoint, "a completion without any choice")
         self.partial.add(completion)

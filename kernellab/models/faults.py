@@ -19,6 +19,8 @@ _CONTEXT = re.compile(
 )
 _FILTER = re.compile(r"content.?(filter|policy|management)|responsible.?ai|safety (system|polic)|flagged", re.I)
 _NO_CREDIT = re.compile(r"insufficient.?(quota|balance|credit|funds)|billing|payment|exceeded your current quota", re.I)
+#: of an organisation that a request names, not of one that has yet to be verified
+_ORGANISATION = re.compile(r"^(?!.*verif).*organi[sz]ation", re.I | re.S)
 #: a server's own words, cut to this
 _QUOTE = 300
 
@@ -40,7 +42,7 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
         )  # fmt: skip
     if status in (401, 403, 404, 405, 407) and "html" in headers.get("content-type", ""):
         return garbage(endpoint, f'a web page (HTTP {status}), as a proxy or a login page does: "{said}"')
-    if status in (400, 401, 403) and endpoint.organisation and re.search("organi[sz]ation", said, re.I):
+    if status in (400, 401, 403) and endpoint.organisation and _ORGANISATION.search(said):
         return ModelError(
             ModelFault.AUTH, f"{host} refuses the organisation {endpoint.organisation!r} (HTTP {status}).{quoted}",
             "Correct `organisation` under [models], or leave it out; then resume.",
@@ -85,7 +87,8 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             ModelFault.CONFIG, f"{host} does not serve the model {endpoint.model!r}.{quoted}",
             "Check the model's name and base_url, which mostly ends in /v1.",
         )  # fmt: skip
-    names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", f"{param_of(body)} {said}"))
+    named = f"{param_of(body)} {said}".replace("max_completion_tokens", "max_tokens")
+    names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", named))
     remedy = (
         f"Change {' or '.join(names)} under [models], or leave it out."
         if names
@@ -157,7 +160,7 @@ def garbage(endpoint: Endpoint, what: str) -> ModelError:
     )  # fmt: skip
 
 
-def quoted(what: str, body: bytes) -> str:
+def with_words(what: str, body: bytes) -> str:
     return f'{what}: "{words_of(body.decode(errors="replace"))}"'
 
 

@@ -116,7 +116,8 @@ class Talk:
             reply = self.model.ask(request, cancel=self.cancel, on_text=self._on_text)
         except ModelError as error:
             finish = _FINISH_OF.get(error.kind, Finish.ERROR)
-            if error.kind is ModelFault.CONTEXT:
+            # results of tools are in what was too long, too
+            if error.kind is ModelFault.CONTEXT and not (error.reply and error.reply.steps):
                 self._too_long = self._too_long or _tokens(messages)
             keep(error.reply, finish, f"{error.kind.value}: {error.message}")
             raise
@@ -131,10 +132,10 @@ class Talk:
         return reply
 
     def _odd(self, messages: Sequence[ChatMessage], usage: Usage, reply: ChatReply | None) -> str:
-        if reply is None or reply.finish is not Finish.STOP:
-            return ""
         # with steps the tokens are of several requests, or of the last one alone
-        cut = "" if reply.steps else _cut_prompt(messages, usage)
+        cut = "" if reply is None or reply.steps else _cut_prompt(messages, usage)
+        if reply is None or reply.finish is not Finish.STOP:
+            return cut
         small = (
             f"A prompt of about {self._too_long:,} tokens was too long for {reply.model}, which got one of about "
             f"{_tokens(messages):,}. Give it a larger window, or set prompt_tokens under [models] to what it takes."

@@ -86,7 +86,7 @@ class RoleSettings(ModelOptions):
     @field_validator("organisation")
     @classmethod
     def _one_line(cls, organisation: str | None) -> str | None:
-        if organisation is not None and not re.fullmatch(r"[!-~]+", organisation):
+        if organisation is not None and not re.fullmatch(r"[!-~]*", organisation):
             raise ValueError("it should be the organisation's name of ASCII letters, digits and signs, without spaces")
         return organisation
 

@@ -113,7 +113,7 @@ class LedgerFigures(TypedDict):
     usd: float | None
     seconds: float
     budget: str
-    #: what is odd about the server's counts
+    #: what is odd about the models' answers
     warning: str
     text: str
 

@@ -82,7 +82,7 @@ class Account:
     def of(self, state: State) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people, ``warning`` what is odd about the server's counts. The numbers
+        ``text`` is one line for people, ``warning`` what is odd about the models' answers. The numbers
         are those of :class:`kernellab.models.Ledger`.
         """
         with self._lock:
@@ -91,7 +91,7 @@ class Account:
                     self._ledger.add(turn, exchange)
                 self._counted[turn] = len(exchanges)
             found = self._ledger.as_dict()
-        odd = next((exchange.warning for said in state.said.values() for exchange in said if exchange.warning), "")
+        odd = max((exchange.warning for said in state.said.values() for exchange in said), key=len, default="")
         spent = self._bench.budget.spent()
         text = ". ".join(filter(None, (ledger_line(found), odd)))
         return {**found, "budget": state.budget, "spent": spent, "warning": odd, "text": text}

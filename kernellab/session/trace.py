@@ -31,7 +31,7 @@ class Trace:
     def ledger(self) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people, ``warning`` what is odd about the server's counts. The numbers
+        ``text`` is one line for people, ``warning`` what is odd about the models' answers. The numbers
         are those of :class:`kernellab.models.Ledger`.
         """
         return self._account.of(self._driver.state)

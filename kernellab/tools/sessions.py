@@ -107,21 +107,22 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     from kernellab.session import QuestionKind, SessionStatus
 
     state = session.state
+    turns = list(state.turns.values())
     best = state.best()
     question = state.question
-    numbers = {t.id: t.number for t in session.turns}
+    numbers = {t.id: t.number for t in turns}
     lines = [
         TurnLine(
             number=t.number, parent=numbers.get(t.parent or ""), role=t.role.value, author=t.author.value,
             line=line[:300],
         )
-        for t, line in zip(session.turns, turn_texts(state.created, session.turns), strict=True)
+        for t, line in zip(turns, turn_texts(state.created, turns), strict=True)
     ]  # fmt: skip
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
     mine = state.turn(placed) if placed else None
     # of another agent's turn none of these is a part
-    followed = (t for t in session.turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
+    followed = (t for t in turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
     judged = next(followed, mine)
     outcome = f"Your turn {placed}: {lines[judged.number - 1].line.strip()}." if judged is not None else ""
     if session.status is SessionStatus.PAUSED and head is not None:

@@ -39,7 +39,7 @@ _CUTS = ((4000, 60), (1000, 30), (300, 12), (100, 4), (20, 2))
 _CUT = "It was too long and is cut. "
 #: characters of a name, and of a text: a kernel, a sketch, an answer
 MOST_NAME, MOST_TEXT = 1000, 1_000_000
-#: arguments of a call as JSON, in characters
+#: arguments of a call as JSON, in bytes
 _MOST_SENT = 4_000_000
 #: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases
 MOST_VERDICTS = 200
@@ -325,12 +325,13 @@ def failed(name: str, error: Exception) -> str:
 
 def _fitted(result: Result) -> Result:
     """The result in about ``MOST`` tokens: long texts and lists are cut, pages never; ``next`` says so."""
+    following = result.next
     for characters, rows in _CUTS:
         text = result.model_dump_json()
         if len(text) <= _LETTERS * MOST and estimate(text) <= MOST:
             break
         result = _cut(result, characters, rows)
-        result = result.model_copy(update={"next": _CUT + result.next.removeprefix(_CUT)})
+        result = result.model_copy(update={"next": _CUT + following[:characters]})
     return result
 
 
@@ -340,9 +341,11 @@ def _cut(value: Any, characters: int, rows: int) -> Any:
         return value.model_copy(update={name: _cut(getattr(value, name), characters, rows) for name in fields})
     if isinstance(value, dict):
         kept = islice(value.items(), rows)
-        return {_cut(name, characters, rows): _cut(one, characters, rows) for name, one in kept}
+        # a key that is cut could be another's
+        return {n: _cut(one, characters, rows) for n, one in kept if not isinstance(n, str) or len(n) <= characters}
     if isinstance(value, list):
-        return [_cut(one, characters, rows) for one in value[:rows]]
+        ends = value if len(value) <= rows else [*value[: rows // 2], *value[-(rows - rows // 2) :]]
+        return [_cut(one, characters, rows) for one in ends]
     return value[:characters] if isinstance(value, str) else value
 
 

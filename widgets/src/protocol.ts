@@ -93,7 +93,7 @@ export interface LedgerFigures {
   usd: number | null;
   seconds: number;
   budget: string;
-  /** what is odd about the server's counts */
+  /** what is odd about the models' answers */
   warning: string;
   text: string;
 }

@@ -77,7 +77,7 @@ def analyse_prompt(brief: AnalyseBrief, options: Options) -> Prompt:
             rank=2, shorter=(render("analyst", "history", history=history_text(brief.history, 4)),),
         ),
         Part("question", "a person", question),
-        Part("notes", "a person", render("analyst", "notes", notes=brief.notes) if brief.notes else ""),
+        Part("notes", "people and agents", render("analyst", "notes", notes=brief.notes) if brief.notes else ""),
         Part("go", _FILE, render("analyst", "go")),
     ]  # fmt: skip
     return assemble(

@@ -303,9 +303,10 @@ def note(role: Role, text: str, author: Author = Author.HUMAN) -> list[Event]:
 
 
 def remove_note(state: State, role: Role, text: str) -> list[Event]:
-    if text not in state.told(role):
+    note = next((n for n in state.notes.get(role, ()) if str(n) == text), None)
+    if note is None:
         raise SessionError(f"The {role.value} has no such note.", "state.told(role) has its notes.")
-    return [NoteRemoved(role=role, text=text)]
+    return [NoteRemoved(role=role, text=note.text, author=note.author)]
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

@@ -315,9 +315,9 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case NoteAdded(role=role, text=text, author=author):
             told = (*state.notes.get(role, ()), Note(text=text, author=author))
             return replace(state, notes={**state.notes, role: told})
-        case NoteRemoved(role=role, text=text):
+        case NoteRemoved(role=role, text=text, author=author):
             kept = list(state.notes.get(role, ()))
-            del kept[state.told(role).index(text)]
+            kept.remove(Note(text=text, author=author))
             return replace(state, notes={**state.notes, role: tuple(kept)})
         case TargetFound():
             return replace(state, target=event)

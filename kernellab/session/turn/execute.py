@@ -11,7 +11,7 @@ from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.roles import is_model
-from kernellab.agents.rules.advice import route_facts
+from kernellab.agents.rules.advice import advise, route_facts
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.performance import slow_because, starting
 from kernellab.agents.rules.slow import is_slow
@@ -180,12 +180,11 @@ def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
             f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {left[0].value} was not "
             "asked for something faster yet."
         )
-        judged = turn.parent
-        while judged is not None and state.turns[judged].verdict is None:
-            judged = state.turns[judged].parent
+        judged = next((t.id for t in state.up(turn.parent) if t.verdict is not None), turn.parent)
         to = RouteKind(left[0].value)
-        start, of_earlier = starting(route_brief(bench, state, judged or turn.parent), to)
-        suggestion, facts = slow_because(start, to)
+        start, of_earlier = starting(route_brief(bench, state, judged), to)
+        right = start.verdict is not None and start.verdict.passed
+        suggestion, facts = slow_because(start, to) if right else (advise(start, to), [])
         route = Route(
             to=to, error_class=ErrorClass.PERFORMANCE.value, reason=why, suggestion=f"{of_earlier}{suggestion}",
             facts=(*route_facts(start), *facts),

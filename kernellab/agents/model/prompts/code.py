@@ -337,7 +337,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool) -> list[P
             Part("route", "the Conductor", render("coder", "route", route=brief.route, judged=verdict is not None))
         )
     if brief.notes:
-        parts.append(Part("notes", "a person", render("coder", "notes", notes=brief.notes)))
+        parts.append(Part("notes", "people and agents", render("coder", "notes", notes=brief.notes)))
     return parts
 
 

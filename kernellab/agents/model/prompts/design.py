@@ -97,7 +97,7 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         text = render("designer", "route", route=brief.route, performance=slow, costed=bool(cost))
         parts.append(Part("route", "the Conductor", text))
     if brief.notes:
-        parts.append(Part("notes", "a person", render("designer", "notes", notes=brief.notes)))
+        parts.append(Part("notes", "people and agents", render("designer", "notes", notes=brief.notes)))
     return parts
 
 

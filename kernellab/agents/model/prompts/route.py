@@ -72,7 +72,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         parts.append(Part("history", "the journal", whole, rank=5, shorter=tuple(shorter)))
     go = render("conductor", "go", turns_left=brief.turns_left, budget_left=brief.budget_left)
     notes = render("conductor", "notes", notes=brief.notes) if brief.notes else ""
-    parts += [Part("notes", "a person", notes), Part("go", _FILE, go)]
+    parts += [Part("notes", "people and agents", notes), Part("go", _FILE, go)]
     return assemble(parts, options.token_budget, purpose="route", schema=ROUTE_SCHEMA, schema_name="route")
 
 
