@@ -195,7 +195,7 @@ def _copy(path: Path, place: Path) -> None:
         nbformat: Any = importlib.import_module("nbformat")
         sign: Any = importlib.import_module("nbformat.sign")
         with suppress(OSError, sqlite3.Error):  # without a place for signatures the pictures appear when cells run
-            sign.NotebookNotary().sign(nbformat.read(place, as_version=4))
+            sign.NotebookNotary().sign(nbformat.read(path, as_version=4))
 
 
 def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:

@@ -31,7 +31,7 @@ def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None
 
 def fake_model(task: Task) -> Any:
     """A Model, in a call without memory; None where the task has no Model."""
-    module = task.module()
+    module = task.module(memory=False)
     return module.new_model() if module.form is TaskForm.KERNELBENCH else None
 
 
@@ -45,7 +45,7 @@ def fake_run(
     task: Task, watch: Callable[[], Watch], shapes: Mapping[int, Sequence[int]] | None = None
 ) -> tuple[tuple[Tensor, ...], Watch] | None:
     """As :func:`fake_outputs`, with the ``watch`` that was entered for the reference's call alone."""
-    module = task.module()
+    module = task.module(memory=False)
 
     def run() -> tuple[tuple[Tensor, ...], Watch]:
         model, args, watching = fake_model(task), fake_arguments(task, shapes), watch()

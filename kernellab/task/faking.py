@@ -94,7 +94,7 @@ def _left_alone() -> tuple[Any, ...]:
 
     file = torch._compile.__file__
     left = [f for table in global_decomposition_table.values() for f in table.values()]
-    left += [f for name, m in sys.modules.items() if name.startswith("torch._refs") for f in vars(m).values()]
+    left += [f for name, m in list(sys.modules.items()) if name.startswith("torch._refs") for f in vars(m).values()]
     seen, found = set(), []
     while left:
         function = left.pop()
@@ -160,6 +160,9 @@ def _modes() -> tuple[Any, Any]:
             if any(a.name == "device" for a in schema.arguments):
                 if (kwargs.get("device") or torch.device("cpu")).type not in ("cpu", "meta"):
                     raise _Other
+                moved = func is torch.ops.aten._to_copy.default and kwargs.get("device")
+                if moved and kwargs.get("dtype") in (None, args[0].dtype):
+                    raise _Other  # a tensor on the CPU is not copied there: what is written into it stays
                 kwargs["device"] = torch.device("meta")
             if "generator" in kwargs:
                 kwargs["generator"] = None
@@ -196,7 +199,8 @@ def _modes() -> tuple[Any, Any]:
             if self.said and name == "__get__" and func.__self__.__name__ in self.said:
                 return self.said[func.__self__.__name__]
             meta = self.said and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
-            if meta or (self.said and func is torch.Tensor.data_ptr):
+            named = func is torch.Tensor.type and len(args) == 1 and not kwargs
+            if meta or (self.said and (named or func is torch.Tensor.data_ptr)):
                 raise _Unsure
             return called(func, RECURRENT, *args, **(kwargs or {}))
 

@@ -69,7 +69,7 @@ def identifier(stem: str) -> str:
 
 @lru_cache(maxsize=256)
 def _load(name: str, text: str) -> Task:
-    return describe(task_module(name, text))
+    return describe(task_module(name, text, memory=False))
 
 
 # -- what a running task module states, as a Task ----------------------------------------------------------------------

@@ -47,6 +47,7 @@ class Learnt:
     listed: Listed | None
     dims: tuple[Dim, ...]
     slots: tuple[Slot, ...] | None
+    evaluates: bool
 
 
 class TaskModule:
@@ -85,7 +86,10 @@ class TaskModule:
 
     def learnt(self) -> Learnt:
         """What is known, for a module of the same text that is made again."""
-        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims, self.slots)
+        return Learnt(
+            self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims, self.slots,
+            self.evaluates,
+        )  # fmt: skip
 
     def learn(self, known: Learnt) -> None:
         """Takes what another module of this text was found to be."""
@@ -93,6 +97,7 @@ class TaskModule:
         self.needs_values, self.listed, self.dims = known.needs_values, known.listed, known.dims
         # known before any call: inputs() must not be asked for them on a fake or meta device
         self.slots = known.slots
+        self._evaluates = known.evaluates
         self.described = True
 
     # -- what the verifier, the designer and the session call
@@ -469,8 +474,9 @@ def _init_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 @lru_cache(maxsize=64)
-def task_module(name: str, text: str) -> TaskModule:
-    """The running module of a task's text, made once a process."""
+def task_module(name: str, text: str, memory: bool = True) -> TaskModule:
+    """The running module of a task's text, made once a process; without ``memory``, that of runs without memory, whose
+    tensors a reference may keep (a table in an ``lru_cache``)."""
     return TaskModule(name, text)
 
 

@@ -165,11 +165,12 @@ class Task:
     def __hash__(self) -> int:
         return hash((self.name, self.hash))
 
-    def module(self) -> TaskModule:
-        """The running module: samples inputs, calls the reference. Executes the text once a process."""
+    def module(self, memory: bool = True) -> TaskModule:
+        """The running module: samples inputs, calls the reference. Executes the text once a process, and once more for
+        runs without ``memory``."""
         from kernellab.task.module import task_module
 
-        module = task_module(self.name, self.text)
+        module = task_module(self.name, self.text, memory)
         if self.learnt is not None and not module.described:
             module.learn(self.learnt)
         return module

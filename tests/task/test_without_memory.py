@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernellab.errors import TaskError
-from kernellab.task import faking
+from kernellab.task import faking, load_task
 from kernellab.task.module import TaskModule
 from kernellab.task.shapes import Shapes, infer
 from kernellab.teach.exercise import course
@@ -40,6 +40,10 @@ BODIES = {
     "wrong": "return x @ x",
     "channels last": "x = x.expand(2, 4, -1, -1).contiguous(memory_format=torch.channels_last)\n"
     "    return torch.nn.functional.conv2d(x, torch.ones(8, 4, 3, 3)).relu() + 1",
+    "format asked": "return x[None, None].expand(2, 4, -1, -1).contiguous().contiguous("
+    "memory_format=torch.channels_last)",
+    "any of none": "return torch.any(x > 0, dim=())",
+    "moved": "x = x.to(y.device)\n    x += 1\n    return x",
     "placed": "return x + torch.zeros(3, device='meta').shape[0]",
 }
 
@@ -83,3 +87,24 @@ def test_a_lessons_task_loads_no_compiler() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"
+
+
+KEPT = """import torch
+from functools import lru_cache
+
+@lru_cache
+def table(n):
+    return torch.arange(n - 1, -1, -1)
+
+def reference(x):
+    return x.index_select(1, table(x.shape[-1]))
+
+def inputs():
+    return (torch.randn(3, 4),)
+"""
+
+
+def test_a_tensor_that_a_reference_keeps_has_its_values() -> None:
+    task = load_task(KEPT, "kept")
+    (x,) = task.module().sample(seed=1)
+    assert torch.equal(task.module().reference([x])[0], x.flip(1))

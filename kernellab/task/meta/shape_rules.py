@@ -24,6 +24,8 @@ _REDUCE = frozenset(("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", 
 #: operators on a size, with the dtype that they have if none is given
 _OF_SIZE = {"randn": None, "rand": None, "randint": torch.int64}
 _PRODUCTS = frozenset(("mm", "bmm", "mv"))
+#: in which a contiguous tensor's result is contiguous
+_FORMATS = (None, torch.contiguous_format, torch.preserve_format)
 
 
 def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
@@ -34,8 +36,10 @@ def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor 
         return None
     bound = dict(zip((a.name for a in schema.arguments), args, strict=False)) | dict(kwargs)
     tensors = [v for v in bound.values() if isinstance(v, Tensor)]
-    if name in _OF_SIZE and "size" in bound:
+    if name in _OF_SIZE and "size" in bound and _can_draw(bound, _OF_SIZE[name]):
         return torch.empty(bound["size"], dtype=bound.get("dtype") or _OF_SIZE[name], device="meta")
+    if bound.get("memory_format") not in _FORMATS:
+        return None
     if not tensors or not (name in _PRODUCTS or all(t.is_contiguous() for t in tensors)):
         return None
     shapes = [tuple(t.shape) for t in tensors]
@@ -43,7 +47,7 @@ def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor 
         shape = _broadcast(shapes)
     elif name in _AS_FIRST:
         shape = shapes[0]
-    elif name in _REDUCE and all(shapes[0]):
+    elif name in _REDUCE and all(shapes[0]) and not (name in ("any", "all") and bound.get("dim") == []):
         shape = _reduced(shapes[0], bound.get("dim"), bool(bound.get("keepdim")))
     elif name in _PRODUCTS and len({t.dtype for t in tensors}) == 1:
         shape = _product(*shapes)
@@ -52,6 +56,14 @@ def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor 
     if shape is None:
         return None
     return torch.empty(shape, dtype=_dtype(func, args, kwargs), device="meta")
+
+
+def _can_draw(given: Mapping[str, Any], usual: torch.dtype | None) -> bool:
+    """Integers of a range that is not empty, or floats."""
+    if usual is not None:
+        return bool(given.get("low", 0) < given["high"])
+    dtype = given.get("dtype")
+    return dtype is None or dtype.is_floating_point
 
 
 def _dtype(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.dtype:

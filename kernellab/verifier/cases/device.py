@@ -174,6 +174,7 @@ def operators(task: Task) -> frozenset[str]:
         return func(*args, **kwargs)
 
     module = task.module()
+    module = module if module.needs_values else task.module(memory=False)
     sizes = module.default_sizes()
     args: list[Any] = []
     for spec in task.args:

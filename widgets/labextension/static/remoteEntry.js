@@ -89,7 +89,9 @@ def inputs(M=4096, N=2048):
    */
   function offerView(panel, node) {
     const found = ours(panel, node);
-    if (!found || found.cell.model.trusted || !(VIEW in found.output.data)) return;
+    if (!found || found.cell.model.trusted) return;
+    // a view of this page's kernel alone: a notebook can bring models, and programs, of its author
+    if (!panel.sessionContext.session?.kernel?.hasComm(found.output.data[VIEW]?.model_id)) return;
     const said = document.createElement("p");
     said.className = "kernellab-untrusted";
     const button = document.createElement("button");

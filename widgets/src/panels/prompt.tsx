@@ -45,7 +45,8 @@ export function PromptPanel({ view }: { view: View }) {
 /** The newest turn where it was broken off: it is next to the line, with what came of it. */
 function brokenOff(view: View): TurnRow | null {
   const newest = view.rows.value.at(-1);
-  return newest?.state === "stopped" && newest.id !== view.at.value ? newest : null;
+  const cut = newest?.state === "stopped" && newest.author === "model" && newest.id !== view.at.value;
+  return cut ? newest : null;
 }
 
 /** What a model writes now, in the role `by` or in any, or the way to what it had written when it was stopped. */
@@ -53,7 +54,7 @@ export function Writing({ view, by }: { view: View; by?: string }) {
   const partial = view.state.partial.value;
   if (partial.turn !== null && (by ?? partial.role) === partial.role) return <Streaming partial={partial} />;
   const stopped = brokenOff(view);
-  if (stopped?.author !== "model" || (by ?? stopped.role) !== stopped.role) return null;
+  if (!stopped || (by ?? stopped.role) !== stopped.role) return null;
   return (
     <Empty>
       Turn {stopped.number} was stopped.{" "}
