@@ -207,13 +207,13 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     return torch.where(met > 0, best, x)
 
 
-def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number below ``minlength`` occurs; without it the size is for the values to say."""
     if not minlength:
         return NotImplemented
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype == torch.float32 else torch.float64
-    each = torch.ones(x.shape, dtype=dtype, device=x.device) if weights is None else weights.to(dtype)
-    return torch.zeros(minlength, dtype=dtype, device=x.device).index_add(0, x.to(torch.int64), each)
+    each = torch.ones(input.shape, dtype=dtype, device=input.device) if weights is None else weights.to(dtype)
+    return torch.zeros(minlength, dtype=dtype, device=input.device).index_add(0, input.to(torch.int64), each)
 
 
 def repeat_interleave(

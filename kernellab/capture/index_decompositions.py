@@ -118,14 +118,14 @@ def adaptive_max_with_places(uneven: Callable[..., Any], pool: Callable[..., Any
     return apart
 
 
-def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """1 at each index's place, 0 elsewhere; torch reads the indices, and takes the number of classes for a plain one.
 
     Without that number it is the largest index, which only the values tell.
     """
     if isinstance(num_classes, int) and num_classes < 0:
         return NotImplemented
-    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+    return (input.unsqueeze(-1) == torch.arange(num_classes, device=input.device)).to(torch.int64)
 
 
 def hamming_window(

@@ -829,8 +829,9 @@ def test_an_exact_tie_of_what_is_computed_tells_on_which_side_it_falls(name: str
         pass
     results = task(body.replace(side, other)).module().results
     telling = [d for d in survey.cases if d.exact and not torch.equal(results(d.case.args)[0], d.case.native[0])]
-    # of a sum of fortieths, added up one by one, a mean is another
-    assert telling and {d.grade for d in telling} == {Grade.CONDITION if name == "a mean" else Grade.REFUSED}
+    # of a sum of fortieths, added up one by one, a mean is another; a GPU's quick division rounds levels otherwise
+    told = name in ("a mean", "the levels below a maximum")
+    assert telling and {d.grade for d in telling} == {Grade.CONDITION if told else Grade.REFUSED}
 
 
 def test_bins_that_are_no_power_of_two_wide_are_left_to_roundings() -> None:

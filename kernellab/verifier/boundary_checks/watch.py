@@ -16,7 +16,6 @@ import torch
 
 from kernellab.task.meta.operators import Operators
 from kernellab.verifier.boundary_checks.operations import COMPARISONS, Distance, Edge, distances, facts
-from kernellab.verifier.compare.roundings import SUMS
 from kernellab.verifier.protocol.rules import DRAWN
 
 #: calls of one operation that are distinguished: those beyond are taken together (an unrolled loop)
@@ -122,9 +121,9 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
         self.floats: set[float] = set()
         #: and those that it divided by
         self.divisors: set[float] = set()
-        #: was a sum divided by a number that is no power of two, to a quotient of few digits? One who adds up what is
-        #: divided already has another
-        self.divided = self._summed = False
+        #: was something divided by a number that is no power of two, to a quotient of few digits? One who adds up what
+        #: is divided already has another, and a GPU's quick division may
+        self.divided = False
         #: elements that lay halfway between two whole numbers before they were rounded, and floats that were equal to
         #: what they were compared with
         self.halves = self.ties = 0
@@ -151,7 +150,6 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
             self.halves += int((args[0] - args[0].floor() == 0.5).sum())
         if op in COMPARISONS and isinstance(args[0], Tensor) and args[0].is_floating_point():
             self.ties += int((args[0] == args[1]).sum())
-        self._summed |= op in SUMS
         if op == "histc":
             self._counts(_bound(func, args, kwargs))
         if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
@@ -169,7 +167,7 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
         rounds to as well."""
         if _bits(by) <= 1 or not bool(torch.as_tensor(value).any()):
             return
-        self.divided |= self._summed
+        self.divided = True
         if quotient is None:
             self.holds = False
             return
@@ -183,7 +181,12 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
         width = (high - low) / bound["bins"]
         self.holds &= width > 0 and _bits(width) <= 1 and _bits(low) <= _FEW
         if self.holds:
-            at = (values[(values >= low) & (values <= high)] - low) / width
+            inside = values[(values >= low) & (values <= high)].double() - low
+            at = inside / width
+            for dtype in (torch.float32, torch.float64):
+                # one who divides by the whole range first has the same bins
+                share = inside.to(dtype) / torch.tensor(high - low, dtype=dtype)
+                self.holds &= torch.equal((share * bound["bins"]).floor().double(), at.floor())
             self.ties += int((at == at.round()).sum())
 
     def _is_of_inputs(self, value: Tensor) -> bool:

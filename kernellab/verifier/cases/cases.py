@@ -21,6 +21,7 @@ from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers, secret_sizes, two_long
 from kernellab.verifier.cases.input_specs import forms_of
+from kernellab.verifier.cases.ranges import rises
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
 
@@ -397,8 +398,10 @@ def decided_last(found: Case) -> Case:
         spec = found.task.args[i]
         if spec.kind is ArgKind.TENSOR and spec.dtype == "bool" and spec.name not in found.task.domain:
             open_.append((i, 0.0, 1.0))
-        elif counts and spec.kind is ArgKind.TENSOR and spec.dtype in _INTEGERS and _repeats(found.args[i]):
-            open_.append((i, 0.0, 0.0))
+        elif counts and spec.kind is ArgKind.TENSOR and spec.dtype in _INTEGERS:
+            stated = found.task.domain.get(spec.name) in ("fixed", "sorted")
+            if not stated and _repeats(found.args[i]):
+                open_.append((i, 0.0, 0.0))
         if found.family is Family.OWN:
             continue  # no other family is legal: the reference may take the floats of its inputs alone
         if spec.kind is not ArgKind.TENSOR or legal is None or spec.dtype.startswith("float8") or legal.is_sorted:
@@ -428,10 +431,11 @@ _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
 
 def _repeats(value: Tensor) -> bool:
-    """Do numbers come twice, in no order? Then one may come often."""
-    flat = value.reshape(-1)
-    steps = flat.sort().values.diff()
-    return bool((steps == 0).any()) and not bool((flat.diff() >= 0).all())
+    """Do numbers come twice in a row, in no order? Then one may come often."""
+    if not value.dim() or value.numel() < 2:
+        return False
+    rows = value.reshape(-1, value.shape[-1])
+    return bool((rows.sort(-1).values.diff(dim=-1) == 0).any()) and not rises(value)
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:

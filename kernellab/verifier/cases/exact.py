@@ -44,7 +44,8 @@ _MOST = 1.0
 @dataclass(frozen=True)
 class Found:
     """An exact case. ``sure``: no right way to compute gives another answer; else one may that adds up what is divided
-    already. ``wider``: what float64 answers, where it has limits (0.9) with more digits and so answers otherwise."""
+    already, or divides as quickly as a GPU can. ``wider``: what float64 answers, where it has limits (0.9) with more
+    digits and so answers otherwise."""
 
     case: Case
     halves: int
@@ -77,7 +78,7 @@ class ExactCases:
         for count in ("halves", "ties"):
             found = [one for one in on_grids if getattr(one, count)]
             if found and "histc" not in self.calls:
-                yield max(found, key=lambda one: getattr(one, count))
+                yield max(found, key=lambda one: (one.sure, getattr(one, count)))
         if "histc" in self.calls:
             yield from on_grids
         if any(op in self.calls for op in _PLACED):
@@ -107,7 +108,7 @@ class ExactCases:
             except ValueError:
                 continue  # an argument has no power of two among its values
             found = self._exact(case)
-            if found is not None and found.sure:
+            if found is not None and (found.sure or len(grid) == 3):
                 yield found
 
     def _peaks(self) -> Iterator[tuple[float, float, float]]:

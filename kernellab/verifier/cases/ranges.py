@@ -47,7 +47,7 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
     fixed = all(torch.equal(first, s) for s in samples[1:])
     samples = [computable(s) for s in samples]
     low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
-    is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(_rises(s) for s in samples)
+    is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(rises(s) for s in samples)
     if domain is not None:
         low, high = _stated(domain, low, high)
         return Range(low, high, low, high, fixed or domain == "fixed", is_sorted, False)
@@ -59,7 +59,7 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
     return Range(low, high, least, most, fixed, is_sorted, False)
 
 
-def _rises(value: Tensor) -> bool:
+def rises(value: Tensor) -> bool:
     rows = value.reshape(-1, value.shape[-1])
     return bool((rows[: max(1, _MOST // rows.shape[-1])].long().diff(dim=-1) >= 0).all())
 

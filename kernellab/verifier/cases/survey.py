@@ -191,9 +191,12 @@ class Survey:
         """All integers at the least and at the largest that the task's own inputs draw, at once: what two make
         together (the sum of two products in 16 bits) is the largest there."""
         words = f"{' and '.join(self.task.args[i].name for i in self._ranges)} at their ends at once not handled"
+        # of floats, a sum of many equal terms is rounded
+        whole = not any(o.is_floating_point() or o.is_complex() for o in self.base.native)
+        grade = Grade.REFUSED if whole else Grade.CONDITION
         for end in ("low", "high") if len(self._ranges) > 1 else ():
             values = tuple((i, getattr(at, end)) for i, at in self._ranges.items())
-            yield _Proposal(("still", values[0][0], values, ()), Grade.REFUSED, words, True)
+            yield _Proposal(("still", values[0][0], values, ()), grade, words, True)
 
     def _together(self) -> list[_Proposal]:
         """Special values in two arguments at one place: of the first pairs of arguments, so that two verdicts of one
@@ -297,7 +300,7 @@ class Survey:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
             grade = Grade.CONDITION
         # a condition of two arguments names none
-        name = "" if proposal.change[0] in ("together", "near") else self.task.args[proposal.change[1]].name
+        name = "" if proposal.change[0] in ("together", "near", "still") else self.task.args[proposal.change[1]].name
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
+from kernellab.verifier.protocol.memory import POISON
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
-#: each byte of memory that nothing was stored to, in a call that is checked
-FRESH = 0xFF
 
 
 def numeric(
@@ -63,7 +62,7 @@ def holds_fresh(got: Tensor, wrong: Tensor) -> bool:
         return False
     bad = (~torch.isfinite(got) & wrong).reshape(-1)
     held = got.reshape(-1)[bad].contiguous().view(torch.uint8)
-    return bool(held.numel()) and bool((held == FRESH).all())
+    return bool(held.numel()) and bool((held == POISON).all())
 
 
 def scattered(wrong: Tensor) -> bool:
