@@ -166,7 +166,7 @@ class ProgramReader:
             raise CaptureError(
                 f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."
             )
-        first = value[0] if isinstance(value, (tuple, list)) else value
+        first = next(v for v in value if v is not None) if isinstance(value, (tuple, list)) else value
         if has_open_size(first):
             raise open_size(self.task.name, line, op)
         results: tuple[Any, ...] = ()

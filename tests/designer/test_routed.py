@@ -45,6 +45,7 @@ BODIES = {
     "norm": "y = torch.einsum('td,tdf->tf', x, w[i]).float()\n    return y / y.square().mean(-1, keepdim=True).sqrt()",
     "two matrices a row": "j = torch.stack((i, (i * 3 + 1) % w.shape[0]), 1)\n"
     "    return torch.einsum('td,tkdf->tkf', x, w[j])",
+    "matrices from the end": "return (x[:, None] @ w[i.flip(0)])[:, 0]",
     "gathered rows": "return torch.einsum('td,tdf->tf', x[i * 7 % x.shape[0]], w[i])",
 }
 
@@ -70,6 +71,13 @@ def test_each_matrix_is_multiplied_by_all_rows_and_the_values_are_right(name: st
     (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
     (want,) = task.module().reference(tuple(a.double() if a.is_floating_point() else a for a in args))
     assert float((got.double() - want).norm() / want.norm()) < 1e-2
+
+
+@pytest.mark.parametrize("body", ["x.flip(0) @ w[0]", "(x @ w[0]).flip(0)", "x.flip(1) @ w[0] + b[0].flip(0)"])
+def test_a_product_reads_from_the_end_of_an_axis(body: str) -> None:
+    text = TASK.format(body=f"return {body}", dtype="bfloat16", rows=37, matrices=5)
+    judged = gate(sketch_of(text), load_task(text), chip=H200.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
 
 
 def test_weights_are_read_once_each_and_not_once_a_row() -> None:

@@ -1,7 +1,7 @@
 """A window summed over its positions: a product of matrices at each tap, whose summed axis is samples and positions.
 
 A tile of positions of both factors is loaded at once, channels last: of ``a`` where the tap looks, past edges zeros.
-Nothing is stored for each tap.
+Nothing is stored for each tap. Past the edge of the outputs `b` alone is zero, so an infinite `a` there gives NaN.
 """
 
 from __future__ import annotations

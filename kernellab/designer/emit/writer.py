@@ -337,7 +337,12 @@ class Writer:
 
     def _load(self, e: Leaf, scope: Scope) -> Value:
         """A tile with the elements of ``e``, named in ``scope``."""
-        return self.known_as(e, scope, self._gather(e, scope) if e.operands else self._load_slice(e, scope))
+        gathered = e.operands or any(self._backwards(ix) for ix in e.index)
+        return self.known_as(e, scope, self._gather(e, scope) if gathered else self._load_slice(e, scope))
+
+    def _backwards(self, ix: Ix) -> bool:
+        """Does a tile read it from its end, as no slice does?"""
+        return ix.sign == -1 and bool(self.tile_axes(frozenset(ix.leaves())))
 
     def _load_slice(self, e: Leaf, scope: Scope) -> Value:
         place, loaded = self.place(e.tensor, e.index)
@@ -443,7 +448,8 @@ class Writer:
         An axis of a tile index that also runs over a separate dimension is a tile of positions there: slices would
         be apart from it.
         """
-        shared = self.tile_axes(frozenset(a for at in ats for a in at.axes))
+        turned = {a for ix in index if self._backwards(ix) for a in ix.leaves()}
+        shared = self.tile_axes(frozenset(a for at in ats for a in at.axes) | turned)
         left = iter(ats)
         items: list[Item] = []
         order: list[Axis] = []

@@ -125,9 +125,10 @@ class Launch:
 
     @property
     def gathers(self) -> bool:
-        """Does a factor of the product read at indices that are values?"""
+        """Does a factor of the product read at indices that are values, or backwards?"""
         sides = (self.dot.a, self.dot.b) if self.dot is not None else ()
-        return any(isinstance(e, Leaf) and bool(e.operands) for side in sides for e in walk(side))
+        leaves = (e for side in sides for e in walk(side) if isinstance(e, Leaf))
+        return any(e.operands or any(ix.sign == -1 for ix in e.index) for e in leaves)
 
 
 @dataclass(frozen=True)

@@ -293,12 +293,12 @@ class Multiply:
                 self._issue(q, slot, self.writer.tile_name(q.acc))
             self.out.at = 0
             self.out.put(f"{listed} = warpgroup_mma_wait({many}, [{listed}])")
-            self.out.put(self._freed(p.products[0], before, ", pred=t > 0"))
+            self.out.put(self._freed(p.products[-1], before, ", pred=t > 0"))
 
         self._loop("0", "steps", body)
         self.out.at = 0
         self.out.put(f"{listed} = warpgroup_mma_wait(0, [{listed}])")
-        self.out.put(self._freed(p.products[0], f"{self.roles.count('steps - 1')} % STAGES"))
+        self.out.put(self._freed(p.products[-1], f"{self.roles.count('steps - 1')} % STAGES"))
 
     def _ahead(self, early: Product) -> None:
         """Each step begins the next one's first product before it works on its own."""

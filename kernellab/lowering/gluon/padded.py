@@ -6,12 +6,27 @@ products, which read no more memory for it.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from kernellab.lowering.gluon.boxes import ENGINE_BOX
 from kernellab.sketch.program.ints import IntExpr, IntKind, num
-from kernellab.sketch.program.program import Apply, Gemm, If, Kernel, Loop, Point, Range, Statement, Tensor, Value
+from kernellab.sketch.program.program import (
+    Apply,
+    Assign,
+    Gemm,
+    If,
+    Kernel,
+    Load,
+    Loop,
+    Point,
+    Range,
+    Read,
+    Statement,
+    Tensor,
+    Value,
+)
 from kernellab.sketch.program.walk import statements, subvalues
 
 #: what gives a dimension's places or elements a meaning beyond its edge
@@ -30,7 +45,9 @@ def padded(kernel: Kernel) -> Kernel:
     ]
     odd = {r.extent for r, _ in ranges if _odd(r.extent)}
     whole = {e for e in odd if all(r.start == num(0) and size == e for r, size in ranges if r.extent == e)}
-    kept = {e for stmt in inside for e in whole if _counted(stmt, e)}
+    made = {stmt.tile.uid for stmt in inside if isinstance(stmt, Assign)}
+    loaded = {stmt.tile.uid for stmt in inside if isinstance(stmt, Load)} - made
+    kept = {e for stmt in inside for e in whole if _counted(stmt, e, loaded)}
     wider = {e: num(1 << (e.value - 1).bit_length()) for e in whole - kept}
     return replace(kernel, body=_put(kernel.body, wider, {})) if wider else kernel
 
@@ -40,14 +57,14 @@ def _odd(extent: IntExpr) -> bool:
     return 8 < value <= ENGINE_BOX and value % 8 == 0 and bool(value & (value - 1))
 
 
-def _counted(stmt: Statement, extent: IntExpr) -> bool:
+def _counted(stmt: Statement, extent: IntExpr, loaded: Set[str]) -> bool:
     """Would elements past the edge count in a result of ``stmt``?"""
-    if isinstance(stmt, Gemm) and not _read(stmt.a) and stmt.a.type.shape[-1] == extent:
+    if isinstance(stmt, Gemm) and not _read(stmt.a, loaded) and stmt.a.type.shape[-1] == extent:
         return True  # what is made on chip may be anything there, also a NaN
     values = [v for root in stmt.values for v in subvalues(root) if isinstance(v, Apply)]
     for value in values:
         shapes = [value.type.shape, *(a.type.shape for a in value.args)]
-        if value.op == "dot" and not _read(value.args[0]) and value.args[0].type.shape[-1] == extent:
+        if value.op == "dot" and not _read(value.args[0], loaded) and value.args[0].type.shape[-1] == extent:
             return True
         reduces = value.op.startswith(("reduce_", "arg", "cum"))
         if (reduces and _along(value, extent)) or (value.op in _COUNTS and any(extent in shape for shape in shapes)):
@@ -55,8 +72,11 @@ def _counted(stmt: Statement, extent: IntExpr) -> bool:
     return False
 
 
-def _read(value: Value) -> bool:
-    return not isinstance(value, Apply) or (value.op == "transpose" and _read(value.args[0]))
+def _read(value: Value, loaded: Set[str]) -> bool:
+    """Is it a tile as it was loaded, or that one turned?"""
+    if isinstance(value, Apply):
+        return value.op == "transpose" and _read(value.args[0], loaded)
+    return isinstance(value, Read) and value.tile.uid in loaded
 
 
 def _along(value: Apply, extent: IntExpr) -> bool:

@@ -156,7 +156,8 @@ def plan(
     groups = max(loop.hints.warp_roles, 1)
     # of a file whose launches want several numbers of warps one is declared: here then four for each 64 rows, or for
     # each group with whole tiles
-    warps = options.get("num_warps") or 4 * (groups if loop.hints.in_turn else (facts.const(rows) or 0) // GROUP_ROWS)
+    shared = 0 if loop.hints.in_turn else (facts.const(rows) or 0) // GROUP_ROWS
+    warps = options.get("num_warps") or 4 * max(groups, shared)
     found = Plan(
         kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
         options.get("num_stages", STAGES), loop.hints.registers or 0, any(h.persistent for h in hints),
@@ -322,8 +323,12 @@ def _streams(p: Plan, facts: Bounds) -> None:
     for product in p.products:
         tiles = [o.tile for o in (product.a, product.b) if o.tile is not None]
         group = [left.pop(t.uid) for t in tiles if t.uid in left]
-        if group:
-            p.streams.append(tuple(group))
+        # a product waits for one barrier: what it reads of others' tiles arrives with its own
+        met = [g for g in p.streams if any(load.tile in tiles for load in g)]
+        if group or len(met) > 1:
+            at = p.streams.index(met[0]) if met else len(p.streams)
+            p.streams = [g for g in p.streams if g not in met]
+            p.streams.insert(at, (*(load for g in met for load in g), *group))
         for load in p.before:
             if isinstance(load, Load) and load.tile in tiles and load not in p.resident:
                 p.resident.append(load)
@@ -443,6 +448,8 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     """
     rows = facts.const(p.height) or 0
     groups = p.groups
+    if p.ahead and p.stages < 2:
+        raise Refused("a step that begins ahead needs two buffers of each tile, and num_stages is 1")
     if p.in_turn and not (p.persistent and not (p.loop.start.loop_vars() | p.loop.stop.loop_vars()) and not p.resident):
         raise Refused("groups take tiles in turn only of a persistent grid whose tiles all take as many steps")
     own = rows // groups if p.shares else rows

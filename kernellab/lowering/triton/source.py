@@ -33,13 +33,13 @@ def _refuse_float8(program: Program, target: Target) -> None:
         LoweringError: the chip has none, and a tensor of the program is one.
     """
     rates = target.chip.peak_flops
-    if target.backend is not Backend.CUDA or "f8" in rates or "bf16" not in rates:
+    if target.backend is not Backend.CUDA or "f8" in rates or not {"bf16", "f16"} & set(rates):
         return
     for tensor in program.tensors:
         if tensor.dtype is DType.F8E4M3:
             raise LoweringError(
-                f"Triton has no float8_e4m3fn on {target.chip.name}, and {tensor.name!r} is one.",
-                "Choose --dsl cuda_c, whose conversions run everywhere, or store bfloat16.",
+                f"{target.chip.name} has no rate for float8, so Triton no float8_e4m3fn, and {tensor.name!r} is one.",
+                "Choose --dsl cuda_c, store bfloat16, or add peak_flops.f8 to the chip's file if it has float8.",
             )
 
 
