@@ -188,12 +188,11 @@ class Survey:
         return _in_order([*found, *self._together(), *self._near(), *self._at_ends()])
 
     def _at_ends(self) -> Iterator[_Proposal]:
-        """All integers at the least and at the largest that the task's own inputs draw, at once: what two make
-        together (the sum of two products in 16 bits) is the largest there."""
+        """All integers at the least and at the largest that the task's own inputs draw, at once: what two make together
+        (the sum of two products in 16 bits) is the largest there. Of floats, a sum of many equal terms is rounded."""
         words = f"{' and '.join(self.task.args[i].name for i in self._ranges)} at their ends at once not handled"
-        # of floats, a sum of many equal terms is rounded
-        whole = not any(o.is_floating_point() or o.is_complex() for o in self.base.native)
-        grade = Grade.REFUSED if whole else Grade.CONDITION
+        rounded = any(o.is_floating_point() or o.is_complex() for o in self.base.native)
+        grade = Grade.CONDITION if rounded else Grade.REFUSED
         for end in ("low", "high") if len(self._ranges) > 1 else ():
             values = tuple((i, getattr(at, end)) for i, at in self._ranges.items())
             yield _Proposal(("still", values[0][0], values, ()), grade, words, True)
@@ -304,15 +303,13 @@ class Survey:
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)
-        self.cases.append(
-            Drawn(case, name, grade, proposal.condition, proposal.beyond, proposal.right, covered=proposal.covered)
-        )
+        condition, beyond, right, covered = proposal.condition, proposal.beyond, proposal.right, proposal.covered
+        self.cases.append(Drawn(case, name, grade, condition, beyond, right, covered=covered))
 
     def _is_sound(self, case: Case) -> bool:
         """Has the answer the form of every other, and does the reference's float64 agree with it? Where it does not,
         the reference itself is noise."""
-        shapes = [(o.shape, o.dtype) for o in self.base.native]
-        if [(o.shape, o.dtype) for o in case.native] != shapes:
+        if [(o.shape, o.dtype) for o in case.native] != [(o.shape, o.dtype) for o in self.base.native]:
             return False
         for found in case.references:
             native, double = found.native, found.double
