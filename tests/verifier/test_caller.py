@@ -183,7 +183,8 @@ def test_a_kernel_that_is_wrong_for_one_in_a_hundred_contents_of_a_small_size_is
         "y = x * 3\n    if x.numel() < 2048 and x.view(-1)[:1].view(torch.int32).item() % 101 == 5:\n        y[:] = 0\n"
     )
     verdict = judge(f"import torch\ndef kernel(x):\n    {code}    return y\n", LONG)
-    assert not verdict.passed and verdict.stage is Stage.ROBUST, verdict.label
+    # a checked call before them may meet such contents too
+    assert not verdict.passed and verdict.stage in (Stage.CORRECT, Stage.ROBUST), verdict.label
 
 
 def test_a_kernel_that_is_wrong_at_some_addresses_is_refused(judge: Judge) -> None:
