@@ -69,7 +69,8 @@ def identifier(stem: str) -> str:
 
 @lru_cache(maxsize=256)
 def _load(name: str, text: str) -> Task:
-    return describe(task_module(name, text, memory=False))
+    # by place, as Task.module asks for it: a keyword would be another entry of the cache
+    return describe(task_module(name, text, False))
 
 
 # -- what a running task module states, as a Task ----------------------------------------------------------------------

@@ -258,12 +258,15 @@ class TaskModule:
         """One call on fake inputs, under ``watch``, of a Model as it is built (training, unless it says otherwise) or
         in eval mode."""
 
+        # what a reference keeps of this run has no values
+        other = task_module(self.name, self.text, False)
+
         def run() -> None:
-            model = self._built() if trains else self._built().eval()
-            args = self.raw_inputs(self.default_sizes())
+            model = other._built() if trains else other._built().eval()
+            args = other.raw_inputs(other.default_sizes())
             given = [*args, *model.state_dict().values()]
             with watch:
-                self.call(given, model)
+                other.call(given, model)
 
         without_memory(run)
 

@@ -39,6 +39,8 @@ _CUTS = ((4000, 60), (1000, 30), (300, 12), (100, 4), (20, 2))
 _CUT = "It was too long and is cut. "
 #: characters of a name, and of a text: a kernel, a sketch, an answer
 MOST_NAME, MOST_TEXT = 1000, 1_000_000
+#: lists in the order of time, of which both ends count; of others what comes first does
+_IN_TIME = frozenset(("turns", "line"))
 #: arguments of a call as JSON, in bytes
 _MOST_SENT = 4_000_000
 #: verifications of one connection: an agent that asks more often uses the judge as an oracle for hidden cases
@@ -335,17 +337,19 @@ def _fitted(result: Result) -> Result:
     return result
 
 
-def _cut(value: Any, characters: int, rows: int) -> Any:
+def _cut(value: Any, characters: int, rows: int, both_ends: bool = False) -> Any:
     if isinstance(value, BaseModel) and not isinstance(value, Page):
         fields = type(value).model_fields
-        return value.model_copy(update={name: _cut(getattr(value, name), characters, rows) for name in fields})
+        return value.model_copy(
+            update={name: _cut(getattr(value, name), characters, rows, name in _IN_TIME) for name in fields}
+        )
     if isinstance(value, dict):
         kept = islice(value.items(), rows)
         # a key that is cut could be another's
         return {n: _cut(one, characters, rows) for n, one in kept if not isinstance(n, str) or len(n) <= characters}
     if isinstance(value, list):
-        ends = value if len(value) <= rows else [*value[: rows // 2], *value[-(rows - rows // 2) :]]
-        return [_cut(one, characters, rows) for one in ends]
+        last = rows - rows // 2 if both_ends and len(value) > rows else 0
+        return [_cut(one, characters, rows) for one in (*value[: rows - last], *value[len(value) - last :])]
     return value[:characters] if isinstance(value, str) else value
 
 

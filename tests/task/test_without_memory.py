@@ -8,9 +8,11 @@ import sys
 import pytest
 import torch
 
+from kernellab.capture import capture
 from kernellab.errors import TaskError
 from kernellab.task import faking, load_task
 from kernellab.task.module import TaskModule
+from kernellab.task.sample.sizes import runs_at
 from kernellab.task.shapes import Shapes, infer
 from kernellab.teach.exercise import course
 
@@ -104,7 +106,17 @@ def inputs():
 """
 
 
+def test_a_tensor_that_a_reference_keeps_at_a_size_that_was_tried_has_its_values() -> None:
+    dim = "from kernellab import Dim\nN = Dim('N', min=2, max=64)\n"
+    text = KEPT.replace("def inputs():", "def inputs(N=8):").replace("3, 4", "3, N")
+    task = load_task(dim + text, "kept")
+    assert runs_at(task, (("N", 11),))
+    x = torch.randn(3, 11)
+    assert torch.equal(task.module().reference([x])[0], x.flip(1))
+
+
 def test_a_tensor_that_a_reference_keeps_has_its_values() -> None:
     task = load_task(KEPT, "kept")
+    capture(task)
     (x,) = task.module().sample(seed=1)
     assert torch.equal(task.module().reference([x])[0], x.flip(1))

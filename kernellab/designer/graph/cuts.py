@@ -150,20 +150,28 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
 
 
 def _of_scatters(graph: Graph, users: Mapping[str, list[str]], outputs: Set[str]) -> set[str]:
-    """Reductions to store that a write at indices reads, and something else too: each of these launches would make
-    them again, as the nearest centre of each point for its sum, its count and the result. Places of a maximum are
-    stored for a product, too: it reads them as rows of zeros and one 1."""
+    """Reductions to store that a write at indices reads, and something else too, where making them again costs more
+    than a launch: reductions of what is reduced, as the nearest centre of each point for its sum, its count and the
+    result, and places in long rows. Places are stored for a product, too: it reads them as rows of zeros and one 1."""
     nodes = {n.name: n for n in graph.nodes}
+    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
     places = named(Role.PLACE)
+    reduced: set[str] = set()
     stored: set[str] = set()
     for node in graph.nodes:
-        if node.aten not in _REDUCTIONS | places or node.results:
+        reduces, is_place = node.aten in _REDUCTIONS | places, node.aten in places
+        nested = any(ref.name in reduced for ref in node.refs())
+        if reduces or nested:
+            reduced.add(node.name)
+        if not reduces or node.results:
             continue
-        readers = {nodes[r].aten for r in _readers(node.name, users, nodes)}
-        apart = readers & _SCATTERS
-        if node.aten in places:
-            apart |= {nodes[r].aten for r in _readers(node.name, users, nodes, through=OPERATIONS)} & PRODUCTS
-        if apart and len(users.get(node.name, ())) + (node.name in outputs) > 1:
+        if not nested and (not is_place or _is_short(shapes[next(node.refs()).name], node.shape)):
+            continue
+        readers = set(_readers(node.name, users, nodes, through=OPERATIONS if is_place else ()))
+        apart = {nodes[r].aten for r in readers} & (_SCATTERS | PRODUCTS if is_place else _SCATTERS)
+        # a view is one user, whatever reads it
+        count = max(len(readers), len(set(users.get(node.name, ()))))
+        if apart and count + (node.name in outputs) > 1:
             stored.add(node.name)
     return stored
 
@@ -231,11 +239,16 @@ def _readers(
     name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], through: Container[str] = ()
 ) -> Iterator[str]:
     """Nodes that compute with the value, seen through views of it and operations of ``through``."""
-    for user in users.get(name, []):
-        if nodes[user].aten in VIEWS or nodes[user].aten in through:
-            yield from _readers(user, users, nodes, through)
-        else:
-            yield user
+    seen, left = {name}, [name]
+    while left:
+        for user in users.get(left.pop(), []):
+            if user in seen:
+                continue
+            seen.add(user)
+            if nodes[user].aten in VIEWS or nodes[user].aten in through:
+                left.append(user)
+            else:
+                yield user
 
 
 def _light(graph: Graph, given: set[str]) -> set[str]:

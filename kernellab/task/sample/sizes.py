@@ -77,7 +77,7 @@ def _prime(at_least: int) -> int:
 
 @lru_cache(maxsize=4096)
 def runs_at(task: Task, sizes: tuple[tuple[str, int], ...]) -> bool:
-    return accepts(task.module(), dict(sizes), task.outputs)
+    return accepts(task.module(memory=False), dict(sizes), task.outputs)
 
 
 def _largest(task: Task, sizes: Mapping[str, int]) -> int:

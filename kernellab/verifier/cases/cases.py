@@ -434,8 +434,9 @@ def _repeats(value: Tensor) -> bool:
     """Do numbers come twice in a row, in no order? Then one may come often."""
     if not value.dim() or value.numel() < 2:
         return False
-    rows = value.reshape(-1, value.shape[-1])
-    return bool((rows.sort(-1).values.diff(dim=-1) == 0).any()) and not rises(value)
+    # a column is one row of numbers
+    rows = value.reshape(-1, value.shape[-1]) if value.shape[-1] > 1 else value.reshape(1, -1)
+    return bool((rows.sort(-1).values.diff(dim=-1) == 0).any()) and not rises(rows)
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:
