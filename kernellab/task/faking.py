@@ -172,6 +172,8 @@ def _modes() -> tuple[Any, Any]:
             found = result(func, args, kwargs)
             if found is not None:
                 return found
+            if func.overloadpacket is torch.ops.aten.convolution:
+                raise _Other  # its kernel for meta tensors takes channels that its groups do not divide
             keeps_format = func.is_view or torch.Tag.pointwise in func.tags
             if not keeps_format and any(isinstance(t, torch.Tensor) and channels_last(t) for t in tree_leaves(args)):
                 raise _Other  # torch's meta kernel of a convolution, for one, gives it another memory format
