@@ -30,7 +30,6 @@ from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
 from kernellab.task.faking import TRACING, called, faking
-from kernellab.task.module import TaskModule
 from kernellab.task.sample.sizes import runs_at
 
 #: a task's own function that computes as its reference does and can be traced where that cannot (a backward)
@@ -49,10 +48,9 @@ _PERTURB = 0.8137205519482161
 
 def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
     """``task``'s reference as a Graph; ``symbolic_scalars``: float scalar arguments without a default stay symbolic."""
-    # what the reference keeps of an export's tensors (a table in an lru_cache) has no values: another module has it
-    module = TaskModule(task.name, task.text)
-    if task.learnt is not None:
-        module.learn(task.learnt)
+    module = (
+        task.new_module()
+    )  # what the reference keeps of an export's tensors (a table in an lru_cache) has no values
     sizes = _sample_sizes(task)
     args = _fake_arguments(task) if _large(task) and not module.needs_values else list(module.sample(sizes))
     scalars: dict[str, float] = {}

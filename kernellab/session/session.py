@@ -280,7 +280,7 @@ class Session:
         self._requests.decide(lambda _: decisions.set_budget(budget))
 
     def note(self, role: str | Role, text: str, author: Author = Author.HUMAN) -> None:
-        """Tell a role something that it is to keep in mind in each of its turns; an agent's is told as such."""
+        """Tell a role something that it is to keep in mind in each of its turns; the role reads who wrote it."""
         which = parse_role(role)
         self._requests.decide(lambda _: decisions.note(which, text, author))
 

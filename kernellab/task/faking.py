@@ -176,7 +176,7 @@ def _modes() -> tuple[Any, Any]:
                 raise _Other  # its kernel for meta tensors takes channels that its groups do not divide
             keeps_format = func.is_view or torch.Tag.pointwise in func.tags
             if not keeps_format and any(isinstance(t, torch.Tensor) and channels_last(t) for t in tree_leaves(args)):
-                raise _Other  # torch's meta kernel of a convolution, for one, gives it another memory format
+                raise _Other  # torch's kernels for meta tensors may give another memory format
             return func(*args, **kwargs)
 
         def empty(self, value: Any) -> Any:

@@ -170,7 +170,20 @@ class Task:
         runs without ``memory``."""
         from kernellab.task.module import task_module
 
-        module = task_module(self.name, self.text, memory)
+        return self._described(task_module(self.name, self.text, memory))
+
+    def traced_module(self) -> TaskModule:
+        """The module for runs without memory, or the running one where the reference needs values."""
+        module = self.module(memory=False)
+        return self.module() if module.needs_values else module
+
+    def new_module(self) -> TaskModule:
+        """Another module of the text: what a reference keeps of what it computes there stays in it."""
+        from kernellab.task.module import TaskModule
+
+        return self._described(TaskModule(self.name, self.text))
+
+    def _described(self, module: TaskModule) -> TaskModule:
         if self.learnt is not None and not module.described:
             module.learn(self.learnt)
         return module

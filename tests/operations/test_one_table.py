@@ -60,7 +60,7 @@ EXCEPTIONS = {
     "teach/host_code.py": "functions of torch that allocate, and attributes that are no tensors",
     "capture/family.py": "what a step of a linear recurrence is made of: a rule about steps, for advice alone",
     "capture/selection.py": "of which equal values each order promises the place",
-    "task/meta/shape_rules.py": "of which the shape is told without torch's own kernel for meta tensors",
+    "task/meta/shape_rules.py": "whose shapes it finds without torch's own kernels for meta tensors",
 }
 
 

@@ -70,7 +70,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
             light = _light(graph, light | {last})
     cut |= _of_many_terms(graph, cut, users)
     cut |= _of_many_places(graph, cut, outputs)
-    cut |= _of_scatters(graph, users, outputs)
+    cut |= _of_scatters(graph, users, nodes, outputs)
     return frozenset(cut | _of_long_chains(graph, cut))
 
 
@@ -149,12 +149,13 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
     return stored
 
 
-def _of_scatters(graph: Graph, users: Mapping[str, list[str]], outputs: Set[str]) -> set[str]:
+def _of_scatters(
+    graph: Graph, users: Mapping[str, list[str]], nodes: Mapping[str, Node], outputs: Set[str]
+) -> set[str]:
     """Reductions to store that a write at indices reads, and something else too, where making them again costs more
     than a launch: reductions of what is reduced, as the nearest centre of each point for its sum, its count and the
     result, and places in long rows. Places are stored for a product, too: it reads them as rows of zeros and one 1."""
-    nodes = {n.name: n for n in graph.nodes}
-    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
+    shapes = _shapes(graph)
     places = named(Role.PLACE)
     reduced: set[str] = set()
     stored: set[str] = set()
@@ -179,7 +180,7 @@ def _of_scatters(graph: Graph, users: Mapping[str, list[str]], outputs: Set[str]
 def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
     """Operations that each value takes from what is stored, at most _AGAIN; what other launches make takes none."""
     costs: dict[str, int] = {}
-    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
+    shapes = _shapes(graph)
     for node in graph.nodes:
         made = node.aten in OPERATIONS
         under = sum(0 if ref.name in cut else costs.get(ref.name, 0) for ref in node.refs())
@@ -189,6 +190,10 @@ def _costs(graph: Graph, cut: Set[str]) -> dict[str, int]:
         own = _AGAIN if node.aten in _SEARCHES else _PICKED if node.aten in _GATHERS else made
         costs[node.name] = min(under + own, _AGAIN) if through else 0
     return costs
+
+
+def _shapes(graph: Graph) -> dict[str, tuple[Extent, ...]]:
+    return {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
 
 
 def _is_short(whole: tuple[Extent, ...], left: tuple[Extent, ...]) -> bool:

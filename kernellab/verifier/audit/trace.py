@@ -58,8 +58,7 @@ def trace(task: Task) -> Cost:
     from kernellab.task.faking import without_memory
 
     size = input_bytes(task)
-    module = task.module()
-    module = module if module.needs_values else task.module(memory=False)
+    module = task.traced_module()
     if task.framework == "numpy" or (module.needs_values and size > _REAL_BYTES):
         return Cost(compulsory_bytes=size, problem="the reference's shapes or branches depend on its arguments' values")
     counters: list[_Counter] = []

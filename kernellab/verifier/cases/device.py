@@ -173,8 +173,7 @@ def operators(task: Task) -> frozenset[str]:
         found.add(func.overloadpacket.__name__)
         return func(*args, **kwargs)
 
-    module = task.module()
-    module = module if module.needs_values else task.module(memory=False)
+    module = task.traced_module()
     sizes = module.default_sizes()
     args: list[Any] = []
     for spec in task.args:
