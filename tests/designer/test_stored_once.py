@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kernellab.agents.briefs import DesignBrief
@@ -48,3 +50,14 @@ def test_no_tile_of_a_chunk_reaches_into_the_next_one() -> None:
     program = load_program(_sketch("F.one_hot(a, 64).float().sum(0), a"))
     choices = {c.name: c.choices for c in program.constexprs}
     assert max(choices["BLOCK"]) <= min(choices["CHUNK"])
+
+
+def test_a_tile_that_reaches_into_the_next_chunk_is_wrong_at_the_own_shapes() -> None:
+    task = load_task(TEXT.format(result="F.one_hot(a, 64).float().sum(0)", rows=4096), "case")
+    program = load_program(_sketch("F.one_hot(a, 64).float().sum(0)"))
+    blocks = next(c for c in program.constexprs if c.name == "BLOCK")
+    far = replace(blocks, value=4096, choices=())
+    reaching = replace(program, constexprs=tuple(far if c is blocks else c for c in program.constexprs))
+    found = gate(reaching, task, chip=CPU.chip)
+    assert found.state is GateState.WRONG, found.reason
+    assert "own shapes" in found.reason

@@ -149,6 +149,10 @@ class _Gate:
     cases: int = 0
     #: did the time end a whole run?
     ended: bool = False
+    #: was a sketch of fixed shapes wrong in smaller sizes?
+    doubted: bool = False
+    #: was it so in some configuration whose own shapes are too large to run?
+    unsettled: bool = False
     worst: float = 0.0
     skipped: str = ""
     diagnostics: list[Diagnostic] = field(default_factory=list)
@@ -179,22 +183,25 @@ class _Gate:
         if not self.cases:
             reason = self.skipped or "No size of the task is small enough to interpret."
             return self._result(GateState.NOT_RUNNABLE, reason)
-        return self._result(GateState.RIGHT, f"Right on {counted(self.cases, 'small case')}.")
+        unsettled = " Other small sizes are wrong, and the task's own are too large to run." if self.unsettled else ""
+        return self._result(GateState.RIGHT, f"Right on {counted(self.cases, 'small case')}.{unsettled}")
 
     def _configuration(
         self, program: Program, binding: Binding, values: Mapping[str, int | float]
     ) -> GateResult | None:
         """None when the configuration is right, or nothing could be run."""
+        self.doubted = False
         looked = list(self._look(program, binding))
         if not looked and not self.task.dims:
             looked = self._smaller(program, binding)
         failures = [seen for seen in looked if seen.mismatch is not None]
-        if failures and failures[0].case.is_cut:
+        if self.doubted or (failures and failures[0].case.is_cut):
             # a sample of the iterations would not show what none of them writes
             own = self._on_own_shapes(program, binding, whole=True) or self._on_own_shapes(program, binding)
             if own is not None:
                 # right there: a number that belongs to the fixed shape is written in the sketch
                 failures = [*failures, own] if own.mismatch is not None else []
+            self.unsettled |= own is None and not failures
         elif not looked:
             own = self._on_own_shapes(program, binding)
             failures = [own] if own is not None and own.mismatch is not None else []
@@ -235,14 +242,15 @@ class _Gate:
         if general is not None:
             before = self.cases
             looked = list(self._look(*general))
-            if looked and not any(seen.mismatch for seen in looked):
+            wrong = any(seen.mismatch for seen in looked)
+            if looked and not wrong:
                 return looked
             # a number may have meant something else: only the real shapes tell
-            self.cases = before
+            self.cases, self.doubted = before, self.doubted or wrong
         return [] if windows else self._twins(program, binding)
 
     def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
-        """The sketch's small twins, where they are right: one that is wrong says nothing of the sketch."""
+        """The sketch's small twins that are right; one that is wrong may mean a number that was not made smaller."""
         looked: list[_Seen] = []
         for twin, sizes in twins(program, self.task):
             args = drawn(self.task, sizes, len(looked))
@@ -257,6 +265,7 @@ class _Gate:
                 continue
             if seen is None or seen.mismatch is not None:
                 self.cases, self.worst = before, worst
+                self.doubted |= seen is not None
                 continue
             looked.append(seen)
         return looked
