@@ -6,7 +6,9 @@ import json
 import os
 import platform
 import re
+import shutil
 import socket
+import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import pytest
 from kernellab.target import Backend
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.worker_client import Worker
-from kernellab.verifier.sandbox import sandbox, seccomp
+from kernellab.verifier.sandbox import run, sandbox, seccomp
 
 from .attempts import TABLE, Attempt
 
@@ -152,3 +154,19 @@ def test_a_folder_is_removed_whatever_a_worker_made_of_it(tmp_path: Path) -> Non
         os.chdir(start)
     sandbox.remove(str(deep))
     assert not deep.exists()
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="ninja is not on PATH")
+def test_ninja_runs_from_any_folder_on_the_path(tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "ninja"
+    tool.parent.mkdir()
+    shutil.copy(os.path.realpath(shutil.which("ninja") or ""), tool)
+    (tmp_path / "bin" / "other").write_text("42")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for command, is_open in ((["ninja", "--version"], True), (["/bin/cat", f"{tool.parent}/other"], False)):
+        ran = subprocess.run(
+            run.confined(str(folder), command), env={**os.environ, "PATH": str(tool.parent)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert (ran.returncode == 0) is is_open, ran.stdout

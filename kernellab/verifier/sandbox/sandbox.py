@@ -301,7 +301,8 @@ def readable() -> list[str]:
         *(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH") if name in os.environ),
         "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/proc", "/sys", "/nix/store", "/gnu/store",
         "/opt/cuda", "/opt/rocm", "/opt/intel", "/opt/nvidia", "/opt/conda",
-        *_compilers(), *(f"/etc/{name}" for name in _ETC), "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
+        *_compilers(), *_build_tool(), *(f"/etc/{name}" for name in _ETC),
+        "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
     }  # fmt: skip
     return sorted(p for p in paths if os.path.exists(p))
 
@@ -312,6 +313,12 @@ def _compilers() -> set[str]:
     found = (shutil.which(name.split()[0]) for name in names if name and name.strip())
     places = {os.path.dirname(os.path.dirname(path)) for p in found if p for path in (p, os.path.realpath(p))}
     return {place for place in places if place not in ("", "/")}
+
+
+def _build_tool() -> set[str]:
+    """The file that ``ninja`` on PATH is: it may lie in a folder that holds much else, such as ~/bin."""
+    found = shutil.which("ninja")
+    return {found, os.path.realpath(found)} if found else set()
 
 
 #: what libraries, compilers and a GPU's driver look up; the rest of /etc may hold keys
