@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sysconfig
 import tempfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,11 +158,18 @@ def test_a_folder_is_removed_whatever_a_worker_made_of_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="ninja is not on PATH")
-def test_ninja_runs_from_any_folder_on_the_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_script", [False, True])
+def test_ninja_runs_from_any_folder_on_the_path(tmp_path: Path, is_script: bool) -> None:
     tool = tmp_path / "bin" / "ninja"
     tool.parent.mkdir()
-    shutil.copy(os.path.realpath(shutil.which("ninja") or ""), tool)
     (tmp_path / "bin" / "other").write_text("42")
+    if is_script:  # as older wheels of ninja install it
+        other = tmp_path / "env"
+        venv.create(other, symlinks=True)
+        tool.write_text(f"#!{other}/bin/python\nimport sys\nprint(sys.prefix)\n")
+        tool.chmod(0o755)
+    else:
+        shutil.copy(os.path.realpath(shutil.which("ninja") or ""), tool)
     folder = tmp_path / "work"
     folder.mkdir()
     for command, is_open in ((["ninja", "--version"], True), (["/bin/cat", f"{tool.parent}/other"], False)):

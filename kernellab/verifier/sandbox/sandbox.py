@@ -316,9 +316,16 @@ def _compilers() -> set[str]:
 
 
 def _build_tool() -> set[str]:
-    """The file that ``ninja`` on PATH is: it may lie in a folder that holds much else, such as ~/bin."""
+    """What ``ninja`` on PATH reads: its file, as its folder may hold much else (~/bin), and where it is a script the
+    virtual environment of its interpreter."""
     found = shutil.which("ninja")
-    return {found, os.path.realpath(found)} if found else set()
+    if found is None:
+        return set()
+    with open(found, "rb") as file:
+        words = os.fsdecode(file.readline(4096)).split() if file.read(2) == b"#!" else []
+    prefix = os.path.dirname(os.path.dirname(words[0])) if words else ""
+    is_environment = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
+    return {found, os.path.realpath(found), *([prefix] if is_environment else words[:1])}
 
 
 #: what libraries, compilers and a GPU's driver look up; the rest of /etc may hold keys
