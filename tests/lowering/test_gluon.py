@@ -145,6 +145,8 @@ def inputs():
 GRADIENT = backward_text(
     load_task(ATTENTION.replace(", enable_gqa=True", "").replace("2, 4, 1000", "2, 8, 1000"), "forward")
 )
+#: of heads that share keys: a tile of these is met by the queries of each head in turn
+GROUPED = backward_text(load_task(ATTENTION, "forward"))
 #: 64 channels: the launches of the file want several numbers of warps
 NARROW = backward_text(
     load_task(
@@ -157,7 +159,7 @@ SASS_CASES = {
     "float8": FLOAT8, "blocks8": BLOCKS8, "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL,
     "two results": TWO_RESULTS,
     "channels first": CHANNELS_FIRST, "by two": BY_TWO, "weights": WEIGHTS,
-    "narrow gradients": NARROW,
+    "narrow gradients": NARROW, "grouped gradient": GROUPED,
 }  # fmt: skip
 
 
@@ -264,6 +266,17 @@ def test_a_gradient_s_buffers_are_freed_by_the_last_product_that_reads_them() ->
     assert "case_chain: Gluon" in few and " 8 // 2, " in few
 
 
+def test_the_loop_over_heads_that_share_keys_and_its_inner_one_run_as_one() -> None:
+    source = lowered(first_sketch(GROUPED), GROUPED)
+    assert "case_chain2: Gluon" in source
+    loads, multiplies = source.index("def case_chain2_loads"), source.index("def case_chain2_multiplies")
+    for body in (source[loads:multiplies], source[multiplies : source.index("def case_chain2_asynchronous")]):
+        assert body.count("for u in range(0, each)") == 1 and "t = begun + u" in body
+    # a range that differs from head to head is not run so
+    ragged = first_sketch(GROUPED).replace("// STEP * STEP, 1000, STEP)", "// STEP * STEP, 1000 - b, STEP)")
+    assert ragged != first_sketch(GROUPED) and "case_chain2: Gluon" not in lowered(ragged, GROUPED)
+
+
 @pytest.mark.parametrize("hint", [', "copy_engine"', ', "warp_roles", 2', ', "ahead"'])
 def test_without_a_hint_a_gradient_s_source_is_another(hint: str) -> None:
     sketch = first_sketch(GRADIENT)
@@ -328,12 +341,20 @@ def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills
     sass: dict[str, dict[str, dict[str, int]]], name: str
 ) -> None:
     kernels = [found for kernel, found in sass[name].items() if kernel.endswith("_asynchronous")]
-    assert len(kernels) == {"gradient": 3, "narrow gradients": 2}.get(name, 1)
+    assert len(kernels) == {"gradient": 3, "grouped gradient": 3, "narrow gradients": 2}.get(name, 1)
     for facts in kernels:
         assert facts["QGMMA" if name in ("float8", "blocks8") else "HGMMA"] and facts["UTMALDG"] and not facts["HMMA"]
         assert facts["stack"] == facts["LDL"] == facts["STL"] == 0
         assert facts["registers"] <= (255 if name == "narrow gradients" else 168) and facts["shared"] <= 232448
-        plain = name in ("attention", "window", "two results", "channels first", "gradient", "weights")
+        plain = name in (
+            "attention",
+            "window",
+            "two results",
+            "channels first",
+            "gradient",
+            "grouped gradient",
+            "weights",
+        )
         assert bool(facts["UTMASTG"]) != plain or name == "narrow gradients"
 
 

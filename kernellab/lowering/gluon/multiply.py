@@ -237,14 +237,11 @@ class Multiply:
 
     def _loop(self, start: str, stop: str, body: Callable[[], None]) -> None:
         self.out.at = self.plan.loop.span.line
-        self.out.put(f"for t in range({start}, {stop}):")
-        self.out.depth += 1
+        depth = self.roles.steps(self.writer, self.loop, start, stop)
         self.writer.places.enter()
-        var = self.writer.int_text(IntExpr(IntKind.LOOP, name=self.plan.loop.var))
-        self.out.put(f"{var} = {self.roles.step(self.writer, self.loop, 't')}")
         body()
         self.writer.places.leave(release=True)
-        self.out.depth -= 1
+        self.out.depth -= depth
 
     def _steps(self, body: Sequence[Statement], t: str, guard: bool | None) -> None:
         """One step's statements, each product awaited where its result is met; ``guard``: what its condition is."""
@@ -333,15 +330,17 @@ class Multiply:
             self._loop(start, stop, body(guard))
             start = stop
         out.at = p.loop.span.line
-        var = self.writer.int_text(IntExpr(IntKind.LOOP, name=p.loop.var))
-        out.put(f"{var} = {self.roles.step(self.writer, self.loop, 'last')}")
+        if p.outer is not None:
+            var = self.writer.int_text(IntExpr(IntKind.LOOP, name=p.outer.var))
+            out.put(f"{var} = {tidy(self.writer.int_text(p.outer.stop))} - 1")
+        self.roles.step(self.writer, self.loop, "last" if p.outer is None else "(each - 1)")
         self._steps(rest, "last", None)
         self._land()
 
     def _segments(self, body: Sequence[Statement]) -> list[tuple[str, bool | None]]:
         """Where steps with and without the loop's guarded statement end: the guard is decided by which loop runs."""
         guards = [s for s in body if isinstance(s, If)]
-        if len(guards) != 1:
+        if len(guards) != 1 or self.plan.outer is not None:
             return [("last", None)]
         condition = guards[0].cond
         parts = list(condition.args) if condition.op == "or" else [condition]

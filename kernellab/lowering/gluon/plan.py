@@ -94,6 +94,8 @@ class Plan:
     #: tiles of several dimensions that are loaded after the loop, as matrices of the products' rows
     flat: dict[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
+    #: a loop around the loop, with nothing else in it: the loader and the groups run through both as one
+    outer: Loop | None = None
 
     @property
     def rows(self) -> str:
@@ -142,17 +144,25 @@ def plan(
         raise Refused("no loop is hinted copy_engine")
     if target.backend is not Backend.CUDA or not {"wgmma", "tma"} <= set(target.chip.isa):
         raise Refused(f"{target.chip.name} has no copy engine and products that read its buffers")
-    if len(inner) != 1 or any(isinstance(s, Loop) for s in statements(inner[0].body)):
+    if len(inner) != 1:
         raise Refused("one loop over loaded tiles is expected")
-    loop = inner[0]
+    loop, outer = inner[0], None
+    if len(loop.body) == 1 and isinstance(loop.body[0], Loop):
+        loop, outer = loop.body[0], loop
+    if any(isinstance(s, Loop) for s in statements(loop.body)):
+        raise Refused("one loop over loaded tiles is expected")
+    if outer is not None and not _repeats(outer, loop):
+        raise Refused(
+            "the loop around its loop counts from 0 in steps of 1 and leaves the inner range alone, or is none"
+        )
     if loop.hints.warp_roles is None:
         raise Refused("its loop has no warp_roles; Triton's own pipeline loads through descriptors where it can")
     if between or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
         raise Refused("statements stand between its parallel loops")
-    at = body.index(loop)
+    at = body.index(inner[0])
     hints = [lp.hints for lp in loops]
     rows = _row_block(loops, loop)
-    facts = Bounds({**known}, loops={lp.var: lp for lp in loops})
+    facts = Bounds({**known}, loops={lp.var: lp for lp in (*loops, *([outer] if outer else []))})
     groups = max(loop.hints.warp_roles, 1)
     # of a file whose launches want several numbers of warps one is declared: here then four for each 64 rows, or for
     # each group with whole tiles
@@ -161,7 +171,7 @@ def plan(
     found = Plan(
         kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
         options.get("num_stages", STAGES), loop.hints.registers or 0, any(h.persistent for h in hints),
-        loop.hints.in_turn, loop.hints.ahead, None,
+        loop.hints.in_turn, loop.hints.ahead, None, outer=outer,
     )  # fmt: skip
     _products(found)
     _streams(found, facts)
@@ -169,9 +179,15 @@ def plan(
     if any(h.async_store for h in hints):
         found.async_store = _engine_store(found, facts)
     _limits(program, found, facts, target)
-    if not _runs(loop.start, loop.stop, facts):
+    if not all(_runs(each.start, each.stop, facts) for each in (loop, outer) if each):
         raise Refused("its loop may run over nothing")
     return found
+
+
+def _repeats(outer: Loop, loop: Loop) -> bool:
+    """Does each step of ``outer``, the same number for every tile, run the same steps of ``loop``?"""
+    inside = loop.start.loop_vars() | loop.stop.loop_vars()
+    return outer.start == num(0) and outer.step == num(1) and not outer.stop.loop_vars() and outer.var not in inside
 
 
 def _runs(start: IntExpr, stop: IntExpr, facts: Bounds) -> bool:

@@ -18,6 +18,7 @@ from kernellab.sketch.program.program import Load, Loop, Program, Region
 OWN = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
+    "each", "begun", "u",
 ])  # fmt: skip
 
 
@@ -45,7 +46,7 @@ class Roles:
         )
         for name in OWN:
             writer.names.of(("own", name), name)
-        for loop in self.plan.loops:
+        for loop in (*self.plan.loops, *([self.plan.outer] if self.plan.outer else [])):
             writer.ints.loops[loop.var] = loop
             writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
         writer.shapes.computed = self.computed
@@ -77,7 +78,8 @@ class Roles:
         count = int_op("cdiv", int_op("-", p.loop.stop, p.loop.start), p.loop.step)
         code = tidy(writer.int_text(count))
         whole = writer.ints.nonnegative(count.args[0]) if count.kind is IntKind.OP else True
-        writer.out.put(f"steps = {code if whole else f'tl.cast({code}, tl.int32)'}")
+        code = code if whole else f"tl.cast({code}, tl.int32)"
+        writer.out.put(f"steps = {code}" if p.outer is None else f"steps = {writer.int_text(p.outer.stop)} * ({code})")
         writer.out.at = 0
         writer.out.put(f"return {', '.join([*self._variables(writer), 'steps'])}")
         return Function(
@@ -118,6 +120,8 @@ class Roles:
         whole = self.plan.shares and writer.values.layouts is not None
         args = [f"{n} * GROUPS" if whole and n == self.plan.rows else n for n in place.parameters[1:]]
         out.put(f"{', '.join([*self._variables(writer), 'steps'])} = {place.name}({', '.join(['pid', *args])})")
+        if self.plan.outer is not None:
+            out.put(f"each = steps // {tidy(writer.int_text(self.plan.outer.stop))}")
         if turns:
             out.put("at = tile_count * steps")
 
@@ -129,11 +133,31 @@ class Roles:
             writer.out.put(f"tile_count += {'GROUPS' if turns else '1'}")
             writer.out.depth -= 1
 
-    def step(self, writer: KernelWriter, loop: Loop, t: str) -> str:
-        """The loop variable's value at step ``t``."""
-        step, start = writer.int_text(loop.step), loop.start
-        code = f"{t} * {step}"
-        return tidy(code if start == num(0) else f"{writer.int_text(start)} + {code}")
+    def steps(self, writer: KernelWriter, loop: Loop, start: str, stop: str) -> int:
+        """Begins the loop over ``t``, which counts the steps of both loops; gives how deep it is. ``loop``: the inner
+        one as the function sees it."""
+        outer, out = self.plan.outer, writer.out
+        if outer is None:
+            out.put(f"for t in range({start}, {stop}):")
+            out.depth += 1
+            self.step(writer, loop, "t")
+            return 1
+        var = writer.int_text(IntExpr(IntKind.LOOP, name=outer.var))
+        out.put(f"for {var} in range(0, {tidy(writer.int_text(outer.stop))}):")
+        out.depth += 1
+        out.put(f"begun = {var} * each")
+        # ``t`` as the loop's own variable, or a quotient of it, was seen to spill the sums
+        out.put(f"for u in range(0, {'each' if stop == 'steps' else f'tl.minimum(each, {stop} - begun)'}):")
+        out.depth += 1
+        out.put("t = begun + u")
+        self.step(writer, loop, "u")
+        return 2
+
+    def step(self, writer: KernelWriter, loop: Loop, t: str) -> None:
+        """Writes the inner loop's variable at its step ``t``."""
+        code = f"{t} * {writer.int_text(loop.step)}"
+        code = code if loop.start == num(0) else f"{writer.int_text(loop.start)} + {code}"
+        writer.out.put(f"{writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))} = {tidy(code)}")
 
     def count(self, t: str) -> str:
         return f"(at + {t})" if self.plan.persistent else t if t.isalnum() else f"({t})"
@@ -151,18 +175,15 @@ class Roles:
                 out.put(f"mbarrier.wait({self.barrier([load], 'free')}, (tile_count & 1) ^ 1)")
             self._copy(writer, [load], ready, "")
         out.at = p.loop.span.line
-        out.put("for t in range(0, steps):")
-        out.depth += 1
         writer.ints.loops[p.loop.var] = p.loop
-        var = writer.int_text(IntExpr(IntKind.LOOP, name=p.loop.var))
-        out.put(f"{var} = {self.step(writer, p.loop, 't')}")
+        depth = self.steps(writer, p.loop, "0", "steps")
         out.put(f"slot = {self.count('t')} % STAGES")
         out.put(f"phase = {self.count('t')} // STAGES & 1")
         for group in p.streams:
             out.at = group[0].span.line
             out.put(f"mbarrier.wait({self.barrier(group, 'free')}.index(slot), phase ^ 1)")
             self._copy(writer, group, f"{self.barrier(group, 'ready')}.index(slot)", ".index(slot)")
-        out.depth -= 1
+        out.depth -= depth
         out.at = 0
         self.end(writer)
         return Function(f"{self.name}_loads", "One warp: the copy engine fills each buffer once it is free.", out.lines)
