@@ -109,8 +109,8 @@ _TABLE = (
     _pointwise("ge", 2, "a >= b", "({0} >= {1})", "({0} >= {1})", symbol=">=", result="bool", aten="ge"),
     _pointwise("eq", 2, "a == b", "({0} == {1})", "({0} == {1})", symbol="==", result="bool", aten="eq", commutes=True),
     _pointwise("ne", 2, "a != b", "({0} != {1})", "({0} != {1})", symbol="!=", result="bool", aten="ne", commutes=True),
-    _pointwise("logical_and", 2, "torch.logical_and(a, b)", "({0} && {1})", "({0} & {1})", result="bool", identity=1.0, aten="logical_and", commutes=True),
-    _pointwise("logical_or", 2, "torch.logical_or(a, b)", "({0} || {1})", "({0} | {1})", result="bool", identity=0.0, aten="logical_or", commutes=True),
+    _pointwise("logical_and", 2, "torch.logical_and(a, b)", "({0} & {1})", "({0} & {1})", result="bool", identity=1.0, aten="logical_and", commutes=True),
+    _pointwise("logical_or", 2, "torch.logical_or(a, b)", "({0} | {1})", "({0} | {1})", result="bool", identity=0.0, aten="logical_or", commutes=True),
     _pointwise("logical_not", 1, "torch.logical_not(a)", "(!{0})", "(~{0})", result="bool", aten="logical_not"),
     _pointwise("isnan", 1, "torch.isnan(a)", "({0} != {0})", "({0} != {0})", result="bool", aten="isnan"),
     # bits of integers

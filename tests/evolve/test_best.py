@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Future
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from kernellab.conditions import LibraryShare
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import VerifierError
-from kernellab.evolve.jobs import FIRST, job_of
+from kernellab.evolve.jobs import FIRST, Ranked, job_of
 from kernellab.evolve.promote import Promotion
-from kernellab.evolve.records import Proposal, Remeasured, RoundEnded
+from kernellab.evolve.records import Proposal, Remeasured, RoundEnded, Score
 from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary.mix import Mix
 from kernellab.lowering.embedded_sketch import code_digest
 from kernellab.options.search import Knobs
 from kernellab.records import Comparison, Source, Verdict
-from kernellab.task import load_task
-from tests.evolve.runs import score, state, timing, verdict, verify
+from kernellab.target import Target
+from kernellab.task import Task, load_task
+from kernellab.verifier import VerifyOptions
+from tests.evolve.runs import modelled, score, state, timing, verdict, verify
 
 
 def over_first(low: float, high: float) -> Verdict:
@@ -101,6 +106,57 @@ def test_rounds_never_fall_whatever_later_measurements_say() -> None:
     found.take(found.seq + 1, Remeasured(scores={1: score(1.5), 2: score(1.8)}))
     shown = [float(end.text.rstrip("x")) for end in summary("run", found).rounds]
     assert shown == sorted(shown) == [1.0, 1.5, 1.8]
+
+
+class Noisy:
+    """A judge of real candidates whose clock errs by ``spread`` from call to call; ``times`` faster is what has
+    ``word`` in its text. Nothing is built or timed."""
+
+    def __init__(self, seed: int, spread: float, word: str = "", times: float = 1.0) -> None:
+        self._random, self._spread, self._word, self._times = Random(seed), spread, word, times
+
+    def speed(self, source: Source) -> float:
+        return self._times if self._word and self._word in source.files["kernel.cpp"] else 1.0
+
+    def drawn(self, true: float, share: float = 1.0) -> tuple[float, float, float]:
+        """A median of calls that err alike for a while, and the interval that the calls themselves tell."""
+        middle, half = true * math.exp(self._random.gauss(0.0, share * self._spread)), share * self._spread
+        return middle, middle * math.exp(-half), middle * math.exp(half)
+
+    def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
+        middle, low, high = self.drawn(self.speed(source))
+        return Ranked(Score(time=timing(1 / middle), speedup=middle, low=low, high=high))
+
+    def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict:
+        # a verdict times longer
+        middle, low, high = self.drawn(self.speed(source), share=0.5)
+        pairs = [Comparison(baseline="eager", baseline_time=timing(1.0), speedup=middle, low=low, high=high)]
+        for name, rival in options.rivals.items():
+            middle, low, high = self.drawn(self.speed(source) / self.speed(rival), share=0.25)
+            pairs.append(Comparison(baseline=name, baseline_time=timing(1.0), speedup=middle, low=low, high=high))
+        found = verdict(pairs[0].speedup)
+        return found.model_copy(update={"comparisons": pairs})
+
+
+def noisy(folder: Path, judge: Noisy, seed: int) -> RunState:
+    """A whole search of real candidates by a clock that errs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernellab.evolve.run.LocalJudge", lambda: judge)
+        return modelled(folder, score="rank", seed=seed).work().wait().state
+
+
+def test_of_candidates_that_are_all_alike_a_clock_that_errs_makes_no_best(tmp_path: Path) -> None:
+    """The highest of ten quick looks leads the first design, and nothing of it is left at the end."""
+    searched = noisy(tmp_path, Noisy(0, 0.06), 0)
+    assert max(searched.worth(n) for n in searched.scores) > 1.03 * searched.worth(0) and len(searched.scores) == 10
+    assert searched.best() == searched.first() == 0
+
+
+def test_a_gain_beyond_the_noise_is_found_and_told_as_it_is(tmp_path: Path) -> None:
+    searched = noisy(tmp_path, Noisy(0, 0.06, "CHUNK", 1.1), 0)
+    best, pair = searched.best(), searched.pairing()
+    assert best is not None and "CHUNK" in searched.proposals[best].sketch
+    assert pair is not None and pair.comparison is not None and abs(pair.comparison.speedup / 1.1 - 1) < 0.05
 
 
 PYTHON = '''"""A kernel."""

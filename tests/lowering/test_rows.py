@@ -118,6 +118,29 @@ def test_elements_are_looked_up_one_by_one_and_computed_with_in_vectors(tmp_path
     agrees(LOOKED_UP, tmp_path, {"X": rows(7, torch.float32, 2), "P": places})
 
 
+SHORT = """sketch short {{
+    symbols: M;
+    tensors: X[M, {n}]: f32; K[M, {n}]: i32; S[M]: f32 out; T[M]: f32 out; U[M]: f32 out; V[M]: i32 out;
+    @llm_hint("parallel")
+    for m in range(M):
+        load(X[m, 0:{n}] -> x)
+        load(K[m, 0:{n}] -> k)
+        store(reduce_sum(x, axis=0) -> S[m])
+        store(reduce_max(x, axis=0) -> T[m])
+        store(reduce_min(where(logical_and(k, x > 0.0), x, 4.0), axis=0) -> U[m])
+        store(reduce_min(cast(where(logical_or(isnan(x), k), arange({n}), {n}), i32), axis=0) -> V[m])
+}}
+"""
+
+
+@pytest.mark.parametrize("columns", [2, 8, 9])
+def test_a_few_elements_are_joined_as_a_long_row_is(columns: int, tmp_path: Path) -> None:
+    """Whole numbers are conditions by being other than zero, so that 2 and 1 are both true."""
+    x, k = rows(columns, torch.float32, 40), rows(columns, torch.int32, 40) % 3
+    x[3, 1], x[4, 0], x[5] = float("nan"), float("inf"), -float("inf")
+    agrees(SHORT.format(n=columns), tmp_path, {"X": x, "K": k})
+
+
 LARGEST = """sketch largest {{
     symbols: M, N;
     tensors: X[M, N]: {dtype}; Y[M]: {dtype} out; I[M]: i64 out;

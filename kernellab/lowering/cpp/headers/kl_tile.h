@@ -132,6 +132,8 @@ struct Min {
 //: bytes of a row that is read at several places at once, and at how many
 constexpr int64_t LONG_ROW = 16 << 10;
 constexpr int PLACES = 4;
+//: elements, where their number is known, that are joined one after the other
+constexpr int FEW = 8;
 
 // Joins f(first) ... f(last - 1) to ``initial``, in any order: several vectors collect, so that the latency of the
 // operation is hidden, and a tree joins them. A long row is read at several places at once, of which memory brings more
@@ -139,6 +141,11 @@ constexpr int PLACES = 4;
 template <class Op, class T, class F>
 KL_INLINE T fold(T initial, int64_t first, int64_t last, F&& f) {
   constexpr int W = 256 / int(sizeof(T)), EACH = W / PLACES;
+  if (__builtin_constant_p(last - first) && last - first <= FEW) {
+#pragma GCC unroll 8
+    for (int64_t n = first; n < last; ++n) initial = Op::join(initial, T(f(n)));
+    return initial;
+  }
   T sums[W];
 #pragma omp simd
   for (int l = 0; l < W; ++l) sums[l] = Op::start(initial);
