@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,21 @@ def test_a_page_whose_kernel_has_ended_shows_what_was_recorded(page: Lab, worksp
     no_errors(page.run(0))
     no_errors(page.run(1))
     Board(page.page, "one").wait("waiting", SOON)
+
+
+def test_a_kernel_that_was_killed_is_told_without_a_click(page: Lab, workspace: Path) -> None:
+    """The server looks at its kernels every 3 s, and says so; what was recorded stands until the cell is run again."""
+    notebook(workspace, "one.ipynb", "%load_ext kernellab", DESIGN, "import os\nos.getpid()")
+    page.open("one.ipynb")
+    no_errors(page.run(0))
+    no_errors(page.run(1))
+    pid = int(page.run(2)[0]["data"]["text/plain"])
+    board = Board(page.page, "one")
+    board.wait("waiting", SOON)
+    os.kill(pid, signal.SIGKILL)
+    board.root.get_by_text("it is gone or was restarted").first.wait_for(timeout=9_000)
+    board.wait("waiting", 1_000)
+    assert page.page.get_by_text("Error displaying widget").count() == 0
 
 
 def _control_s_saves(page: Lab, board: Board) -> None:

@@ -11,13 +11,21 @@ interface Kernel {
   status: string;
   supportsSubshells?: boolean;
   commsOverSubshells?: string;
+  statusChanged?: { connect(slot: Slot): void; disconnect(slot: Slot): void };
 }
+
+type Slot = (kernel: unknown, status: string) => void;
+
+/** The server looks at a kernel every 3 s; it says so when one has ended, or is started again by a person. */
+const ENDED = new Set(["restarting", "autorestarting", "terminating", "dead"]);
 
 export interface Line {
   /** gives the widgets of this page another subshell; false where there are none */
   repair(): Promise<boolean>;
   /** does the kernel run nothing? */
   idle(): boolean;
+  /** calls when the kernel ends; what comes back stops that */
+  onEnd(ended: () => void): () => void;
 }
 
 /** The old subshell is given up, and the new one there, after this long each. */
@@ -30,6 +38,13 @@ export function lineOf(model: object): Line | null {
   if (!kernel || typeof kernel.status !== "string") return null;
   return {
     idle: () => kernel.status === "idle",
+    onEnd: (ended) => {
+      const slot: Slot = (_, status) => {
+        if (ENDED.has(status)) ended();
+      };
+      kernel.statusChanged?.connect(slot);
+      return () => kernel.statusChanged?.disconnect(slot);
+    },
     repair: async () => {
       const now = kernel.commsOverSubshells;
       if (!kernel.supportsSubshells || !now || now === "disabled") return false;

@@ -19,7 +19,7 @@ export interface Model {
 
 /** A click that the kernel has not taken by then waits behind a running cell. */
 export const BUSY_MS = 300;
-/** No heartbeat for this long: the kernel is gone. */
+/** No heartbeat for this long: the kernel is gone, also where the front end does not say so. */
 export const GONE_MS = 12_000;
 /** A question that is not answered by then is given up; decisions wait as long as the kernel lives. */
 export const ANSWER_MS = 20_000;
@@ -186,6 +186,8 @@ export class Link<S extends Speech> {
     this.stops.push(() => this.model.off("msg:custom", heard));
     const timer = setInterval(() => this.#check(), CHECK_MS);
     this.stops.push(() => clearInterval(timer));
+    const line = lineOf(this.model);
+    if (line) this.stops.push(line.onEnd(() => this.#end()));
   }
 
   #hear(message: unknown): void {
