@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernellab import evolve
     from kernellab.errors import KernellabError
     from kernellab.model_integration import install, profile, uninstall
-    from kernellab.session import Session, design
+    from kernellab.session import Session, design, open_session
     from kernellab.task import Dim, load_task
 
 __version__ = "0.1.0"
@@ -34,6 +34,7 @@ __all__ = [
     "install",
     "load_ipython_extension",
     "load_task",
+    "open_session",
     "profile",
     "uninstall",
     "unload_ipython_extension",
@@ -45,6 +46,7 @@ _MODULES = {
     "KernellabError": "kernellab.errors",
     "Session": "kernellab.session",
     "design": "kernellab.session",
+    "open_session": "kernellab.session",
     "profile": "kernellab.model_integration",
     "install": "kernellab.model_integration",
     "uninstall": "kernellab.model_integration",

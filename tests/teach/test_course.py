@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from teach_parts import LESSONS, ROOT, exercises
 
+import kernellab
+from kernellab import lab
 from kernellab.cli.tools import copy_course, copy_tutorials
 from kernellab.errors import CourseError
 from kernellab.teach.exercise import course, solution
@@ -76,6 +78,24 @@ def test_a_tutorial_is_copied_with_its_pictures_and_recordings(tmp_path: Path) -
         book = nbformat.read(path, as_version=4)
         named = {n for cell in book.cells for n in re.findall(r"\b(?:images|replays)/[\w.-]+\w", cell.source)}
         assert not [name for name in named if not (tmp_path / name).exists()], path.name
+
+
+def test_lessons_and_tutorials_import_public_names_alone() -> None:
+    public = {"kernellab": set(kernellab.__all__), "kernellab.lab": set(lab.__all__)}
+    for path in [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks" / "lessons").glob("*.ipynb")]:
+        for cell in nbformat.read(path, as_version=4).cells:
+            for module, names in re.findall(r"^ *from (kernellab[\w.]*) import (.*)$", cell.source, re.MULTILINE):
+                wanted = {name.split()[0] for name in names.split(",")}
+                assert wanted <= public.get(module, set()), f"{path.name}: {module}: {names}"
+            assert not re.search(r"^ *import kernellab\.", cell.source, re.MULTILINE), path.name
+
+
+def test_every_public_name_of_the_lab_is_there() -> None:
+    assert all(getattr(lab, name) is not None for name in lab.__all__)
+    with pytest.raises(kernellab.KernellabError, match="no task 'nowhere'"):
+        lab.code("", "nowhere")
+    with pytest.raises(AttributeError, match="no attribute 'spaces'"):
+        lab.spaces  # noqa: B018
 
 
 def test_a_workspace_adds_a_lesson_by_a_file(tmp_path: Path) -> None:
