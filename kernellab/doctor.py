@@ -12,6 +12,7 @@ from typing import Any
 
 from kernellab.content import installed
 from kernellab.dsls import ADAPTERS
+from kernellab.dsls.cpp import ninja
 from kernellab.dsls.machine import cpu_chip, gpu_chip, gpu_products
 from kernellab.errors import KernellabError, ModelError
 from kernellab.lowering import lowered_dsls
@@ -205,7 +206,7 @@ def _dsl(name: str) -> DslReport:
 
 
 def _compiler(name: str, arguments: list[str]) -> str:
-    path = shutil.which(name)
+    path = ninja() if name == "ninja" else shutil.which(name)
     if path is None:
         return ""
     try:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -34,13 +35,14 @@ class CppAdapter(Adapter):
             named = os.environ.get("CXX")
             reason = f"CXX names {named!r}, which is not found." if named else "No C++ compiler is found on PATH."
             return Readiness(False, reason, _install_compiler())
-        if shutil.which("ninja") is None:
-            return Readiness(False, "C++ builds need ninja, which is not found on PATH.", "pip install ninja.")
+        if ninja() is None:
+            reason = "C++ builds need ninja, which is found neither on PATH nor in this Python's environment."
+            return Readiness(False, reason, "pip install ninja.")
         return Readiness(True, backend=Backend.CPU)
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
-        """Built libraries lie under ``scratch``: what is found there is loaded."""
-        return {"TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi")}
+        """Built libraries lie under ``scratch``: what is found there is loaded. Builds call ninja by its name."""
+        return {"TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), **ninja_path()}
 
     def recognises(self, source: Source) -> bool:
         """C++ in files or strings, and no CUDA."""
@@ -102,6 +104,37 @@ def linker_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
 def compiler() -> str | None:
     """The compiler that builds will use: ``CXX``, else ``c++``."""
     return shutil.which(os.environ.get("CXX", "c++"))
+
+
+def ninja() -> str | None:
+    """The ninja that builds will use: the program on PATH, else of the environment that runs this process.
+
+    An environment need not be activated, and older wheels put a script on PATH that needs its own interpreter.
+    """
+    on_path = shutil.which("ninja")
+    if on_path and not _is_script(on_path):
+        return on_path
+    places = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
+    for home in {Path(on_path).parent.parent if on_path else Path(sys.prefix), Path(sys.prefix)}:
+        places += home.glob("lib/python*/site-packages/ninja/data/bin")
+    for folder in places:
+        found = shutil.which("ninja", path=str(folder))
+        if found and not _is_script(found):
+            return found
+    return on_path
+
+
+def ninja_path() -> dict[str, str]:
+    """``PATH`` with the folder of :func:`ninja` first, where the one on PATH is another or none."""
+    found = ninja()
+    if found is None or found == shutil.which("ninja"):
+        return {}
+    return {"PATH": os.pathsep.join([os.path.dirname(found), os.environ.get("PATH", os.defpath)])}
+
+
+def _is_script(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
 
 
 def _install_compiler() -> str:

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from kernellab.dsls.base import Adapter, Finding, Readiness
-from kernellab.dsls.cpp import compiler, gcc_errors, linker_errors
+from kernellab.dsls.cpp import compiler, gcc_errors, linker_errors, ninja, ninja_path
 from kernellab.dsls.text import Code, Texts, own_name, placed, quoted_after, texts
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.records import CompilerLine, Source
@@ -63,6 +63,7 @@ class CudaCAdapter(Adapter):
             "TVM_FFI_GPU_BACKEND": "cuda",
             "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
             "CUDA_CACHE_PATH": str(scratch / "driver"),
+            **ninja_path(),
         }
         home = toolkit()
         if home and "CUDA_HOME" not in os.environ:
@@ -118,7 +119,7 @@ def compilers() -> list[str]:
     found = []
     if _importable("cuda.core") and _importable("cuda.bindings.nvrtc"):
         found.append("NVRTC")
-    whole = shutil.which("ninja") and compiler() and _importable("tvm_ffi")
+    whole = ninja() and compiler() and _importable("tvm_ffi")
     if whole and (shutil.which("nvcc") or toolkit()):
         found.append("nvcc")
     return found

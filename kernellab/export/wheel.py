@@ -38,7 +38,7 @@ _HOOK = """\
 _LEAST = {
     "torch": "torch>=2.6",
     "triton": "triton>=3.2; sys_platform == 'linux'",
-    "tvm_ffi": "apache-tvm-ffi>=0.1.5",
+    "tvm_ffi": "apache-tvm-ffi[cpp]>=0.1.5",
     "cuda": "cuda-core[cu13]>=1.0; sys_platform == 'linux'",
 }
 #: compiled code is for one system, whatever the Python

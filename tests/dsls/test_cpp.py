@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,24 @@ def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch: pytest.MonkeyP
     assert not readiness.ready
     assert "no-such-compiler" in readiness.reason
     assert readiness.remedy
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="ninja is not on PATH")
+@pytest.mark.parametrize("place", ["env/bin", "old/lib/python3.9/site-packages/ninja/data/bin"])
+def test_ninja_is_found_without_an_activated_environment(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel puts it next to an interpreter that PATH does not name; an older one a script that starts it."""
+    tool = tmp_path / place / "ninja"
+    tool.parent.mkdir(parents=True)
+    shutil.copy(os.path.realpath(shutil.which("ninja") or ""), tool)
+    script = tmp_path / "old" / "bin" / "ninja"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("#!/no/such/python\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(script.parent) if place.startswith("old") else str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "bin" / "python"))
+    assert get_adapter("cpp").environment(Backend.CPU, tmp_path)["PATH"].split(os.pathsep)[0] == str(tool.parent)
 
 
 def test_lowered_code_passes_the_static_check(source: Source) -> None:
