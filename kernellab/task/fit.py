@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, product
 from math import prod
 
 from kernellab.task.dims import Extent, extent
@@ -16,7 +16,7 @@ def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> 
     """The simplest expression over ``names`` that gives ``values`` at ``sizes``; None when none fits."""
     if len(set(values)) == 1:
         return values[0]
-    for make in (_single, _products, _linear, _multilinear, _quotient):
+    for make in (_single, _products, _linear, _multilinear, _quadratic, _quotient):
         found = make(values, sizes, names)
         if found is not None and all(extent(found, s) == v for s, v in zip(sizes, values, strict=True)):
             return found
@@ -28,8 +28,11 @@ def _single(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str])
 
 
 def _products(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
-    for count in range(1, len(names) + 1):
-        for subset in combinations(names, count):
+    for count in range(1, max(len(names), _HIGHEST) + 1):
+        # a Dim may be its own factor: patches of a square image
+        for subset in sorted(combinations_with_replacement(names, count), key=lambda s: len(s) - len(set(s))):
+            if len(subset) - len(set(subset)) >= _HIGHEST:
+                continue
             ratios = {Fraction(v, prod(s[n] for n in subset) or 1) for s, v in zip(sizes, values, strict=True)}
             ratio = next(iter(ratios))
             if len(ratios) == 1 and ratio > 0:
@@ -45,6 +48,17 @@ def _linear(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str])
 def _multilinear(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
     terms = [subset for count in range(len(names) + 1) for subset in combinations(names, count)]
     return _polynomial(values, sizes, terms) if len(terms) <= len(set(map(str, sizes))) else None
+
+
+def _quadratic(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    """``a*N*N + b*N + c``, or half of it: pairs of rows, a triangle of a matrix."""
+    for name in names:
+        if len({s[name] for s in sizes}) > 3:
+            for half in (1, 2):
+                found = _polynomial([half * v for v in values], sizes, [(), (name,), (name, name)])
+                if found is not None and all(extent(found, s) == half * v for s, v in zip(sizes, values, strict=True)):
+                    return found if half == 1 else f"({found}) // 2"
+    return None
 
 
 def _polynomial(values: Sequence[int], sizes: Sequence[Sizes], terms: Sequence[tuple[str, ...]]) -> str | None:
@@ -87,6 +101,9 @@ def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
             return f"({top} {'+' if shift > 0 else '-'} {abs(shift)}) // {divisor}" if shift else f"{top} // {divisor}"
     return None
 
+
+#: the highest power of a Dim in a product
+_HIGHEST = 3
 
 #: steps of windows are tried up to this one: frames of sound are a few hundred samples apart
 _LONGEST_STEP = 1 << 12

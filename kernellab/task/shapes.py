@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, Any, Union, overload
 
@@ -58,9 +57,13 @@ def infer(module: TaskModule) -> Shapes:
     if module.listed and module.needs_values:
         raise TaskError("The reference needs values, and those of listed cases are known at their own sizes only.", "")
     first: TaskError | None = None
-    for observe_more in (*(partial(_stepped, module, step) for step in _STEPS), partial(_grown, module)):
+    for step in (*_STEPS, 0):
         try:
-            runs = [*([seen] if seen else []), *observe_more()]
+            runs = [*([seen] if seen else []), *(_stepped(module, step) if step else _grown(module))]
+        except TaskError as error:
+            first = first or error
+            continue
+        try:
             if module.listed:
                 _vary(runs, module.dims)
                 # a split into pieces of a fixed size: how many there are may differ between the cases
@@ -68,6 +71,9 @@ def infer(module: TaskModule) -> Shapes:
             return _fitted([*runs, *_steps_of_extents(module, runs)], module.dims)
         except TaskError as error:
             first = first or error
+            # fewer sizes, or sizes in one ratio, would fit a rule that those of the first step refute
+            if step == 1:
+                break
     assert first is not None
     raise TaskError(
         f"The task does not hold over the ranges of its Dims: {first.message}",

@@ -274,14 +274,18 @@ def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple
     factors = [f for expr in declared for f in _factors(expr)]
     if len(factors) == len(actual):
         pairs = list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
-        if not any(f.kind is IntKind.NUM and f.value != actual[d] for f, d in pairs):
+        if _agree(pairs, actual):
             return pairs
     kept = [f for f in factors if not f.is_one]
     dims = [d for d, n in enumerate(actual) if n != 1]
-    if len(kept) == len(dims):
-        return list(zip(kept, dims, strict=True))
+    if len(kept) == len(dims) and _agree(pairs := list(zip(kept, dims, strict=True)), actual):
+        return pairs
     left = [(d, actual[d]) for d in dims]
     return _merged(kept, left) or _split(kept, left)
+
+
+def _agree(pairs: Sequence[tuple[IntExpr, int]], actual: Sequence[Extent]) -> bool:
+    return not any(f.kind is IntKind.NUM and f.value != actual[d] for f, d in pairs)
 
 
 def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
