@@ -144,6 +144,8 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         with (
             TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text),
+            # an order of contraction that compares sizes would hold at the traced ones alone
+            torch.backends.opt_einsum.flags(enabled=False),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)

@@ -103,7 +103,7 @@ class ProgramReader:
         sizes = self.task.sizes_of(self.args)
         formula = read(extent)
         varied = formula.names() & sizes.keys() if isinstance(formula, Formula) else ()
-        more = [{**sizes, name: sizes[name] + by} for name in sorted(varied) for by in (1, 2, 5)]
+        more = [{**sizes, name: sizes[name] + by} for name in sorted(varied) for by in (1, 2, 5, -1, -2)]
         others = [o for o in more if all(d.min <= o[d.name] <= d.max for d in self.task.dims if d.name in o)]
         if any(runs_at(self.task, tuple(o.items())) for o in others):
             return CaptureError(
