@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.func import functional_call
@@ -145,7 +146,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
             TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text),
             # an order of contraction that compares sizes would hold at the traced ones alone
-            torch.backends.opt_einsum.flags(enabled=False),
+            patch.object(torch.backends.opt_einsum, "enabled", False),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)

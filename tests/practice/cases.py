@@ -15,6 +15,29 @@ def task(dims: str, reference: str, inputs: str) -> str:
 
 #: Dims that stand only inside extents
 SIZES = {
+    "patches_of_a_square": task(
+        "B 1 4 2, S 2 12 8",
+        """
+def reference(x):
+    b, c, h, w = x.shape
+    x = x.view(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(b, (h // 2) * (w // 2), c * 4)
+    return F.layer_norm(x, (x.shape[-1],))
+""",
+        "torch.randn(B, 4, 2 * S, 2 * S)",
+    ),
+    "decay_within_chunks": task(
+        "B 1 4 2, N 1 8 4",
+        """
+def reference(q, k, v, g):
+    b, t, h, d = q.shape
+    q, k, v, g = (x.view(b, -1, 16, h, d).transpose(2, 3) for x in (q, k, v, g))
+    total = g.cumsum(-2)
+    a = (q * total.exp()) @ (k * (-total).exp()).transpose(-1, -2)
+    return (a.tril() @ v).transpose(2, 3).reshape(b, t, h, d)
+""",
+        "torch.randn(B, 16 * N, 4, 8), torch.randn(B, 16 * N, 4, 8), torch.randn(B, 16 * N, 4, 8), "
+        "-torch.rand(B, 16 * N, 4, 8)",
+    ),
     "segment_lengths": task(
         "S 1 300 40",
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
@@ -38,6 +39,28 @@ def test_a_construct_is_right_and_compiles(name: str) -> None:
 def test_a_size_that_cannot_be_followed_is_told_as_what_it_is(reference: str, inputs: str, words: str) -> None:
     with pytest.raises(CaptureError, match=words):
         capture(load_task(task("N 2 50 9", reference, inputs), "sized"))
+
+
+def test_an_order_of_contraction_does_not_fix_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """opt_einsum, where it is installed, compares the sizes that are traced."""
+
+    class Planner:
+        @staticmethod
+        def contract_path(_: str, *operands: torch.Tensor, **options: object) -> tuple[list[tuple[int, ...]], str]:
+            return [(0, 1), (0, 1)] if int(operands[0].shape[0]) < 4 else [(1, 2), (0, 1)], ""
+
+    planner = torch.backends.opt_einsum
+    monkeypatch.setattr(planner, "is_available", lambda: True)
+    monkeypatch.setattr(planner, "get_opt_einsum", lambda: Planner)
+    monkeypatch.setattr(planner, "_opt_einsum", Planner)
+    monkeypatch.setattr(planner, "strategy", "auto")
+    monkeypatch.setattr(planner, "enabled", True)
+    text = task(
+        "B 1 4 2, N 1 30 9",
+        "def reference(x, y, z):\n    return torch.einsum('bn,bnk,bkj->bj', x, y, z)",
+        "torch.randn(B, N), torch.randn(B, N, 5), torch.randn(B, 5, 3)",
+    )
+    assert capture(load_task(text, "three")).outputs
 
 
 @pytest.mark.parametrize(

@@ -950,3 +950,8 @@ def test_what_no_single_element_reaches_is_reached_by_a_whole_argument(
     results = task_of(wrong, arguments, inputs).module().results
     sure = [one.case for one in survey.cases if one.grade is Grade.REFUSED]
     assert any(not torch.allclose(results(case.args)[0].double(), case.native[0].double()) for case in sure)
+
+
+def test_whole_numbers_of_the_full_range_are_surveyed_without_listing_them() -> None:
+    packed = "torch.randint(-(2**31), 2**31 - 1, (8, 16), dtype=torch.int32)"
+    assert survey_of(task_of("(x >> 4) & 15", "x", packed)).reached

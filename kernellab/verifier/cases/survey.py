@@ -247,7 +247,7 @@ class Survey:
         found = list(_of_range(name, position, value, is_at, domain is not None))
         if domain is None and not is_at.mask:
             extents = {n for a in self.base.args if hasattr(a, "shape") for n in a.shape}
-            for number in sorted({0, 1, *extents} - set(range(is_at.low, is_at.high + 1)))[:6]:
+            for number in sorted(n for n in {0, 1, *extents} if not is_at.low <= n <= is_at.high)[:6]:
                 if not sized:
                     found.append(_value(name, position, "low", number, ""))
             found += [_value(name, position, "some", number, "ignored") for number in (-100, -1)]
