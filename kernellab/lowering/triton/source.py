@@ -14,6 +14,7 @@ from kernellab.lowering.gluon import names as gluon_names
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.triton import launched
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
@@ -64,10 +65,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     host_text = host.write()
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
-    head += ("import functools\nimport warnings\n\n" if own else "") + "import torch\nimport triton\n"
-    head += (
-        "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
-    )
+    quick = bool(kernels) and not interpreter
+    head += ("import functools\n" if quick else "") + ("import warnings\n\n" if own else "\n" if quick else "")
+    head += "import torch\nimport triton\nimport triton.language as tl\n\n"
+    head += (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
+    head += f"{launched.HELPERS}\n\n" if quick else ""
     named = frozenset().union(*(written.used for written in kernels))
     named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
     helpers = library_text(named, interpreter=interpreter)
@@ -75,7 +77,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     mapped: dict[int, int] = {}
     for kernel, written in zip(own_kernels(program), kernels, strict=True):
         signature = ", ".join(map(str, host.kernel_parameters(written)))
-        text += f"@triton.jit\ndef {written.name}({signature}):\n"
+        text += ("@kl_launched\n" if quick else "") + f"@triton.jit\ndef {written.name}({signature}):\n"
         first, quiet = text.count("\n") + 1, index_lines(program, kernel)
         body, lines = join_comments(written.lines, program.text.splitlines(), first, quiet)
         text += body + "\n\n"
@@ -260,7 +262,7 @@ class Host:
         given = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
         given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
         arguments = [given.get(n, n) for n in own.functions[-1].parameters]
-        self.host.put(f"    kl_launch({', '.join([own.functions[-1].name, own.grid, warps, *arguments])})")
+        self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)}, num_warps={warps})")
         self.host.put("else:")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:

@@ -1,0 +1,65 @@
+"""Launches by what Triton compiled before: the one module that knows how Triton 3.6 to 3.9 specialise and launch.
+
+Triton compiles a function for each set of constants and options, and for what it knows of the other arguments: dtypes,
+integers that are 1, fit 32 bits or divide by 16, addresses that divide by 16. It finds that out again in every call,
+and encodes the copy engine's maps again, which costs the host more than the launch itself.
+"""
+
+from __future__ import annotations
+
+#: what a generated file for a GPU defines before its kernels, each of which stands below ``@kl_launched``
+HELPERS = '''def kl_kind(value):
+    """What Triton specialises an argument by that is no constant: its dtype, and what it knows of an address or int."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    if type(value) is int:
+        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
+    return getattr(value, "kind", type(value))
+
+
+class KlLaunched:
+    """A kernel that is launched by what Triton compiled for arguments of such kinds: its own way there costs more."""
+
+    def __init__(self, kernel):
+        self.kernel, self.compiled = kernel, {}
+        self.constant = [p.is_constexpr for p in kernel.params]
+
+    def __getattr__(self, name):
+        return getattr(self.kernel, name)
+
+    def __getitem__(self, grid):
+        return functools.partial(self.launch, grid)
+
+    def watched(self):
+        """Whether torch traces this call, or something looks at Triton's launches."""
+        hooks = triton.knobs.runtime
+        return (
+            torch.compiler.is_compiling() or triton.JITFunction.run.__module__ != "triton.runtime.jit"
+            or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls
+        )  # fmt: skip
+
+    def launch(self, grid, *arguments, **options):
+        if self.watched() or len(arguments) != len(self.constant):
+            return self.kernel[grid](*arguments, **options)
+        driver = triton.runtime.driver.active
+        device = driver.get_current_device()
+        kinds = [a if constant else kl_kind(a) for a, constant in zip(arguments, self.constant)]
+        key = (device, *options.items(), *kinds)
+        made = self.compiled.get(key)
+        if made is None:
+            if len(self.compiled) == 1024:
+                self.compiled.clear()
+            made = self.compiled[key] = self.kernel[grid](*arguments, **options)
+            return made
+        places = (*grid, 1, 1)[:3]
+        stream = driver.get_current_stream(device)
+        made.run(*places, stream, made.function, made.packed_metadata, None, None, None, *arguments)
+        return made
+
+
+def kl_launched(kernel):
+    quick = isinstance(kernel, triton.JITFunction) and torch.version.hip is None  # AMD's specialise by sizes, too
+    return KlLaunched(kernel) if quick else kernel
+'''
+
+__all__ = ["HELPERS"]
