@@ -20,8 +20,8 @@ HELPERS = '''def kl_kind(value):
 class KlLaunched:
     """A kernel that is launched by what Triton compiled for arguments of such kinds: its own way there costs more."""
 
-    def __init__(self, kernel):
-        self.kernel, self.compiled = kernel, {}
+    def __init__(self, kernel, prepare):
+        self.kernel, self.prepare, self.compiled = kernel, prepare, {}
         self.constant = [p.is_constexpr for p in kernel.params]
 
     def __getattr__(self, name):
@@ -50,6 +50,7 @@ class KlLaunched:
             if len(self.compiled) == 1024:
                 self.compiled.clear()
             made = self.compiled[key] = self.kernel[grid](*arguments, **options)
+            self.prepare(made)
             return made
         places = (*grid, 1, 1)[:3]
         stream = driver.get_current_stream(device)
@@ -57,9 +58,41 @@ class KlLaunched:
         return made
 
 
-def kl_launched(kernel):
+def kl_launched(kernel, prepare=lambda made: None):
     quick = isinstance(kernel, triton.JITFunction) and torch.version.hip is None  # AMD's specialise by sizes, too
-    return KlLaunched(kernel) if quick else kernel
+    return KlLaunched(kernel, prepare) if quick else kernel
 '''
 
-__all__ = ["HELPERS"]
+#: what a file with asynchronous kernels, which stand below ``@kl_mapped``, defines as well
+MAPS = '''def kl_keep_maps(made):
+    """Has a compiled kernel keep the copy engine's maps, which Triton encodes in every call."""
+    launch = getattr(made.run, "launch", None)
+    held = inspect.getclosurevars(launch).nonlocals if launch is not None else {}
+    encode = held.get("make_tensordesc_arg") or getattr(launch, "__globals__", {}).get("make_tensordesc_arg")
+    metas, raw = held.get("tensordesc_meta"), held.get("launcher")
+    places = [i for i, kind in enumerate(made.src.signature.values()) if str(kind).startswith("tensordesc")]
+    if encode is None or raw is None or not metas or len(metas) != len(places):
+        return  # another Triton
+    count, more, maps = len(made.src.signature), (None,) * (encode.__code__.co_argcount - 2), {}
+    described = list(zip(places, metas))[::-1]
+
+    def launch_with_maps(*args):
+        nested = isinstance(args[-1], (list, tuple))  # from Triton 3.7 on the kernel's arguments are one
+        given = list(args[-1] if nested else args[-count:])
+        for place, meta in described:
+            address = given[place].base
+            if address not in maps:
+                if len(maps) == 1024:
+                    maps.clear()
+                maps[address] = encode(given[place], meta, *more)
+            given[place : place + 1] = maps[address]
+        return raw(*args[:-1], given) if nested else raw(*args[:-count], *given)
+
+    made.run.launch = launch_with_maps
+
+
+def kl_mapped(kernel):
+    return kl_launched(kernel, kl_keep_maps)
+'''
+
+__all__ = ["HELPERS", "MAPS"]

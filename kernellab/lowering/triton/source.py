@@ -66,10 +66,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
     quick = bool(kernels) and not interpreter
-    head += ("import functools\n" if quick else "") + ("import warnings\n\n" if own else "\n" if quick else "")
+    head += ("import functools\n" if quick else "") + ("import inspect\nimport warnings\n" if own else "")
+    head += "\n" if quick else ""
     head += "import torch\nimport triton\nimport triton.language as tl\n\n"
     head += (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
-    head += f"{launched.HELPERS}\n\n" if quick else ""
+    head += (f"{launched.HELPERS}\n\n" if quick else "") + (f"{launched.MAPS}\n\n" if own else "")
     named = frozenset().union(*(written.used for written in kernels))
     named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
     helpers = library_text(named, interpreter=interpreter)
