@@ -112,7 +112,12 @@ def maps(module: Any) -> list[str]:
     class Made:
         def __init__(self) -> None:
             self.src, self.run = self, self
-            self.signature = {"x": "tensordesc<fp16[8, 8]>", "n": "i32", "y": "tensordesc<fp16[8, 8]>", "B": "constexpr"}
+            self.signature = {
+                "x": "tensordesc<fp16[8, 8]>",
+                "n": "i32",
+                "y": "tensordesc<fp16[8, 8]>",
+                "B": "constexpr",
+            }
 
     driver.active.utils = Filled()
     meta = {"swizzle": 3, "elem_size": 2, "elem_type": 6, "block_size": [8, 8], "fp4_padded": False}

@@ -11,14 +11,14 @@ from pathlib import Path
 from kernellab.lowering.triton.launched import HELPERS, MAPS
 
 _HEAD = "import functools\nimport inspect\n\nimport torch\nimport triton\nimport triton.language as tl\n\n\n"
-_KERNEL = '''
+_KERNEL = """
 
 @kl_launched
 @triton.jit
 def case_kernel(x, y, n, scale, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + at, (tl.load(x + at, mask=at < n) * scale).to(y.dtype.element_ty), mask=at < n)
-'''
+"""
 
 
 def test_each_call_runs_the_kernel_that_triton_chooses_on_the_current_stream_and_is_seen(tmp_path: Path) -> None:
