@@ -48,10 +48,10 @@ def test_sizes_and_alignments_after_others(scaled: Any) -> None:
 
 def test_other_streams_wait_for_nothing_but_their_own_work(scaled: Any) -> None:
     x = given(64, 1000, 0)
-    scaled(x)
-    torch.cuda.synchronize()
     side, gate = torch.cuda.Stream(), torch.cuda.Event()
     with torch.cuda.stream(side):
+        scaled(x)  # memory that is taken later would be waited for
+        torch.cuda.synchronize()
         torch.cuda._sleep(50_000_000)  # the launch has to stand behind it
         x.fill_(3.0)
         y = scaled(x)

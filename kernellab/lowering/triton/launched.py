@@ -58,6 +58,11 @@ class KlLaunched:
         return made
 
 
+@functools.lru_cache(maxsize=None)
+def kl_cores(device):
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+
+
 def kl_launched(kernel, prepare=lambda made: None):
     quick = isinstance(kernel, triton.JITFunction) and torch.version.hip is None  # AMD's specialise by sizes, too
     return KlLaunched(kernel, prepare) if quick else kernel

@@ -61,11 +61,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
     own, reasons = _asynchronous(program, binding, known, wide, target)
-    host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own)
+    quick = bool(kernels) and not interpreter
+    host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own, quick)
     host_text = host.write()
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
-    quick = bool(kernels) and not interpreter
     head += ("import functools\n" if quick else "") + ("import inspect\nimport warnings\n" if own else "")
     head += "\n" if quick else ""
     head += "import torch\nimport triton\nimport triton.language as tl\n\n"
@@ -216,8 +216,9 @@ class Host:
         kernels: list[Written],
         index: str,
         asynchronous: Mapping[str, Asynchronous] = MappingProxyType({}),
+        quick: bool = False,
     ) -> None:
-        self.asynchronous = asynchronous
+        self.asynchronous, self.quick = asynchronous, quick
         self.host = GpuHost(program, binding)
         self.program, self.binding = program, binding
         self.kernels, self.index = kernels, index
@@ -235,7 +236,8 @@ class Host:
         if any(k.persistent for k in self.kernels) or any(a.persistent for a in self.asynchronous.values()):
             device = self.host.device()
             cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
-            self.host.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
+            text = f"kl_cores({device})" if self.quick else f'{cores} if {device}.type == "cuda" else 4'
+            self.host.put(f"_cores = {text}")
         self.host.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:
