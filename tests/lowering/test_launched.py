@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 from kernellab.lowering.triton.launched import HELPERS, MAPS
+from kernellab.records import Source
+from kernellab.verifier.static.check import check
 
-_HEAD = "import functools\nimport inspect\n\nimport torch\nimport triton\nimport triton.language as tl\n\n\n"
+_HEAD = "import functools\n\nimport torch\nimport triton\nimport triton.language as tl\n\n\n"
 _KERNEL = """
 
 @kl_launched
@@ -31,3 +33,9 @@ def test_each_call_runs_the_kernel_that_triton_chooses_on_the_current_stream_and
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+def test_the_verifier_finds_nothing_in_them() -> None:
+    text = f"{_HEAD}{HELPERS}\n\n{MAPS}{_KERNEL}\n\ndef kernel(x):\n    case_kernel[(1,)](x, x, 1, 1.0, 32)\n"
+    source = Source(dsl="triton", files={"kernel.py": text}, entry_file="kernel.py", entry="kernel", line_map={})
+    assert not check(source).findings

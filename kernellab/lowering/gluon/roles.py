@@ -17,7 +17,7 @@ from kernellab.sketch.program.program import Load, Loop, Program, Region
 #: names that the functions have in addition to the sketch's
 OWN = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
-    "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "inspect", "tile_count", "turn", "turns",
+    "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
     "each", "begun", "u",
 ])  # fmt: skip
 

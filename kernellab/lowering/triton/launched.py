@@ -72,12 +72,14 @@ def kl_launched(kernel, prepare=lambda made: None):
 MAPS = '''def kl_keep_maps(made):
     """Has a compiled kernel keep the copy engine's maps, which Triton encodes in every call."""
     launch = getattr(made.run, "launch", None)
-    held = inspect.getclosurevars(launch).nonlocals if launch is not None else {}
-    encode = held.get("make_tensordesc_arg") or getattr(launch, "__globals__", {}).get("make_tensordesc_arg")
+    if not getattr(launch, "__closure__", None):
+        return  # another Triton
+    held = dict(zip(launch.__code__.co_freevars, [cell.cell_contents for cell in launch.__closure__]))
+    encode = getattr(triton.backends.nvidia.driver, "make_tensordesc_arg", None)
     metas, raw = held.get("tensordesc_meta"), held.get("launcher")
     places = [i for i, kind in enumerate(made.src.signature.values()) if str(kind).startswith("tensordesc")]
     if encode is None or raw is None or not metas or len(metas) != len(places):
-        return  # another Triton
+        return
     count, more, maps = len(made.src.signature), (None,) * (encode.__code__.co_argcount - 2), {}
     described = list(zip(places, metas))[::-1]
 
