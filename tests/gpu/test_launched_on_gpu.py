@@ -1,4 +1,4 @@
-"""Launches by what Triton compiled before, on a GPU: ragged sizes, views off alignment, streams, captured graphs."""
+"""Launches by what Triton compiled before, on a GPU: ragged sizes, views off alignment, captured graphs."""
 
 from __future__ import annotations
 
@@ -46,22 +46,8 @@ def test_sizes_and_alignments_after_others(scaled: Any) -> None:
                 torch.testing.assert_close(scaled(x), x * 2 + 1, rtol=0, atol=0)
 
 
-def test_other_streams_wait_for_nothing_but_their_own_work(scaled: Any) -> None:
-    x = given(64, 1000, 0)
-    side, gate = torch.cuda.Stream(), torch.cuda.Event()
-    with torch.cuda.stream(side):
-        scaled(x)  # memory that is taken later would be waited for
-        torch.cuda.synchronize()
-        torch.cuda._sleep(50_000_000)  # the launch has to stand behind it
-        x.fill_(3.0)
-        y = scaled(x)
-        gate.record()
-    assert not gate.query(), "the launch is on the stream that is current"
-    gate.synchronize()
-    assert bool((y == 7.0).all())
-
-
 def test_a_graph_holds_launches_that_were_known_and_new_ones(scaled: Any) -> None:
+    # capturing has another stream than the calls before: a launch on another would be missing from the replay
     known, new = given(64, 1000, 0), given(64, 999, 0)
     scaled(known)
     scaled(given(5, 999, 0))
