@@ -41,6 +41,8 @@ from kernellab.dsls.machine import named_chip
 from kernellab.errors import KernellabError
 from kernellab.lowering import lower
 from kernellab.lowering.embedded_sketch import bare
+from kernellab.lowering.triton.launched import HELPERS
+from kernellab.records import Source
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target
@@ -166,13 +168,18 @@ def _designed(task: Task, target: Target) -> Iterator[tuple[str, Text]]:
         except KernellabError as error:
             yield style, Text(rank, reply.sketch, refused=type(error).__name__)
         else:
-            yield style, Text(rank, reply.sketch, bare(source).files)
+            yield style, Text(rank, reply.sketch, _short(source))
+
+
+def _short(source: Source) -> dict[str, str]:
+    """Its files without the sketch, and without what stands alike in every file for a GPU."""
+    return {file: text.replace(f"\n\n{HELPERS}\n", "") for file, text in bare(source).files.items()}
 
 
 def _lowered(sketch: str, target: Target) -> Text:
     try:
         program = load_program(sketch)
-        return Text(0, sketch, bare(lower(program, bind(program, None, {}, target), target)).files)
+        return Text(0, sketch, _short(lower(program, bind(program, None, {}, target), target)))
     except KernellabError as error:
         return Text(0, sketch, refused=type(error).__name__)
 

@@ -47,7 +47,8 @@ class Asynchronous:
         found = []
         for function in self.functions:
             taken = ", ".join(f"{n}: gl.constexpr" if self.parameters.get(n) else n for n in function.parameters)
-            head = f'    @gluon.jit\n    def {function.name}({taken}):\n        """{function.doc}"""\n'
+            head = "    @kl_mapped\n" if function is self.functions[-1] else ""
+            head += f'    @gluon.jit\n    def {function.name}({taken}):\n        """{function.doc}"""\n'
             found.append((head, [(f"    {text}", line) for text, line in function.lines]))
         return found
 

@@ -72,26 +72,14 @@ def kl_described(address, dtype, shape, block):
         torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5,
     }[dtype]  # fmt: skip
     layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
-    return TensorDescriptor(KlAddress(address, dtype), list(shape), strides, list(block), layout)
+    described = TensorDescriptor(KlAddress(address, dtype), list(shape), strides, list(block), layout)
+    described.kind = dtype, block
+    return described
 
 
 def kl_blocks(tensor, shape, block):
     """``tensor`` seen as ``shape``, contiguous, in boxes of ``block`` for the copy engine; kept for the next call."""
     return kl_described(tensor.data_ptr(), tensor.dtype, shape, block)
-
-
-_launches = {}
-
-
-def kl_launch(kernel, programs, warps, *arguments):
-    """Launches, by what Triton compiled for such arguments where that is known: its own look-up costs 40 us."""
-    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    plain = [a for a in arguments if isinstance(a, (int, bool))]
-    key = (kernel, warps, torch.cuda.current_device(), *(t.data_ptr() % 16 == 0 for t in tensors), *plain)
-    if key in _launches:
-        _launches[key][(programs, 1, 1)](*arguments)
-    else:
-        _launches[key] = kernel[(programs, 1, 1)](*arguments, num_warps=warps)
 '''
 
 #: what :func:`known` asks of the language and of its module for Hopper

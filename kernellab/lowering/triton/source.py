@@ -14,6 +14,7 @@ from kernellab.lowering.gluon import names as gluon_names
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.triton import launched
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
@@ -60,14 +61,16 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
     own, reasons = _asynchronous(program, binding, known, wide, target)
-    host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own)
+    quick = bool(kernels) and not interpreter
+    host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own, quick)
     host_text = host.write()
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
-    head += ("import functools\nimport warnings\n\n" if own else "") + "import torch\nimport triton\n"
-    head += (
-        "import triton.language as tl\n\n" + (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
-    )
+    head += ("import functools\n" if quick else "") + ("import warnings\n" if own else "")
+    head += "\n" if quick else ""
+    head += "import torch\nimport triton\nimport triton.language as tl\n\n"
+    head += (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
+    head += (f"{launched.HELPERS}\n\n" if quick else "") + (f"{launched.MAPS}\n\n" if own else "")
     named = frozenset().union(*(written.used for written in kernels))
     named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
     helpers = library_text(named, interpreter=interpreter)
@@ -75,7 +78,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     mapped: dict[int, int] = {}
     for kernel, written in zip(own_kernels(program), kernels, strict=True):
         signature = ", ".join(map(str, host.kernel_parameters(written)))
-        text += f"@triton.jit\ndef {written.name}({signature}):\n"
+        text += ("@kl_launched\n" if quick else "") + f"@triton.jit\ndef {written.name}({signature}):\n"
         first, quiet = text.count("\n") + 1, index_lines(program, kernel)
         body, lines = join_comments(written.lines, program.text.splitlines(), first, quiet)
         text += body + "\n\n"
@@ -213,8 +216,9 @@ class Host:
         kernels: list[Written],
         index: str,
         asynchronous: Mapping[str, Asynchronous] = MappingProxyType({}),
+        quick: bool = False,
     ) -> None:
-        self.asynchronous = asynchronous
+        self.asynchronous, self.quick = asynchronous, quick
         self.host = GpuHost(program, binding)
         self.program, self.binding = program, binding
         self.kernels, self.index = kernels, index
@@ -232,7 +236,8 @@ class Host:
         if any(k.persistent for k in self.kernels) or any(a.persistent for a in self.asynchronous.values()):
             device = self.host.device()
             cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
-            self.host.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
+            text = f"kl_cores({device})" if self.quick else f'{cores} if {device}.type == "cuda" else 4'
+            self.host.put(f"_cores = {text}")
         self.host.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:
@@ -260,7 +265,7 @@ class Host:
         given = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
         given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
         arguments = [given.get(n, n) for n in own.functions[-1].parameters]
-        self.host.put(f"    kl_launch({', '.join([own.functions[-1].name, own.grid, warps, *arguments])})")
+        self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)}, num_warps={warps})")
         self.host.put("else:")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:

@@ -1,0 +1,105 @@
+"""Launches by what Triton compiled before: the one module that knows how Triton 3.6 to 3.9 specialise and launch.
+
+Triton compiles a function for each set of constants and options, and for what it knows of the other arguments: dtypes,
+integers that are 1, fit 32 bits or divide by 16, addresses that divide by 16. It finds that out again in every call,
+and encodes the copy engine's maps again, which costs the host more than the launch itself.
+"""
+
+from __future__ import annotations
+
+#: what a generated file for a GPU defines before its kernels, each of which stands below ``@kl_launched``
+HELPERS = '''def kl_kind(value):
+    """What Triton specialises an argument by that is no constant: its dtype, and what it knows of an address or int."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    if type(value) is int:
+        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
+    return getattr(value, "kind", type(value))
+
+
+class KlLaunched:
+    """A kernel that is launched by what Triton compiled for arguments of such kinds: its own way there costs more."""
+
+    def __init__(self, kernel, prepare):
+        self.kernel, self.prepare, self.compiled = kernel, prepare, {}
+        self.constant = [p.is_constexpr for p in kernel.params]
+
+    def __getattr__(self, name):
+        return getattr(self.kernel, name)
+
+    def __getitem__(self, grid):
+        return functools.partial(self.launch, grid)
+
+    def watched(self):
+        """Whether torch traces this call, or something looks at Triton's launches."""
+        hooks = triton.knobs.runtime
+        return (
+            torch.compiler.is_compiling() or triton.JITFunction.run.__module__ != "triton.runtime.jit"
+            or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls
+        )  # fmt: skip
+
+    def launch(self, grid, *arguments, **options):
+        if self.watched() or len(arguments) != len(self.constant):
+            return self.kernel[grid](*arguments, **options)
+        driver = triton.runtime.driver.active
+        device = driver.get_current_device()
+        kinds = [a if constant else kl_kind(a) for a, constant in zip(arguments, self.constant)]
+        key = (device, *options.items(), *kinds)
+        made = self.compiled.get(key)
+        if made is None:
+            if len(self.compiled) == 1024:
+                self.compiled.clear()
+            made = self.compiled[key] = self.kernel[grid](*arguments, **options)
+            self.prepare(made)
+            return made
+        places = (*grid, 1, 1)[:3]
+        stream = driver.get_current_stream(device)
+        made.run(*places, stream, made.function, made.packed_metadata, None, None, None, *arguments)
+        return made
+
+
+@functools.lru_cache(maxsize=None)
+def kl_cores(device):
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+
+
+def kl_launched(kernel, prepare=lambda made: None):
+    quick = isinstance(kernel, triton.JITFunction) and torch.version.hip is None  # AMD's specialise by sizes, too
+    return KlLaunched(kernel, prepare) if quick else kernel
+'''
+
+#: what a file with asynchronous kernels, which stand below ``@kl_mapped``, defines as well
+MAPS = '''def kl_keep_maps(made):
+    """Has a compiled kernel keep the copy engine's maps, which Triton encodes in every call."""
+    launch = getattr(made.run, "launch", None)
+    if not getattr(launch, "__closure__", None):
+        return  # another Triton
+    held = dict(zip(launch.__code__.co_freevars, [cell.cell_contents for cell in launch.__closure__]))
+    encode = getattr(triton.backends.nvidia.driver, "make_tensordesc_arg", None)
+    metas, raw = held.get("tensordesc_meta"), held.get("launcher")
+    places = [i for i, kind in enumerate(made.src.signature.values()) if str(kind).startswith("tensordesc")]
+    if encode is None or raw is None or not metas or len(metas) != len(places):
+        return
+    count, more, maps = len(made.src.signature), (None,) * (encode.__code__.co_argcount - 2), {}
+    described = list(zip(places, metas))[::-1]
+
+    def launch_with_maps(*args):
+        nested = isinstance(args[-1], (list, tuple))  # from Triton 3.7 on the kernel's arguments are one
+        given = list(args[-1] if nested else args[-count:])
+        for place, meta in described:
+            address = given[place].base
+            if address not in maps:
+                if len(maps) == 1024:
+                    maps.clear()
+                maps[address] = encode(given[place], meta, *more)
+            given[place : place + 1] = maps[address]
+        return raw(*args[:-1], given) if nested else raw(*args[:-count], *given)
+
+    made.run.launch = launch_with_maps
+
+
+def kl_mapped(kernel):
+    return kl_launched(kernel, kl_keep_maps)
+'''
+
+__all__ = ["HELPERS", "MAPS"]

@@ -1,0 +1,155 @@
+"""Launch a generated file's kernels without a GPU: ``python launches.py FOLDER`` prints what went wrong, as JSON.
+
+A stand-in for the driver notes each launch; Triton compiles as for an H100. FOLDER holds ``helpers.py``, what a
+generated file defines before its kernels, and ``kernel.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton  # type: ignore[import-untyped]
+from triton.backends.nvidia import driver as nvidia  # type: ignore[import-untyped]
+from triton.runtime import driver  # type: ignore[import-untyped]
+
+sys.path.insert(0, str(Path(__file__).parent))
+from compile_for_gpu import AbsentGPU, module_of
+
+RAN: list[tuple[Any, ...]] = []
+
+
+class Launcher:
+    """What a compiled kernel is run by: arguments are noted."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __call__(self, *given: Any) -> None:
+        RAN.append(given)
+
+
+class GPU(AbsentGPU):
+    launcher_cls: Any = Launcher
+    device, stream = 0, 0
+
+    def get_current_device(self) -> int:
+        return self.device
+
+    def get_current_stream(self, _: int = 0) -> int:
+        return self.stream
+
+
+def kinds(module: Any, gpu: GPU) -> list[str]:
+    """Every call must run the compiled kernel that Triton chooses for it, also where others were compiled before."""
+    kernel, faults = module.case_kernel, []
+    store = torch.zeros(64)
+    whole, odd = store[:32], store[1:33]
+    assert whole.data_ptr() % 16 == 0 and odd.data_ptr() % 16
+    sizes = (0, 1, 2, 16, 17, 32, -1, -16, 2**31 - 1, 2**31, 2**40, 2**63, True, False, 1.0, 0.5)
+    calls = [(x, whole, n, 1.5, 32) for x in (whole, odd, whole.double(), whole.half()) for n in sizes[:5]]
+    calls += [
+        (whole, y, n, s, block) for y in (odd, whole) for n in sizes for s, block in ((0.25, 32), (2, 64), (2, 32))
+    ]
+    for warps in (4, 2):
+        for _ in range(2):
+            for call in calls:
+                quick = kernel[(3,)](*call, num_warps=warps)
+                own = kernel.kernel[(3,)](*call, num_warps=warps)
+                if quick is not own:
+                    faults.append(f"{call[2:]} runs another kernel than Triton's")
+                (*_, here), (*_, there) = RAN[-2:]
+                if RAN[-2][:5] != RAN[-1][:5] or here != there:
+                    faults.append(f"{call[2:]} is launched otherwise")
+    for _ in range(2):
+        kernel[(2,)](whole, whole, 5, 1.5, BLOCK=32)
+        if RAN[-1][9:] != (whole, whole, 5, 1.5, 32):
+            faults.append("a keyword is lost")
+    before = len(RAN)
+    gpu.stream = 77
+    kernel[(2,)](whole, whole, 17, 1.5, 32, num_warps=4)
+    if RAN[-1][3] != 77 or len(RAN) != before + 1:
+        faults.append("the launch is not on the current stream")
+    gpu.device = 1
+    if kernel[(2,)](whole, whole, 17, 1.5, 32, num_warps=4) is not kernel.kernel[(2,)](
+        whole, whole, 17, 1.5, 32, num_warps=4
+    ):
+        faults.append("another device runs the first one's kernel")
+    return faults
+
+
+def looked_at(module: Any) -> list[str]:
+    """Who stands in Triton's place, or hooks into launches, sees each."""
+    kernel, faults, seen = module.case_kernel, [], []
+    call = (torch.zeros(32), torch.zeros(32), 32, 1.5, 32)
+    for _ in range(2):
+        kernel[(1,)](*call)
+    run = triton.JITFunction.run
+    triton.JITFunction.run = lambda self, *args, **options: seen.append(self)
+    kernel[(1,)](*call)
+    triton.JITFunction.run = run
+    hook = triton.knobs.runtime.launch_enter_hook
+    hook.add(seen.append)
+    kernel[(1,)](*call)
+    hook.remove(seen.append)
+    if len(seen) != 1 or RAN[-1][7] is not hook:
+        faults.append("a launch is not seen")
+    return faults
+
+
+def maps(module: Any) -> list[str]:
+    """Maps are encoded once an address, and what reaches the launcher is what Triton hands it."""
+    encoded, launched = [], []
+
+    class Filled:
+        def __getattr__(self, _: str) -> Any:
+            return lambda *args: encoded.append(args) or ("map", *map(str, args))  # type: ignore[func-returns-value]
+
+    class Described:
+        def __init__(self, address: int, kind: tuple[int, ...]) -> None:
+            self.base = torch.zeros(8)[address:]
+            self.shape, self.strides, self.padding, self.round_f32_to_tf32 = list(kind), [kind[1], 1], "zero", False
+
+    class Made:
+        def __init__(self) -> None:
+            self.src, self.run = self, self
+            self.signature = {
+                "x": "tensordesc<fp16[8, 8]>",
+                "n": "i32",
+                "y": "tensordesc<fp16[8, 8]>",
+                "B": "constexpr",
+            }
+
+    driver.active.utils = Filled()
+    meta = {"swizzle": 3, "elem_size": 2, "elem_type": 6, "block_size": [8, 8], "fp4_padded": False}
+    made, plain = Made(), lambda *args: launched.append(args)
+    made.launch = own = nvidia.wrap_handle_tensordesc(plain, made.signature, [meta, dict(meta, swizzle=1)])  # type: ignore[attr-defined]
+    module.kl_keep_maps(made)
+    x, y, z = Described(0, (64, 8)), Described(1, (32, 8)), Described(2, (32, 8))
+    head, faults, flat = tuple(range(13)), [], triton.__version__ < "3.7"
+    for given in ((x, 3, y, 8), (x, 4, z, 8), (x, 3, y, 8)):
+        args = (*head, *given) if flat else (*head, given)
+        made.launch(*args)  # type: ignore[attr-defined]
+        count = len(encoded)
+        own(*args)
+        del encoded[count:]
+        one, other = ([*map(str, a[:13]), *map(str, a[13:] if flat else a[13])] for a in launched[-2:])
+        if one != other:
+            faults.append(f"{one} and not {other}")
+    if made.launch is own or len(encoded) != 4 - 1:  # type: ignore[attr-defined]
+        faults.append(f"{len(encoded)} maps were encoded for three addresses")
+    return faults
+
+
+def main(folder: Path) -> None:
+    gpu = GPU()
+    driver.set_active(gpu)
+    module = module_of(folder / "kernel.py")
+    print(json.dumps(kinds(module, gpu) + looked_at(module) + maps(module_of(folder / "helpers.py"))))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
