@@ -4,8 +4,8 @@
     python -m tests.evolve.scale --workers 1,2,1 [--dsl triton] [--seconds 120]
 
 With ``--workers`` one search after the other is worked on by so many local Dask processes, which share out the
-machine's GPUs, and the candidates are counted that it measures in a minute between its first round and its end. A device
-is busy while a worker ranks a candidate, by the run's own records.
+machine's GPUs, and the candidates are counted that it measures in a minute between its first round and its end. A
+device is busy while a worker ranks a candidate, by the run's own records.
 
 The simulation takes the durations of a run's candidates, as they were recorded, and deals them to workers: a candidate
 is prepared on any free core and then timed on a free device. It knows no network and no scheduler of its own.
