@@ -4,7 +4,8 @@
     python -m tests.evolve.scale --workers 1,2,1 [--dsl triton] [--seconds 120]
 
 With ``--workers`` one search after the other is worked on by so many local Dask processes, which share out the
-machine's GPUs, and the candidates are counted that it measures in a minute between its first round and its end.
+machine's GPUs, and the candidates are counted that it measures in a minute between its first round and its end. A
+device is busy while a worker ranks a candidate, by the run's own records.
 
 The simulation takes the durations of a run's candidates, as they were recorded, and deals them to workers: a candidate
 is prepared on any free core and then timed on a free device. It knows no network and no scheduler of its own.
@@ -193,16 +194,21 @@ def a_minute(folder: Path, workers: int, dsl: str, seconds: float) -> str:
         parallel=256, budget=f"minutes={seconds / 60:.3f}", memory="off",
     ).work().wait()  # fmt: skip
     seeds = {n for n, proposal in run.state.proposals.items() if not proposal.parents}
-    times = [
-        event.time
+    ranked = [
+        (event.time, {spent.step: spent.seconds for spent in event.evaluation.spent}[Step.RANK])
         for _, event in Stream(folder, run.id).read()
         if isinstance(event, Evaluated) and event.evaluation.number not in seeds
         and Step.RANK in {spent.step for spent in event.evaluation.spent}
     ]  # fmt: skip
-    if len(times) < 2:
-        return f"{workers} workers: only {len(times)} candidates were measured; give more --seconds"
-    rate = 60 * (len(times) - 1) / (times[-1] - times[0])
-    return f"{workers} workers: {len(times)} candidates, {rate:.1f} a minute (load {os.getloadavg()[0]:.1f})"
+    if len(ranked) < 2:
+        return f"{workers} workers: only {len(ranked)} candidates were measured; give more --seconds"
+    (began, _), *others = ranked
+    span = others[-1][0] - began
+    busy = sum(seconds for _, seconds in others) / (workers * span)
+    return (
+        f"{workers} workers: {len(ranked)} candidates, {60 * len(others) / span:.1f} a minute, devices busy "
+        f"{100 * busy:.0f} % (load {os.getloadavg()[0]:.1f})"
+    )
 
 
 def main() -> None:

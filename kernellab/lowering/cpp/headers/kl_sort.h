@@ -105,11 +105,47 @@ inline int64_t candidates(Any* items, const T* x, int64_t n, int64_t k, int64_t 
   return count;
 }
 
+//: first places, and elements of a row, up to which a pass over the row for each place is the fastest
+constexpr int64_t FEW_PLACES = 4, SHORT_ROW = 2048;
+
+KL_INLINE uint64_t least_of(const uint64_t* items, int64_t n) {
+  constexpr int W = 32;
+  uint64_t least[W];
+#pragma omp simd
+  for (int l = 0; l < W; ++l) least[l] = UINT64_MAX;
+  int64_t i = 0;
+  for (; i + W <= n; i += W)
+#pragma omp simd
+    for (int l = 0; l < W; ++l) least[l] = items[i + l] < least[l] ? items[i + l] : least[l];
+  for (; i < n; ++i) least[0] = items[i] < least[0] ? items[i] : least[0];
+#pragma GCC unroll 5
+  for (int half = W / 2; half > 0; half /= 2)
+#pragma omp simd
+    for (int l = 0; l < half; ++l) least[l] = least[l + half] < least[l] ? least[l + half] : least[l];
+  return least[0];
+}
+
+// The first k of a short row: the least item, k times. An item that was found gives way to one that is never least.
+template <class T, bool DOWN>
+inline void first_few(T* values, int64_t* order, const T* x, int64_t n, int64_t k, uint64_t* items) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t key = order_key(x[i]);
+    items[i] = item(DOWN ? ~key : key, i);
+  }
+  for (int64_t place = 0; place < k; ++place) {
+    const int64_t at = place_of(least_of(items, n));
+    values[place] = x[at], order[place] = at, items[at] = UINT64_MAX;
+  }
+}
+
 template <class T, bool DOWN>
 inline void row_in_order(T* values, int64_t* order, const T* x, int64_t n, int64_t k, int64_t stride) {
   if (k < 1) return;
   using Key = decltype(order_key(x[0]));
   Item<Key>* const items = scratch<Item<Key>, -8>(n);
+  if constexpr (sizeof(Key) == 4)
+    if (stride == 1 && k <= FEW_PLACES && n <= SHORT_ROW) return first_few<T, DOWN>(values, order, x, n, k, items);
   int64_t count = n;
   if (4 * k < n) {
     count = candidates<T, DOWN>(items, x, n, k, stride);
