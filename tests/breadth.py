@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 #: file of tests -> `make test` takes one in so many of its parametrised tests
 SHARES = {
     "agents/test_journal_size.py": 2,
@@ -23,7 +25,7 @@ SHARES = {
     "tools/test_tools.py": 2,
     "tools/test_agent_role.py": 2,
     "verifier/test_results.py": 3,
-    "zoo/test_zoo.py": 16,
+    "zoo/test_zoo.py": 24,
     "verifier/test_faults.py": 5,
     "verifier/test_faults_session.py": 3,
     "lowering/test_cuda_c.py": 6,
@@ -62,6 +64,18 @@ SHARES = {
     "model_integration/test_gradient.py": 3,
     "bench/test_scale.py": 7,
     "dsls/test_by_documents.py": 4,
+    "verifier/test_caller.py": 2,
+    "verifier/test_properties.py": 2,
+    "verifier/test_attempts.py": 2,
+    "verifier/test_static_bounded.py": 2,
+    "verifier/test_precision.py": 2,
+    "verifier/test_cheats.py": 2,
+    "verifier/test_ghost.py": 2,
+    "designer/test_windows.py": 3,
+    "designer/test_recurrent.py": 2,
+    "designer/test_routed.py": 2,
+    "capture/test_family.py": 3,
+    "teach/test_attack.py": 2,
     "teach/test_answers.py": 16,
     "teach/test_wrong_answers.py": 8,
 }
@@ -152,6 +166,15 @@ def chosen(name: str, parts: int, seed: str) -> bool:
 def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
     """The names of one share."""
     return [name for name in names if chosen(name, parts, seed)]
+
+
+def asked(request: pytest.FixtureRequest, parameter: str) -> set[str]:
+    """The values of ``parameter`` in those tests of this run that use the fixture: it need not make the others'."""
+    return {
+        item.callspec.params[parameter]
+        for item in request.session.items
+        if request.fixturename in getattr(item, "fixturenames", ()) and hasattr(item, "callspec")
+    }
 
 
 def prove_only() -> list[str]:
