@@ -68,6 +68,7 @@ class Source(Record):
 
     @property
     def hash(self) -> str:
+        """16 hexadecimal digits of the SHA-256 of the DSL, the entry, and the files' names and texts."""
         digest = hashlib.sha256(f"{self.dsl}:{self.entry_file}:{self.entry}".encode())
         for name in sorted(self.files):
             digest.update(f"\0{name}\0{self.files[name]}".encode())
@@ -115,6 +116,7 @@ class StageResult(Record):
 
     @property
     def passed(self) -> bool:
+        """Skipped and unreached stages have not passed."""
         return self.state is StageState.PASSED
 
 
@@ -197,6 +199,7 @@ class Comparison(Record):
 
     @property
     def distinguishable(self) -> bool:
+        """Does the interval of the speedup leave 1 out?"""
         return not self.low <= 1.0 <= self.high
 
     def overlaps(self, other: Comparison) -> bool:
@@ -361,6 +364,7 @@ class Verdict(Record):
     timed_again: tuple[Comparison, ...] = ()
 
     def against(self, baseline: str) -> Comparison | None:
+        """The comparison with that baseline; None where it was not timed."""
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
@@ -374,6 +378,7 @@ class Verdict(Record):
 
     @property
     def labels(self) -> list[str]:
+        """What limits the claim, one text for each condition that has a label."""
         return texts.labels(self.conditions)
 
     @property
@@ -386,6 +391,7 @@ class Verdict(Record):
         return texts.flags(self.conditions)
 
     def marked(self, kind: MarkKind) -> bool:
+        """Is there a mark of that kind among the conditions?"""
         return texts.marked(self.conditions, kind)
 
     @property
@@ -522,6 +528,7 @@ class RouteFact(Record):
 
     @property
     def line(self) -> str:
+        """The fact as one line for people."""
         if self.got is not None or self.want is not None:
             return f"{self.text}: {told_apart(self.got, self.want)}"
         return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
