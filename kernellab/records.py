@@ -116,7 +116,6 @@ class StageResult(Record):
 
     @property
     def passed(self) -> bool:
-        """Skipped and unreached stages have not passed."""
         return self.state is StageState.PASSED
 
 
@@ -199,7 +198,6 @@ class Comparison(Record):
 
     @property
     def distinguishable(self) -> bool:
-        """Does the interval of the speedup leave 1 out?"""
         return not self.low <= 1.0 <= self.high
 
     def overlaps(self, other: Comparison) -> bool:
@@ -363,6 +361,11 @@ class Verdict(Record):
     #: baselines of ``comparisons`` that a later run measured again, pooled over the later runs
     timed_again: tuple[Comparison, ...] = ()
 
+    @property
+    def outcome(self) -> str:
+        """``passed``, or at which stage it failed."""
+        return "passed" if self.passed else f"failed at {self.stage.value}"
+
     def against(self, baseline: str) -> Comparison | None:
         """The comparison with that baseline; None where it was not timed."""
         return next((c for c in self.comparisons if c.baseline == baseline), None)
@@ -378,7 +381,6 @@ class Verdict(Record):
 
     @property
     def labels(self) -> list[str]:
-        """What limits the claim, one text for each condition that has a label."""
         return texts.labels(self.conditions)
 
     @property
@@ -391,7 +393,6 @@ class Verdict(Record):
         return texts.flags(self.conditions)
 
     def marked(self, kind: MarkKind) -> bool:
-        """Is there a mark of that kind among the conditions?"""
         return texts.marked(self.conditions, kind)
 
     @property
@@ -528,7 +529,6 @@ class RouteFact(Record):
 
     @property
     def line(self) -> str:
-        """The fact as one line for people."""
         if self.got is not None or self.want is not None:
             return f"{self.text}: {told_apart(self.got, self.want)}"
         return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
