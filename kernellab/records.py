@@ -68,6 +68,7 @@ class Source(Record):
 
     @property
     def hash(self) -> str:
+        """16 hexadecimal digits of the SHA-256 of the DSL, the entry, and the files' names and texts."""
         digest = hashlib.sha256(f"{self.dsl}:{self.entry_file}:{self.entry}".encode())
         for name in sorted(self.files):
             digest.update(f"\0{name}\0{self.files[name]}".encode())
@@ -360,7 +361,13 @@ class Verdict(Record):
     #: baselines of ``comparisons`` that a later run measured again, pooled over the later runs
     timed_again: tuple[Comparison, ...] = ()
 
+    @property
+    def outcome(self) -> str:
+        """``passed``, or at which stage it failed."""
+        return "passed" if self.passed else f"failed at {self.stage.value}"
+
     def against(self, baseline: str) -> Comparison | None:
+        """The comparison with that baseline; None where it was not timed."""
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 #: file of tests -> `make test` takes one in so many of its parametrised tests
 SHARES = {
     "agents/test_journal_size.py": 2,
@@ -23,7 +25,7 @@ SHARES = {
     "tools/test_tools.py": 2,
     "tools/test_agent_role.py": 2,
     "verifier/test_results.py": 3,
-    "zoo/test_zoo.py": 16,
+    "zoo/test_zoo.py": 24,
     "verifier/test_faults.py": 5,
     "verifier/test_faults_session.py": 3,
     "lowering/test_cuda_c.py": 6,
@@ -62,6 +64,18 @@ SHARES = {
     "model_integration/test_gradient.py": 3,
     "bench/test_scale.py": 7,
     "dsls/test_by_documents.py": 4,
+    "verifier/test_caller.py": 2,
+    "verifier/test_properties.py": 2,
+    "verifier/test_attempts.py": 2,
+    "verifier/test_static_bounded.py": 2,
+    "verifier/test_precision.py": 2,
+    "verifier/test_cheats.py": 2,
+    "verifier/test_ghost.py": 2,
+    "designer/test_windows.py": 3,
+    "designer/test_recurrent.py": 2,
+    "designer/test_routed.py": 2,
+    "capture/test_family.py": 3,
+    "teach/test_attack.py": 2,
     "teach/test_answers.py": 16,
     "teach/test_wrong_answers.py": 8,
 }
@@ -77,8 +91,10 @@ PROVE_ONLY = frozenset(
         "bench/test_suites.py::test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time",
         "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem",
         "bench/test_suites.py::test_few_workers_do_what_was_put_off",
+        "bench/test_suites.py::test_a_session_is_stopped_at_its_deadline_and_what_it_has_by_then_counts",
         "bench/test_throughput.py::test_one_pair_and_one_judge_for_real",
         "browser/test_places.py::test_two_notebooks_two_browsers_dark_and_narrow",
+        "browser/test_two_tabs.py::test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save",
         "browser/test_search.py::test_watch_pause_inject_protect_resume_and_stop",
         "ci/test_check.py::test_a_kernel_is_a_test_of_a_persons_own_suite",
         "cli/test_cli.py::test_lab_hands_options_that_it_does_not_know_on_to_jupyterlab",
@@ -152,6 +168,15 @@ def chosen(name: str, parts: int, seed: str) -> bool:
 def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
     """The names of one share."""
     return [name for name in names if chosen(name, parts, seed)]
+
+
+def asked(request: pytest.FixtureRequest, parameter: str) -> set[str]:
+    """The values of ``parameter`` in those tests of this run that use the fixture: it need not make the others'."""
+    return {
+        item.callspec.params[parameter]
+        for item in request.session.items
+        if request.fixturename in getattr(item, "fixturenames", ()) and hasattr(item, "callspec")
+    }
 
 
 def prove_only() -> list[str]:

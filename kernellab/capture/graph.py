@@ -75,6 +75,7 @@ class Node:
         yield from _refs([v for _, v in self.kwargs])
 
     def keyword(self, name: str, default: Any = None) -> Any:
+        """The call's keyword argument of that name, else ``default``."""
         return dict(self.kwargs).get(name, default)
 
 
@@ -92,6 +93,7 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def node(self, name: str) -> Node:
+        """The node of that name. Raises StopIteration: there is none."""
         return next(n for n in self.nodes if n.name == name)
 
     def dtype(self, ref: Ref) -> str:

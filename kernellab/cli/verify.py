@@ -272,9 +272,8 @@ def _sealed(verdict: Verdict) -> bool:
 
 def verdict_text(verdict: Verdict) -> str:
     """The verdict in lines for people."""
-    head = "passed" if verdict.passed else f"failed at {verdict.stage.value}"
     label = f" ({verdict.label})" if verdict.label else ""
-    lines = [f"{head}, {verdict.trust.value}{label}: {verdict.reason}"]
+    lines = [f"{verdict.outcome}, {verdict.trust.value}{label}: {verdict.reason}"]
     if verdict.time:
         lines.append(
             f"  {verdict.time.median_ms:.4g} ms (quartiles {verdict.time.q1_ms:.4g} to {verdict.time.q3_ms:.4g})"

@@ -295,6 +295,7 @@ class Run:
         self._wish(Steered(action=Action.PAUSE))
 
     def resume(self) -> None:
+        """Begin new evaluations again after a pause."""
         self._wish(Steered(action=Action.RESUME))
 
     def stop(self, why: str = "") -> None:
@@ -338,6 +339,7 @@ class Run:
         self._wish(Steered(action=Action.FREEZE, number=island))
 
     def thaw(self, island: int) -> None:
+        """Propose for a frozen island again. Raises EvolveError: there is no such island."""
         self._check_island(island)
         self._wish(Steered(action=Action.THAW, number=island))
 

@@ -70,7 +70,7 @@ class Again:
         then, now = self.capsule.verdict, self.verdict
         lines = []
         if then.passed != now.passed:
-            lines.append(f"it {_word(then)} there and {_word(now)} here: {now.reason}")
+            lines.append(f"it {then.outcome} there and {now.outcome} here: {now.reason}")
         if then.labels != now.labels:
             lines.append(f"labels: {then.label or 'none'} there, {now.label or 'none'} here")
         for name in ("chip", "backend", "threads"):
@@ -186,10 +186,6 @@ def facts(found: Again) -> dict[str, Any]:
         "labels": then.labels,
         "differences": found.differences,
     }
-
-
-def _word(verdict: Verdict) -> str:
-    return "passed" if verdict.passed else f"failed at {verdict.stage.value}"
 
 
 def _hash(text: str) -> str:

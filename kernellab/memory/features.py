@@ -127,13 +127,9 @@ def shape_vector(task: Task, sizes: Mapping[str, int]) -> np.ndarray:
     return vector
 
 
-def shape_similarity(one: np.ndarray, other: np.ndarray) -> float:
-    """1 for equal shape vectors, falling with their distance: 0.37 where every extent differs by a factor of 16."""
-    return float(shape_similarities(one, other[None, :])[0])
-
-
 def shape_similarities(one: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """:func:`shape_similarity` of ``one`` and each row of ``others``."""
+    """Of a shape vector ``one`` to each row of ``others``: 1 for equal ones, falling with their distance, 0.37 where
+    every extent differs by a factor of 16."""
     apart = others - one
     return np.asarray(np.exp(-1.5 * np.sqrt(np.einsum("ij,ij->i", apart, apart, dtype=np.float64))))
 
@@ -155,5 +151,5 @@ def _places(label: str) -> list[tuple[int, float]]:
 
 
 __all__ = [
-    "LOGIC", "SHAPE", "Features", "features", "logic_vector", "shape_similarities", "shape_similarity", "shape_vector",
+    "LOGIC", "SHAPE", "Features", "features", "logic_vector", "shape_similarities", "shape_vector",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ different ones come first (maximal marginal relevance, Carbonell and Goldstein 1
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -179,10 +179,4 @@ def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
     return [ranked[at] for at in sorted(chosen)]
 
 
-def recall_at(ranked: Sequence[str], relatives: Mapping[str, bool] | set[str], k: int) -> float:
-    """The share of ``relatives`` (at most ``k`` of them) among the first ``k``."""
-    wanted = set(relatives)
-    return len(wanted & set(ranked[:k])) / min(k, len(wanted)) if wanted else 1.0
-
-
-__all__ = ["LEAST_SIMILAR", "Hit", "Query", "recall_at", "retrieve", "worth"]
+__all__ = ["LEAST_SIMILAR", "Hit", "Query", "retrieve", "worth"]

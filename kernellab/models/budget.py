@@ -92,6 +92,7 @@ class Budget:
             self._seconds, self._since = self._elapsed(), None
 
     def go_on(self) -> None:
+        """Count time again, after a pause; nothing where it is counted already."""
         with self._lock:
             if self._since is None:
                 self._since = time.monotonic()

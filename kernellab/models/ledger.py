@@ -35,12 +35,14 @@ class Totals:
     usage: Usage = field(default_factory=Usage)
 
     def add(self, exchange: Exchange) -> None:
+        """Count an exchange: its requests (at least one), whether it failed, tokens and dollars."""
         self.requests += exchange.usage.requests or 1
         self.failed += exchange.finish is not Finish.STOP
         self.unpriced += exchange.usage.usd is None and tokens(exchange.usage) > 0
         self.usage = added(self.usage, exchange.usage)
 
     def as_dict(self) -> dict[str, Any]:
+        """Tokens and dollars of :class:`kernellab.exchanges.Usage`, with ``requests``, ``failed`` and ``unpriced``."""
         counts = {"requests": self.requests, "failed": self.failed, "unpriced": self.unpriced}
         return {**self.usage.model_dump(mode="json"), **counts}
 
@@ -58,6 +60,7 @@ class Ledger:
             self.add(turn, exchange)
 
     def add(self, turn: str, exchange: Exchange) -> None:
+        """Count an exchange in the total, and for its turn, its role and the model that answered."""
         self.total.add(exchange)
         for part, name in ((self.turns, turn), (self.roles, exchange.role.value), (self.models, exchange.answered_by)):
             part.setdefault(name, Totals()).add(exchange)

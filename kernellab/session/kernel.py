@@ -87,6 +87,7 @@ class BestKernel:
             )
 
     def allow(self) -> BestKernel:
+        """Let this process run the kernel's source without a question; the kernel itself."""
         _ALLOWED.add(self.source.hash)
         return self
 

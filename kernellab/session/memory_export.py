@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -20,7 +19,7 @@ from kernellab.options.memory import memory_defaults
 from kernellab.records import Source, Trust, Verdict
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
-from kernellab.session.skills import proposals
+from kernellab.session.skills import change, proposals
 from kernellab.session.turn.context import Bench
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
@@ -74,7 +73,7 @@ def failures(state: State, graph: Graph) -> Iterator[Failure]:
         yield Failure(
             graph=form.hash, operator_class=family, dsl=made.candidate.source.dsl, backend=state.target.backend,
             stage=verdict.stage.value, signature=signature, reason=verdict.reason,
-            change=_change(made.candidate.source, fixed), speedup=by.speedup, provenance=_provenance(state, made),
+            change=change(made.candidate.source, fixed), speedup=by.speedup, provenance=_provenance(state, made),
         )  # fmt: skip
 
 
@@ -205,17 +204,6 @@ def _cure(state: State, failed: Turn) -> tuple[Source, Verdict] | None:
             if made is not None and made.candidate is not None:
                 return made.candidate.source, turn.verdict
     return None
-
-
-def _change(before: Source, after: Source) -> str:
-    """What turned one source into the other, as a unified difference without our headers."""
-    old, new = without_headers(before).files, without_headers(after).files
-    lines: list[str] = []
-    for name in sorted({*old, *new}):
-        lines += difflib.unified_diff(
-            old.get(name, "").splitlines(), new.get(name, "").splitlines(), name, name, lineterm="", n=1
-        )
-    return "\n".join(lines)[:_MOST_CHANGE]
 
 
 def _rationale(state: State, made: Turn) -> str:

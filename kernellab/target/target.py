@@ -14,6 +14,8 @@ JUDGED = "the judge's own copy and product on this machine, {day}"
 
 
 class Backend(str, Enum):
+    """How a kernel is run."""
+
     CPU = "cpu"
     CUDA = "cuda"
     #: Triton's interpreter: checks correctness without a GPU, never timed
@@ -73,6 +75,8 @@ class Chip:
 
 @dataclass(frozen=True)
 class Target:
+    """What a kernel is written for: the DSL, how it runs, the chip, and the machine of its judge."""
+
     dsl: str
     backend: Backend
     chip: Chip

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class ArgKind(str, Enum):
+    """Where an argument of the kernel comes from: the reference's parameters, or its module's."""
+
     TENSOR = "tensor"
     SCALAR = "scalar"
     PARAMETER = "parameter"
@@ -55,10 +57,12 @@ class Arg:
 
     @property
     def is_tensor(self) -> bool:
+        """Parameters and buffers are tensors too."""
         return self.kind is not ArgKind.SCALAR
 
     @property
     def is_float(self) -> bool:
+        """Floats of any width, scalars included; complex numbers are none."""
         return "float" in self.dtype
 
     @property
@@ -71,6 +75,7 @@ class Arg:
         return dim if not self.last or not dim else 1 if dim == len(self.shape) - 1 else dim + 1
 
     def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape where the Dims have ``sizes`` (name to size)."""
         return tuple(extent(e, sizes) for e in self.shape)
 
 
@@ -81,6 +86,8 @@ def channels_at_end(shape: tuple[T, ...]) -> tuple[T, ...]:
 
 @dataclass(frozen=True)
 class OutputSpec:
+    """One result of the reference; ``dtype`` as torch names it ("float32")."""
+
     shape: tuple[Extent, ...]
     dtype: str
     #: channels last
@@ -88,6 +95,7 @@ class OutputSpec:
 
     @property
     def is_complex(self) -> bool:
+        """Are its elements complex numbers?"""
         return self.dtype.startswith("complex")
 
     @property
@@ -190,6 +198,7 @@ class Task:
 
     @property
     def tensors(self) -> tuple[Arg, ...]:
+        """The arguments that are tensors, in the kernel's order."""
         return tuple(a for a in self.args if a.is_tensor)
 
     @property
@@ -199,6 +208,7 @@ class Task:
         return (*self.outputs, *(OutputSpec(a.shape, a.dtype, a.last) for a in after))
 
     def arg(self, name: str) -> Arg:
+        """The argument of that name. Raises StopIteration: there is none."""
         return next(a for a in self.args if a.name == name)
 
     def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:

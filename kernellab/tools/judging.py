@@ -171,7 +171,7 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     slower = verdict.passed and verdict.speedup is not None and verdict.speedup < 1
     following = "Eager is faster: improve it, or keep eager." if slower else "Submit it to a session, or improve it."
     return VerifyResult(
-        summary=f"{'passed' if verdict.passed else f'failed at {verdict.stage.value}'}, {verdict.trust.value}: "
+        summary=f"{verdict.outcome}, {verdict.trust.value}: "
         f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, _reason(task, verdict)]))}",
         next=following if verdict.passed else _next(verdict),
         passed=verdict.passed,

@@ -27,6 +27,7 @@ from kernellab.sketch.program.program import DType, Loop, Point, Range, Region, 
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import load_task
+from tests.breadth import asked
 
 HOPPER = Target("triton", Backend.CUDA, find_chip("NVIDIA H100"))
 AMPERE = Target("triton", Backend.CUDA, find_chip("NVIDIA A100"))
@@ -317,17 +318,21 @@ def test_every_group_counts_keys_from_where_the_tile_begins(keys: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def sass(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, int]]]:
+def sass(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Of each case that this run asks for: facts of its kernels' machine code."""
     if known():
         pytest.skip(known())
     folder = tmp_path_factory.mktemp("sass")
-    for name, text in SASS_CASES.items():
+    names = asked(request, "name")
+    for name, text in ((name, SASS_CASES[name]) for name in names):
         (folder / f"{name}.py").write_text(lowered(first_sketch(text), text))
         space: dict[str, object] = {}
         exec(text, space)
         torch.save(list(space["inputs"]()), folder / f"{name}.pt")  # type: ignore[operator]
     script = Path(__file__).parent / "sass_for_hopper.py"
-    files = [str(folder / f"{name}.py") for name in SASS_CASES]
+    files = [str(folder / f"{name}.py") for name in names]
     env = {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache")}
     env.pop("TRITON_INTERPRET", None)
     done = subprocess.run([sys.executable, str(script), *files], capture_output=True, text=True, env=env, timeout=900)

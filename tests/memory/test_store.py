@@ -12,7 +12,7 @@ from kernellab.errors import MemoryStoreError
 from kernellab.memory import store as module
 from kernellab.memory.features import LOGIC, SHAPE, Features
 from kernellab.memory.records import Failure, Kernel, Measured, Provenance, Purpose, Skill, Value
-from kernellab.memory.retrieval import Query, recall_at, retrieve, worth
+from kernellab.memory.retrieval import Query, retrieve, worth
 from kernellab.memory.store import Row, Store
 from kernellab.records import Source, Trust
 
@@ -176,11 +176,6 @@ def test_however_many_are_left_out_the_others_are_found(store: Store) -> None:
     assert {n.graph for n in store.near(vector(0), {"dsl": "cpp"}, 4)} == {"own"}
     found = store.near(vector(0), {"dsl": "cpp"}, 4, without=("own",))
     assert {n.row.kernel.name for n in found} == {f"op{n}" for n in range(4)}
-
-
-def test_recall_counts_relatives_among_the_first() -> None:
-    assert recall_at(["a", "x", "b"], {"a", "b"}, 2) == 0.5
-    assert recall_at(["a", "b"], {"a", "b", "c"}, 2) == 1.0
 
 
 def test_many_small_files_are_merged_and_nothing_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from concurrent.futures import Future
 
 import pytest
 
+from tests.breadth import asked
+
 from .coverage import coverage
 from .exhibit import catalogue, exhibits
 from .show import Finding, Keeper
@@ -46,14 +48,10 @@ class Findings:
 @pytest.fixture(scope="module")
 def findings(request: pytest.FixtureRequest) -> Iterator[Findings]:
     """Findings to come of those exhibits that this run asks for."""
-    asked = {item.callspec.params["name"] for item in request.session.items if "findings" in _fixtures(item)}  # type: ignore[attr-defined]
     with Keeper(jobs=min(4, len(os.sched_getaffinity(0)))) as keeper:
-        chosen = [e for e in ON_CPU if e.name in asked and e.name not in BY_COMMAND]
+        names = asked(request, "name")
+        chosen = [e for e in ON_CPU if e.name in names and e.name not in BY_COMMAND]
         yield Findings(keeper, {e.name: keeper.submit(e) for e in chosen})
-
-
-def _fixtures(item: pytest.Item) -> list[str]:
-    return getattr(item, "fixturenames", [])
 
 
 def _params(honest: bool) -> list[object]:

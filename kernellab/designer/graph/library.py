@@ -254,7 +254,7 @@ def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
     if kind in _WITH_BIAS:
         bias, left, right = node.args[:3]
         made = replace(
-            node, name=_fresh(f"{node.name}_product", names), op=f"aten.{_WITH_BIAS[kind]}.default",
+            node, name=fresh(f"{node.name}_product", names), op=f"aten.{_WITH_BIAS[kind]}.default",
             args=(left, right), kwargs=(),
         )  # fmt: skip
         found, sides = [made], [Ref(made.name), bias]
@@ -263,7 +263,7 @@ def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
             if factor != 1:
                 shape = node.shape if n == 0 else _shape_of(graph, found, bias)
                 scaled = Node(
-                    _fresh(f"{node.name}_{word}", names), "aten.mul.Tensor", (sides[n], factor), (), shape, node.dtype,
+                    fresh(f"{node.name}_{word}", names), "aten.mul.Tensor", (sides[n], factor), (), shape, node.dtype,
                     node.line,
                 )  # fmt: skip
                 found.append(scaled)
@@ -271,10 +271,10 @@ def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
         return [*found, replace(node, op="aten.add.Tensor", args=tuple(sides), kwargs=())]
     if kind not in CONVOLUTIONS or len(node.args) < 3 or node.args[2] is None:
         return [node]
-    made = replace(node, name=_fresh(f"{node.name}_product", names), args=(*node.args[:2], None, *node.args[3:]))
+    made = replace(node, name=fresh(f"{node.name}_product", names), args=(*node.args[:2], None, *node.args[3:]))
     along: tuple[Extent, ...] = (node.shape[1], *[1] * (len(node.shape) - 2))
     seen = Node(
-        _fresh(f"{node.name}_bias", names), "aten.view.default", (node.args[2], along), (), along, node.dtype, node.line
+        fresh(f"{node.name}_bias", names), "aten.view.default", (node.args[2], along), (), along, node.dtype, node.line
     )
     return [made, seen, replace(node, op="aten.add.Tensor", args=(Ref(made.name), Ref(seen.name)), kwargs=())]
 
@@ -284,7 +284,8 @@ def _shape_of(graph: Graph, more: list[Node], ref: Ref) -> tuple[Extent, ...]:
     return found if found is not None else next(n.shape for n in (*graph.nodes, *more) if n.name == ref.name)
 
 
-def _fresh(name: str, names: set[str]) -> str:
+def fresh(name: str, names: set[str]) -> str:
+    """``name``, with underscores until it is none of ``names``, which then hold it."""
     while name in names:
         name += "_"
     names.add(name)

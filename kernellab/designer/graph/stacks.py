@@ -15,6 +15,7 @@ from math import gcd
 from kernellab.capture import Graph, Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.pointwise import OPERATIONS
+from kernellab.designer.graph.library import fresh
 from kernellab.designer.ir import extents
 
 #: fewer parts, counted wherever they are read, are kept apart there
@@ -155,7 +156,7 @@ def _behind(
     dim = _along(node)
     total = extents.times([len(rows), made.shape[dim]])
     inner = replace(
-        node, name=_fresh(f"{node.name}_rows", names), args=(rows, dim), kwargs=(), dtype=made.dtype,
+        node, name=fresh(f"{node.name}_rows", names), args=(rows, dim), kwargs=(), dtype=made.dtype,
         shape=(*made.shape[:dim], total, *made.shape[dim + 1 :]),
     )  # fmt: skip
     args = (*first.args[:at], Ref(inner.name), *first.args[at + 1 :])
@@ -177,13 +178,6 @@ def _joint(node: Node, part: Node, ranks: Mapping[str, int]) -> int | None:
 
 def _along(node: Node) -> int:
     return int(node.args[1] if len(node.args) > 1 else node.keyword("dim", 0)) % len(node.shape)
-
-
-def _fresh(name: str, names: set[str]) -> str:
-    while name in names:
-        name += "_"
-    names.add(name)
-    return name
 
 
 __all__ = ["Stack", "joined", "stacks"]

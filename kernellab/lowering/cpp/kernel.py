@@ -24,7 +24,6 @@ from kernellab.lowering.cpp.rows import place_rows, row_text
 from kernellab.lowering.cpp.work import slower_together, work_of
 from kernellab.sketch.program.ints import product
 from kernellab.sketch.program.program import (
-    Apply,
     AtomicAdd,
     DType,
     Kernel,
@@ -37,9 +36,8 @@ from kernellab.sketch.program.program import (
     Store,
     Tensor,
     Tile,
-    Value,
 )
-from kernellab.sketch.program.walk import statements
+from kernellab.sketch.program.walk import statements, subvalues
 
 #: a larger tile does not go on a thread's stack
 _STACK_BYTES = 32 << 10
@@ -86,7 +84,13 @@ class KernelEmitter:
 
     @property
     def numbers(self) -> list[str]:
-        used = {v.name for s in statements(self.kernel.body) for v in _values(s) if isinstance(v, Param)}
+        used = {
+            v.name
+            for s in statements(self.kernel.body)
+            for root in s.values
+            for v in subvalues(root)
+            if isinstance(v, Param)
+        }
         return [n for n in self.scalars if n in used]
 
     def parameters(self) -> list[str]:
@@ -354,12 +358,3 @@ def _written_once(block: FusedBlock) -> set[str]:
         if nest.tile is not None:
             writes.setdefault(nest.tile.uid, []).append(nest.kind)
     return {uid for uid, kinds in writes.items() if kinds == [NestKind.POINT]}
-
-
-def _values(stmt: Statement) -> Iterator[Value]:
-    pending = list(stmt.values)
-    while pending:
-        value = pending.pop()
-        yield value
-        if isinstance(value, Apply):
-            pending += value.args

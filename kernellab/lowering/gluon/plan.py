@@ -12,7 +12,7 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
-from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, factors_of, int_op, num
 from kernellab.sketch.program.program import (
     FLOAT8,
     Alloc,
@@ -209,7 +209,7 @@ def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
         shape = stmt.acc.shape if isinstance(stmt, Gemm) else ()
         if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
             shape = stmt.tile.shape
-        if len(shape) == 2 and all(any(lp.step == f for lp in loops) for f in _factors(shape[0])):
+        if len(shape) == 2 and all(any(lp.step == f for lp in loops) for f in factors_of(shape[0])):
             return shape[0]
     raise Refused("its products have no rows that are a tunable step of a parallel loop")
 
@@ -219,12 +219,6 @@ def _put(expr: IntExpr, old: IntExpr, new: IntExpr) -> IntExpr:
     if expr == old:
         return new
     return int_op(expr.op, *(_put(a, old, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
-
-
-def _factors(extent: IntExpr) -> list[IntExpr]:
-    if extent.kind is IntKind.OP and extent.op == "*":
-        return [f for arg in extent.args for f in _factors(arg)]
-    return [extent]
 
 
 def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:

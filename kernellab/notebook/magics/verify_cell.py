@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, SessionError
-from kernellab.notebook.saved.receipt import Shown
+from kernellab.notebook.saved.receipt import Shown, verdict_shown
 from kernellab.notebook.saved.snapshot import verdict_html
 from kernellab.notebook.views.verdict import seconds, stage_rows, verdict_text
 from kernellab.records import Author, Source, StageResult, StageState, Verdict
@@ -125,7 +125,7 @@ class Verification:
             self.view.end("not judged")
             raise
         self.view.end()
-        return shown(verdict)
+        return verdict_shown(verdict)
 
     def start(self) -> Verification:
         """Judges in a thread; the cell's output shows the stages and then the verdict."""
@@ -157,7 +157,7 @@ class Verification:
         import asyncio
 
         yield from asyncio.get_running_loop().run_in_executor(None, self._ended.wait).__await__()
-        return shown(self.verdict)
+        return verdict_shown(self.verdict)
 
     def __repr__(self) -> str:
         if self._verdict is not None:
@@ -181,10 +181,6 @@ class Verification:
             judge = engine().verifier()
             self._judging.set()
             return judge.verify(self.task, self.source, self.target, options=self.options, progress=self.view)
-
-
-def shown(verdict: Verdict) -> Shown:
-    return Shown(verdict_text(verdict), verdict_html(verdict))
 
 
 def _stopped() -> KernellabError:

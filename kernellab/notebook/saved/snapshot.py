@@ -10,7 +10,7 @@ from kernellab.notebook.views.at_turn import source_at, verdict_at
 from kernellab.notebook.views.head import STATUS_WORDS
 from kernellab.notebook.views.roofline import history, reference_name
 from kernellab.notebook.views.rows import turn_rows
-from kernellab.notebook.views.verdict import MAP_WORDS, facts, headline, outcome_word, seconds, stage_rows
+from kernellab.notebook.views.verdict import MAP_WORDS, facts, headline, seconds, stage_rows
 from kernellab.records import Evidence, Verdict
 from kernellab.session.edits import main_file
 from kernellab.session.record.records import SessionStatus
@@ -93,8 +93,8 @@ def verdict_html(verdict: Verdict) -> str:
     again = (
         _folded("A cell that reproduces it", _code(evidence.reproduction, "cell.py")) if evidence.reproduction else ""
     )
-    word = outcome_word(verdict)
-    return f"<div><b>{word}</b>: {escape(verdict.reason)}<table><tbody>{table}</tbody></table>{extra}{again}</div>"
+    head = f"<b>{verdict.outcome}</b>: {escape(verdict.reason)}"
+    return f"<div>{head}<table><tbody>{table}</tbody></table>{extra}{again}</div>"
 
 
 def speedups_svg(state: State, width: int = 420, height: int = 124) -> str:

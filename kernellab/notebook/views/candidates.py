@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kernellab.notebook.protocol import CandidateComparison, CandidatePage, CandidateRow, ComparedRow
 from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
-from kernellab.notebook.views.verdict import facts, figure, outcome_word, speedup_title
+from kernellab.notebook.views.verdict import facts, figure, speedup_title
 from kernellab.records import Verdict
 from kernellab.session.compare import PAIRED, paired_figures, paired_ratios, ratio_of
 from kernellab.session.record.records import Turn
@@ -94,7 +94,7 @@ def comparison(state: State, a: str, b: str) -> CandidateComparison:
     """A ``CandidateComparison`` of what two turns' lines end with. Raises SessionError for a turn that is not there."""
     first, second = state.turn(a), state.turn(b)
     verdicts = verdict_at(state, first.id), verdict_at(state, second.id)
-    known = [dict(facts(verdict)) | {"verdict": outcome_word(verdict)} if verdict else {} for verdict in verdicts]
+    known = [dict(facts(verdict)) | {"verdict": verdict.outcome} if verdict else {} for verdict in verdicts]
     names = list(dict.fromkeys([*known[0], *known[1]]))
     return {
         "a": first.id,

@@ -218,7 +218,7 @@ def stage_rows(stages: Iterable[StageResult], running: bool = False) -> list[Sta
 def verdict_text(verdict: Verdict) -> str:
     """A verdict for a terminal: outcome, stages, speedups, numbers, error map."""
     marks = {StageState.PASSED: "ok", StageState.FAILED: "FAILED", StageState.SKIPPED: "skipped"}
-    lines = [f"{outcome_word(verdict)}: {verdict.reason}"]
+    lines = [f"{verdict.outcome}: {verdict.reason}"]
     stages = [f"{s.name.value} {marks.get(s.state, s.state.value)}" for s in one_line_each(verdict.stages)]
     rows = [("stages", ", ".join(stages)), *facts(verdict)]
     width = max(len(name) for name, _ in rows)
@@ -258,10 +258,6 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
     if machine(verdict):
         rows.append(("measured on", machine(verdict)))
     return rows
-
-
-def outcome_word(verdict: Verdict) -> str:
-    return "passed" if verdict.passed else f"failed at {verdict.stage.value}"
 
 
 def headline(verdict: Verdict | None) -> str:

@@ -39,10 +39,12 @@ class CheckResult:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that are no warnings."""
         return tuple(d for d in self.diagnostics if d.severity == "error")
 
     @property
     def ok(self) -> bool:
+        """Is there a program? Warnings do not keep it from being one."""
         return self.program is not None
 
 

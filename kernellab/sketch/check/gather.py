@@ -29,7 +29,7 @@ from kernellab.sketch.program.program import (
     Touch,
 )
 from kernellab.sketch.program.walk import gathers
-from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.messages import diagnostic_at
 from kernellab.sketch.syntax.tree import Span
 
 Items = tuple[Point | Range | None, ...]
@@ -59,7 +59,7 @@ def check_scatters(program: Program) -> list[Diagnostic]:
                 "whole=true where the indices name each element."
             )
             what = "the indices may leave elements out"
-            found.append(_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
+            found.append(diagnostic_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
     return found
 
 
@@ -96,9 +96,9 @@ def _alone(stmt: Scatter, loops: tuple[Loop, ...]) -> Iterator[Diagnostic]:
     """What is wrong with a scatter by itself."""
     name = stmt.tensor.name
     if not stmt.add and not stmt.unique:
-        yield _at("scatter-collides", stmt.span, tensor=name)
+        yield diagnostic_at("scatter-collides", stmt.span, tensor=name)
     elif stmt.add and stmt.tensor.dtype.is_float and not keeps_apart(stmt, loops):
-        yield _at("unordered-add", stmt.span, tensor=name, dtype=stmt.tensor.dtype.value)
+        yield diagnostic_at("unordered-add", stmt.span, tensor=name, dtype=stmt.tensor.dtype.value)
 
 
 def keeps_apart(stmt: Scatter, loops: tuple[Loop, ...]) -> bool:
@@ -138,8 +138,4 @@ def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Dia
         others = sorted(found - {"loaded", "gathered from"} - picked if picked == {"gathered from"} else found - picked)
         if picked and others:
             way = min(picked)
-            yield _at("scatter-meets", spans[name, way], tensor=name, way=way, other=others[0])
-
-
-def _at(rule: str, span: Span, **fields: object) -> Diagnostic:
-    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
+            yield diagnostic_at("scatter-meets", spans[name, way], tensor=name, way=way, other=others[0])

@@ -26,7 +26,7 @@ from kernellab.sketch.program.access import (
 )
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Kernel, Loop, Point, Program, Range, TensorRole, Touch
-from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.messages import diagnostic_at
 from kernellab.sketch.syntax.tree import Span
 
 
@@ -63,17 +63,13 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
         doubtful |= _unsafe(kernel, touched, found, suspicious)
     for tensor in program.tensors:
         if tensor.role in (TensorRole.OUT, TensorRole.INOUT) and tensor.name not in spans:
-            found.append(_at("unused-output", tensor.span, name=tensor.name))
+            found.append(diagnostic_at("unused-output", tensor.span, name=tensor.name))
         if tensor.role is TensorRole.OUT and tensor.name in spans and tensor.name not in written:
             doubtful.add(tensor.name)
     doubtful -= suspicious
     if doubtful:
         found.extend(_explain(w, spans) for w in seek(program, doubtful, constexpr))
     return found
-
-
-def _at(rule: str, span: Span, **fields: object) -> Diagnostic:
-    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
 
 
 # -- tile numbers as offsets ------------------------------------------------------------------------------------------
@@ -116,7 +112,7 @@ def _tile_index(access: Access, offsets: list[tuple[int, Loop, IntExpr]]) -> Dia
     _, loop, tile = offsets[0]
     stop = affine.simplify(loop.stop).args[0]
     right = f"{access.tensor}[{', '.join(items)}]"
-    return _at(
+    return diagnostic_at(
         "tile-index-as-offset", access.span, counted=counted, tensor=access.tensor, slice=right,
         fix=Fix(replaces=access.tensor, text=right, subscript=True), loop=f"for {loop.var} in range(0, {stop}, {tile})",
     )  # fmt: skip
@@ -135,7 +131,7 @@ def _misses(access: Access) -> Diagnostic | None:
         where = "before its start" if below else f"past its end ({dim})"
         what = f"Dimension {position} of '{access.tensor}' is indexed {where} in every iteration."
         remedy = f"The last element is {dim} - 1." if above else "Count from the start: there are no negative indices."
-        return _at("out-of-range", access.span, what=what, remedy=remedy)
+        return diagnostic_at("out-of-range", access.span, what=what, remedy=remedy)
     return None
 
 
@@ -191,7 +187,7 @@ def _unsafe(kernel: Kernel, touched: tuple[Access, ...], found: list[Diagnostic]
             moving |= loop.start.loop_vars() | loop.stop.loop_vars() if loop.var in moving else set()
         still = [loop for loop in access.parallel if loop.var not in moving]
         if still and not access.conditions and not any(_single(loop) for loop in still):
-            found.append(_at("race", access.span, var=still[0].var, tensor=access.tensor))
+            found.append(diagnostic_at("race", access.span, var=still[0].var, tensor=access.tensor))
             known.add(access.tensor)
             continue
         apart = {v for c in covers if c is not None for v in c.apart}
@@ -215,14 +211,14 @@ def _explain(witness: Witness, spans: Mapping[str, Span]) -> Diagnostic:
     place = f"{witness.tensor}[{', '.join(map(str, witness.element))}]"
     if witness.rule == "not-covered":
         what = f"{place} is not written when {sizes}"
-        return _at(
+        return diagnostic_at(
             "not-covered",
             span,
             name=witness.tensor,
             what=what,
             remedy="Let the loops and slices cover every dimension.",
         )
-    return _at(witness.rule, span, var=witness.var, tensor=witness.tensor)
+    return diagnostic_at(witness.rule, span, var=witness.var, tensor=witness.tensor)
 
 
 # -- a search at small sizes for an element that shows the fault -------------------------------------------------------

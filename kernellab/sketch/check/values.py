@@ -33,7 +33,7 @@ from kernellab.sketch.program.program import (
     Value,
 )
 from kernellab.sketch.program.walk import statements
-from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.messages import diagnostic_at
 from kernellab.sketch.syntax.tree import Span
 
 _AVERAGES = frozenset(("reduce_mean", "welford"))
@@ -48,12 +48,8 @@ def check_values(program: Program, constexpr: Mapping[str, int | float]) -> list
             if isinstance(stmt, Loop) and stmt.hints.split is not None:
                 what = cannot_split(stmt)
                 if what:
-                    found.append(_at("split", stmt.span, var=stmt.var, what=what))
+                    found.append(diagnostic_at("split", stmt.span, var=stmt.var, what=what))
     return found
-
-
-def _at(rule: str, span: Span, **fields: object) -> Diagnostic:
-    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
 
 
 @dataclass(frozen=True)
@@ -310,7 +306,7 @@ class _Padding:
         key = (self.span.line, self.span.col, rule)
         if key not in self.noted:
             self.noted.add(key)
-            self.found.append(_at(rule, self.span, **fields))
+            self.found.append(diagnostic_at(rule, self.span, **fields))
 
 
 _RULES: dict[type, Callable[[_Padding, Any], None]] = {

@@ -9,7 +9,7 @@ from math import isfinite, prod
 
 from kernellab.errors import SketchError
 from kernellab.sketch.program.binding import Binding, BoundOutput
-from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, factors_of, int_op, num
 from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, OutputSpec, Task, extent
@@ -271,7 +271,7 @@ def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple
     """Pairs (declared extent or factor, dimension of the argument) that must be equal; empty for a free reshape."""
     if len(declared) == len(actual):
         return list(zip(declared, range(len(actual)), strict=True))
-    factors = [f for expr in declared for f in _factors(expr)]
+    factors = [f for expr in declared for f in factors_of(expr)]
     if len(factors) == len(actual):
         pairs = list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
         if _agree(pairs, actual):
@@ -329,12 +329,6 @@ def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntE
         return list(factors)
     others = iter([f for f in factors if f.kind is not IntKind.NUM])
     return [num(n) if isinstance(n, int) else next(others) for n in actual]
-
-
-def _factors(expr: IntExpr) -> list[IntExpr]:
-    if expr.kind is IntKind.OP and expr.op == "*":
-        return [f for a in expr.args for f in _factors(a)]
-    return [expr]
 
 
 def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:

@@ -174,6 +174,13 @@ def product(factors: Iterable[IntExpr]) -> IntExpr:
     return total
 
 
+def factors_of(expr: IntExpr) -> list[IntExpr]:
+    """The factors that a product is written as; an expression that is none alone."""
+    if expr.kind is IntKind.OP and expr.op == "*":
+        return [f for arg in expr.args for f in factors_of(arg)]
+    return [expr]
+
+
 def elements(shape: Iterable[IntExpr], names: Mapping[str, int]) -> int:
     """How many elements a tile or a region of ``shape`` has, with the values of its names."""
     return prod(max(0, extent.evaluate(names)) for extent in shape)

@@ -19,7 +19,7 @@ from kernellab.sketch.resolve.infer import infer
 from kernellab.sketch.resolve.library import read_library
 from kernellab.sketch.resolve.scope import Names, Readings, Refused, Scope
 from kernellab.sketch.syntax import tree, walk
-from kernellab.sketch.syntax.messages import diagnostic, nearest
+from kernellab.sketch.syntax.messages import diagnostic_at, nearest
 from kernellab.sketch.syntax.printer import format_expr
 from kernellab.sketch.syntax.walk import mapped
 
@@ -76,9 +76,7 @@ class _FileResolver:
         return program, self.faults
 
     def _note(self, rule: str, span: tree.Span, **fields: object) -> None:
-        self.faults.append(
-            diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
-        )
+        self.faults.append(diagnostic_at(rule, span, **fields))
 
     # -- kernels
 

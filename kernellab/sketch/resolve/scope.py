@@ -15,7 +15,7 @@ from kernellab.sketch.program.library import LIBRARY, PREFIX
 from kernellab.sketch.program.program import Constexpr, DType, Statement, Tensor, Tile
 from kernellab.sketch.resolve.operands import Operand
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.messages import Nearest, diagnostic, nearest
+from kernellab.sketch.syntax.messages import Nearest, diagnostic_at, nearest
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -128,9 +128,7 @@ class Scope:
     # -- faults
 
     def note(self, rule: str, span: tree.Span, **fields: object) -> None:
-        self.faults.append(
-            diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
-        )
+        self.faults.append(diagnostic_at(rule, span, **fields))
 
     def refuse(self, rule: str, span: tree.Span, **fields: object) -> Refused:
         """Notes a diagnostic and gives the exception to raise."""

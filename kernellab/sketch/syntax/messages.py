@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernellab.records import Diagnostic, Fix
+from kernellab.sketch.syntax.tree import Span
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,11 @@ def diagnostic(
         rule=rule,
         fix=remedy.fix if isinstance(remedy, Nearest) else fix if isinstance(fix, Fix) else None,
     )
+
+
+def diagnostic_at(rule: str, span: Span, **fields: object) -> Diagnostic:
+    """The diagnostic of ``rule`` that covers ``span``; ``fields`` as for :func:`diagnostic`."""
+    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
 
 
 @dataclass(frozen=True)

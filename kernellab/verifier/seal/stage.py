@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import Mark, NotSealed
 from kernellab.records import Comparison, Replay, ReplayStep
 from kernellab.target import Backend
-from kernellab.task.sample.inputs import Family
-from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.process import WorkerFailure
@@ -28,6 +26,7 @@ from kernellab.verifier.protocol.rules import DEADLINES, SEAL
 from kernellab.verifier.seal import Unsealable, bundle, inside, record
 from kernellab.verifier.seal.bundle import Bundle, Launch
 from kernellab.verifier.stages.context import numbered
+from kernellab.verifier.stages.fast import own_case
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
         for binary in binaries.values():
             native.inspect(binary)
     with _replayer(stages, content, binaries) as replayer:
-        unseen = [_own_case(stages) for _ in range(SEAL.unseen)]
+        unseen = [own_case(stages) for _ in range(SEAL.unseen)]
         for case in unseen:
             _right(stages, replayer, case)
         result = _timed(stages, replayer, unseen[-1])
@@ -92,14 +91,10 @@ def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
         return found, stats.compare("called", called, ours, busy=result.busy, noise=result.noise, waited=waited)
 
 
-def _own_case(stages: Stages) -> Case:
-    return cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
-
-
 def _recorded(stages: Stages) -> tuple[Bundle, dict[str, bytes]]:
     """What the candidate's worker has recorded of two calls, checked as data."""
     worker = stages.worker
-    pair = [_own_case(stages), _own_case(stages)]
+    pair = [own_case(stages), own_case(stages)]
     layout = lay_out(pair[0].args)
     for slot, case in enumerate(pair):
         worker.write(slot, layout, case.args)

@@ -127,7 +127,7 @@ def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
     calm: list[Looked] = [p.of_calm() for p in stages.profiles] if busy else []
     for where, looked in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", beside)):
         for found in (found_in(one, seconds, only_moves(stages.task)) for one in looked):
-            refuse_strangers(stages, _full(stages), found, f" {where[:1].lower()}{where[1:]}")
+            refuse_strangers(stages, own_case(stages), found, f" {where[:1].lower()}{where[1:]}")
             if found.leans and not stages.context.options.allow_library:
                 names = ", ".join(most(found.libraries))
                 share = f"{1 - found.share:.0%} of {found.all} samples"
@@ -147,7 +147,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
     """
     names = list(setup.names)
     while True:
-        case = setup.case or _full(stages)
+        case = setup.case or own_case(stages)
         deadline = stages.call_deadline(case)
         try:
             return _timed(stages, replace(setup, names=tuple(names)), case, deadline)
@@ -173,7 +173,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
             raise stages.failed("fast", failure, case) from failure
 
 
-def _full(stages: Stages) -> Case:
+def own_case(stages: Stages) -> Case:
     """The case that is timed."""
     return cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
 

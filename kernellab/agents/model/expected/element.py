@@ -12,7 +12,8 @@ from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import NotRunnable
-from kernellab.sketch.program.ints import IntExpr, num
+from kernellab.sketch.program.access import start_of
+from kernellab.sketch.program.ints import num
 from kernellab.sketch.program.program import (
     Assign,
     AtomicAdd,
@@ -129,11 +130,7 @@ def _written(stmt: Store | Scatter | AtomicAdd) -> str:
 
 def _alone(loop: Loop, store: Store) -> bool:
     """Does the loop's variable alone say where the store goes along some dimension?"""
-    return any(_start(item).loop_vars() == {loop.var} for item in store.region.index)
-
-
-def _start(item: Point | Range) -> IntExpr:
-    return item.at if isinstance(item, Point) else item.start
+    return any(start_of(item).loop_vars() == {loop.var} for item in store.region.index)
 
 
 def _turns(loop: Loop, store: Store, numbers: Mapping[str, int], element: int) -> list[int]:
@@ -147,7 +144,7 @@ def _turns(loop: Loop, store: Store, numbers: Mapping[str, int], element: int) -
     shape = [e.evaluate(numbers) for e in store.region.tensor.shape]
     at = _unravel(element, shape)
     for position, item in zip(at, store.region.index, strict=True):
-        if _start(item).loop_vars() == {loop.var}:
+        if start_of(item).loop_vars() == {loop.var}:
             turns = [t for t in turns if _reaches(item, {**numbers, loop.var: t}, position)]
     return list(turns)
 

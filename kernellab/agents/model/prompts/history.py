@@ -121,10 +121,8 @@ def _cut(text: str, start: int) -> str:
 
 
 def _result(verdict: Verdict, elsewhere: bool) -> str:
-    if not verdict.passed:
-        return f"failed at {verdict.stage.value}" + ("" if elsewhere else f": {verdict.reason}")
-    if elsewhere:
-        return "passed"
+    if elsewhere or not verdict.passed:
+        return verdict.outcome + ("" if elsewhere else f": {verdict.reason}")
     time = f"{duration(verdict.time.median_ms)}, " if verdict.time is not None else ""
     eager = verdict.against("eager")
     return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}"
