@@ -371,6 +371,12 @@ class Verdict(Record):
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
+    def slower_than_eager(self) -> bool:
+        """It passed, and the whole interval of its speedup over eager lies below 1."""
+        eager = self.against("eager")
+        return self.passed and eager is not None and eager.high < 1
+
+    @property
     def rank(self) -> tuple[int, float]:
         """The least is the best: by the lower end of the speedup's interval, so that few calls, or a busy machine, make
         no kernel the best; paired ratios survive a change of load, so they go before plain times."""

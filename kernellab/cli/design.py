@@ -270,8 +270,8 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
 
 def library_faster(verdict: Verdict | None) -> str:
     """One sentence where the framework's own kernel is faster for certain; "" elsewhere."""
-    eager = verdict.against("eager") if verdict is not None and verdict.passed else None
-    if eager is None or eager.high >= 1.0:
+    eager = verdict.against("eager") if verdict is not None and verdict.slower_than_eager else None
+    if eager is None:
         return ""
     return f"Eager is faster here: this kernel runs at {eager.speedup:.2f}x its speed, so keep eager."
 

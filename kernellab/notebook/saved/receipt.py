@@ -11,7 +11,7 @@ from kernellab.errors import counted
 from kernellab.notebook.saved.coloured import coloured
 from kernellab.notebook.saved.snapshot import CELL, PRE, turns_html, verdict_html
 from kernellab.notebook.views.at_turn import source_at, verdict_at
-from kernellab.notebook.views.head import STATUS_WORDS
+from kernellab.notebook.views.head import status_words
 from kernellab.notebook.views.verdict import headline, verdict_text
 from kernellab.session.edits import main_file
 from kernellab.session.record.records import SessionStatus
@@ -127,7 +127,7 @@ def summary(state: State) -> str:
     if state.status is SessionStatus.RUNNING:
         return f"{name}: a session; %kernel_show {name} turns lists what it does, await {name} waits for it"
     best = state.best()
-    found = [STATUS_WORDS[state.status], counted(len(state.turns), "turn"), headline(best.verdict) if best else ""]
+    found = [status_words(state), counted(len(state.turns), "turn"), headline(best.verdict) if best else ""]
     if state.status in (SessionStatus.FAILED, SessionStatus.STOPPED):
         found.append(state.reason)
     if state.status is SessionStatus.WAITING and state.question:

@@ -7,7 +7,7 @@ from html import escape
 from kernellab.notebook.protocol import TurnRow
 from kernellab.notebook.saved.coloured import coloured
 from kernellab.notebook.views.at_turn import source_at, verdict_at
-from kernellab.notebook.views.head import STATUS_WORDS
+from kernellab.notebook.views.head import status_words
 from kernellab.notebook.views.roofline import history, reference_name
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.views.verdict import MAP_WORDS, facts, headline, seconds, stage_rows
@@ -30,7 +30,7 @@ _MOST_ROWS = 60
 def snapshot(state: State) -> str:
     """Header, speedups as a picture, turns, sketch, code and verdict; it has no script and no style sheet."""
     best = state.best()
-    found = [STATUS_WORDS[state.status], headline(best.verdict) if best else ""]
+    found = [status_words(state), headline(best.verdict) if best else ""]
     line = "; ".join(filter(None, [*found, state.reason if state.status is not SessionStatus.RUNNING else ""]))
     title = f"<b>{escape(state.created.name)}</b> {escape(target_words(state))}: {escape(line)}"
     parts = [f"<p>{title}</p>", speedups_svg(state), turns_html(state)]
@@ -59,7 +59,7 @@ def _verdict_of(number: int | None) -> str:
 def receipt(state: State) -> str:
     """The snapshot, folded to one line: what a notebook keeps of a session beside its live view."""
     best = state.best()
-    found = [STATUS_WORDS[state.status], headline(best.verdict) if best else ""]
+    found = [status_words(state), headline(best.verdict) if best else ""]
     line = f"{state.created.name}: {'; '.join(filter(None, found))}"
     return f"<details><summary>{escape(line)}</summary>{snapshot(state)}</details>"
 

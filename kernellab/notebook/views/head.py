@@ -10,7 +10,7 @@ from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
+from kernellab.notebook.views.verdict import TRUST_WORDS, both, figure, machine, over_the_bound, speedup_title
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
@@ -33,6 +33,12 @@ PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
+
+
+def status_words(state: State) -> str:
+    """Where the session stands; of one that has finished, also that its best is slower than eager."""
+    best = state.best() if state.status is SessionStatus.FINISHED else None
+    return f"{STATUS_WORDS[state.status]}{', keep eager' if best and best.verdict.slower_than_eager else ''}"
 
 
 def head(
@@ -59,7 +65,7 @@ def head(
         "target": target_words(state),
         "dsl": target.dsl if target else state.created.dsl or "",
         "status": state.status.value,
-        "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
+        "status_text": "running in another notebook" if _elsewhere(state) else status_words(state),
         "reason": state.reason,
         "message": message,
         "doing": doing(state, stages or {}, facts.gathered, partial)
@@ -292,7 +298,7 @@ def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
             f"the speed-of-light bound is {verdict.sol_ms:.3g} ms, the kernel takes {time.median_ms:.3g} ms; {where}"
         )
         if share is None:
-            words += f"; {OVER_THE_BOUND}"
+            words += f"; {over_the_bound(verdict)}"
         headroom = {"share": share, "text": verdict.bound_text, "title": words}
     return {
         "turn": best.turn.id,
