@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,3 +89,30 @@ def alike(one: Tensor, other: Tensor) -> bool:
 
     one, other = (computable(t).nan_to_num() for t in (one, other))
     return bool(torch.equal(one, other))
+
+
+def masks_as_queries(args: Sequence[Any]) -> AbstractContextManager[object]:
+    """Attention's floating masks are cast to the queries' dtype, where ``args`` holds a float64 tensor: torch 2.13 and
+    before takes a float32 mask with float64 queries on a CPU, and reads its memory as float64."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    if not any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in args):
+        return nullcontext()
+
+    class Masks(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = dict(kwargs or {})
+            if func is torch.nn.functional.scaled_dot_product_attention:
+                query, mask = (args[0] if args else given["query"]), given.get("attn_mask")
+                if mask is None and len(args) > 3:
+                    mask = args[3]
+                if isinstance(mask, torch.Tensor) and mask.is_floating_point():
+                    args, given = (
+                        args[:3],
+                        {**given, "attn_mask": mask.to(query.dtype)}
+                        | dict(zip(("dropout_p", "is_causal"), args[4:], strict=False)),
+                    )
+            return func(*args, **given)
+
+    return Masks()

@@ -298,3 +298,20 @@ def test_a_device_that_is_not_here_is_named_with_the_way_around_it() -> None:
     text += "def inputs():\n    return torch.ones(3)\n"
     with pytest.raises(TaskError, match=r"names the device 'npu' at line 3, which .* Take the device of an argument"):
         load_task(text)
+
+
+def test_a_mask_of_a_narrower_float_is_read_as_such_in_float64() -> None:
+    task = load_task("""
+import torch
+import torch.nn.functional as F
+
+def reference(q, k, v, seen):
+    return F.scaled_dot_product_attention(q, k, v, torch.where(seen, 0.0, float("-inf")))
+
+def inputs():
+    return *(torch.randn(2, 4, 70, 32) for _ in range(3)), torch.rand(70, 70) < 0.9
+""")
+    args = task.module().sample(seed=0)
+    narrow, wide = (task.module().results(each)[0] for each in (args, [*(a.double() for a in args[:3]), args[3]]))
+    assert wide.dtype == torch.float64
+    torch.testing.assert_close(narrow.double(), wide, rtol=1e-4, atol=1e-5)
