@@ -123,9 +123,10 @@ def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
 
     assert "lie at the end of the output" in of(0.1)
     spoilt = of(0.998)
-    assert "lie at the end" not in spoilt and "99.8 % of the elements are wrong, so it is not an end alone" in spoilt
+    assert "lie at the end" not in spoilt and "99.8 % of the elements are wrong. Look for a loop" in spoilt
+    assert "missing end spoils every result" in spoilt and "missing end" not in of(0.1)
     divided = {"sizes": {"M": 8, "N": 1024}, "first_wrong": [0, 512]}
-    assert "lie at the end of N" in of(0.1, **divided) and "not an end alone" in of(0.9, **divided)
+    assert "lie at the end of N" in of(0.1, **divided) and "a step too many" in of(0.9, **divided)
     masked = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
     assert "errors lie only in" in of(0.1, **masked) and "errors lie only in" not in of(0.9, **masked)
     assert "is not a full one" in of(0.9, **masked) and "is not a full one" not in of(0.1, **masked)
@@ -173,7 +174,7 @@ def test_where_the_sizes_tell_right_from_wrong_no_other_cause_is_guessed() -> No
     assert "stage found" in suggested(unknown)
     known = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "edge-tile", "wrong_fraction": 1.0})
     assert "multiple of 16" in suggested(EDGE.model_copy(update={"evidence": known}))
-    assert "not an end alone" not in suggested(EDGE.model_copy(update={"evidence": known}))
+    assert "a step too many" not in suggested(EDGE.model_copy(update={"evidence": known}))
 
 
 def test_the_failing_case_stands_once() -> None:
@@ -364,7 +365,7 @@ def test_advice_is_given_where_it_holds_and_not_where_it_does_not(sentence: str)
 #: sentences whose two cases are tests of this file and of others: what is said, and the test's file
 ELSEWHERE = {
     "tests/agents/test_advice.py": (
-        "it is not an end alone", "errors lie only in", "lie at the end of", "no mask is missing", "of the code's own",
+        "a step too many or too few", "errors lie only in", "lie at the end of", "no mask is missing", "of the code's own",
         "smallest failing size", "Right at", "depends on the size", "is not a full one",
     ),
     "tests/agents/test_performance.py": (

@@ -107,6 +107,15 @@ def test_new_axis() -> None:
     assert stmt.value == tree.Subscript("x", (tree.Slice(), tree.NewAxis()))
 
 
+@pytest.mark.parametrize("value", ["exp(x)", "(x + 1.0)", "library.mm(x, y)"])
+def test_a_value_without_a_name_gets_a_new_axis_and_is_printed_so(value: str) -> None:
+    stmt = only(f"y = {value}[:, None]")
+    assert isinstance(stmt, tree.Assign) and isinstance(stmt.value, tree.Indexed)
+    assert stmt.value.items == (tree.Slice(), tree.NewAxis())
+    frame = "sketch s {{\n    symbols: N;\n    tensors: X[N]: f32;\n\n    y = {}[:, None]\n}}\n"
+    assert format(parse(frame.format(value))).endswith(frame.format(value).partition("\n\n")[2])
+
+
 def test_positional_after_keyword_is_marked() -> None:
     stmt = only("reduce_max(x, axis=0, m)")
     assert isinstance(stmt, tree.CallStmt)
@@ -198,7 +207,7 @@ def test_an_augmented_assignment_is_the_assignment(short: str, long: str) -> Non
         ("for x in xs:", "range"),
         ("y = x.T", "transpose"),
         ("y = x @ z", "gemm"),
-        ("y = (x > z)[:, None]", "name first"),
+        ("y = x[:, None][None]", "statement"),
         ("while x:", "while"),
         ("return x", "returns nothing"),
         ("store(x, Y)\nload(X[0] x)", "->"),

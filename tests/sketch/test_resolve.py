@@ -67,6 +67,7 @@ def apply(value: Value) -> Apply:
         ("i + 1", "i32"), ("i + 1.5", "f32"), ("i / i", "f32"), ("i // 2", "i32"), ("b + 1", "i64"), ("p + p", "u8"),
         ("p + i", "i32"), ("x > 0", "bool"), ("logical_and(b, x > 0)", "bool"), ("cast(x, bf16)", "bf16"),
         ("cast(x, bf16) * 2", "f32"), ("h[:, None]", "f16"), ("reduce_sum(h)", "f32"), ("reduce_sum(d)", "f64"),
+        ("exp(d)[None]", "f64"), ("arange(T)[:, None] + d", "f64"), ("(i + 1)[None]", "i32"), ("cast(x, bf16)[:, None]", "bf16"),
         ("reduce_sum(b)", "i64"), ("reduce_sum(i)", "i64"), ("reduce_max(i)", "i32"), ("reduce_mean(full([T], 1))", "f32"),
         ("argmax(h)", "i64"), ("reduce_any(x > 0)", "bool"), ("cumsum(i)", "i64"), ("exp(i)", "f32"), ("exp(h)", "f32"),
         ("min(h, 1.0)", "f32"), ("where(b, i, 0)", "i32"), ("where(b, 1.0, 0.0)", "f32"), ("arange(T)", "i64"),

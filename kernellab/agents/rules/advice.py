@@ -142,8 +142,9 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
             ""
             if multiple(evidence)
             else (
-                f"{_percent(share)} of the elements are wrong, so it is not an end alone: look for a loop that takes a "
-                "step too many or too few, and for an index that is wrong."
+                f"{_percent(share)} of the elements are wrong. Look for a loop that takes a step too many or too few, "
+                "as over a reduced dimension, whose missing end spoils every result of it; and for an index that is "
+                "wrong."
             )
         )
     places = _places(brief, dim)

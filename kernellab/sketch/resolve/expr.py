@@ -199,13 +199,30 @@ def _subscript(scope: Scope, expr: tree.Subscript) -> Operand:
         if expr.name in scope.names.tensors:
             raise scope.refuse("tensor-as-value", expr.span, name=expr.name)
         raise scope.unknown(expr.name, expr.span)
-    whole = [i for i in expr.items if isinstance(i, tree.Slice) and not (i.start or i.stop or i.step)]
-    axes = tuple(k for k, i in enumerate(expr.items) if isinstance(i, tree.NewAxis))
-    if len(whole) + len(axes) != len(expr.items) or len(whole) > entry.tile.rank:
-        raise scope.refuse("tile-index", expr.span, name=expr.name)
+    axes = _new_axes(scope, expr, entry.tile.rank, expr.name)
     value = _name(scope, tree.Name(expr.name, expr.span))
     assert isinstance(value, Read)
     return newaxis(value, axes)
+
+
+def _indexed(scope: Scope, expr: tree.Indexed) -> Operand:
+    value = read_operand(scope, expr.value)
+    axes = _new_axes(scope, expr, len(shape_of(value)), "(...)")
+    if isinstance(value, IntExpr):
+        raise scope.refuse("tile-index", expr.span, name="(...)")
+    if isinstance(value, Weak):
+        build = value.build
+        return Weak(value.is_float, lambda dtype: newaxis(build(dtype), axes), _stretched(value.shape, axes))
+    return newaxis(value, axes)
+
+
+def _new_axes(scope: Scope, expr: tree.Subscript | tree.Indexed, rank: int, name: str) -> tuple[int, ...]:
+    """Where an index adds dimensions. Raises Refused: it does anything else, or has more dimensions than ``rank``."""
+    whole = [i for i in expr.items if isinstance(i, tree.Slice) and not (i.start or i.stop or i.step)]
+    axes = tuple(k for k, i in enumerate(expr.items) if isinstance(i, tree.NewAxis))
+    if len(whole) + len(axes) != len(expr.items) or len(whole) > rank:
+        raise scope.refuse("tile-index", expr.span, name=name)
+    return axes
 
 
 # -- pointwise operations
@@ -265,10 +282,15 @@ def newaxis(value: Value, axes: tuple[int, ...]) -> Value:
     """``value`` with new dimensions of 1 at positions ``axes`` of the result."""
     if not axes:
         return value
-    shape = list(value.type.shape)
+    shape = _stretched(value.type.shape, axes)
+    return Apply(Type(shape, value.type.dtype), "newaxis", (value,), (("axes", axes),))
+
+
+def _stretched(shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> tuple[IntExpr, ...]:
+    found = list(shape)
     for axis in axes:
-        shape.insert(axis, num(1))
-    return Apply(Type(tuple(shape), value.type.dtype), "newaxis", (value,), (("axes", axes),))
+        found.insert(axis, num(1))
+    return tuple(found)
 
 
 def literal(value: int | float) -> Operand:
@@ -308,6 +330,6 @@ def _weak(name: str, operands: Sequence[Operand], dtype: DType, rule: str, shape
 
 #: the rule for each kind of expression but calls, which read expressions themselves
 EXPRESSIONS: Mapping[type, Rule] = {
-    tree.Name: _name, tree.Num: _number, tree.Binary: _binary, tree.Subscript: _subscript, tree.Unary: _unary,
+    tree.Name: _name, tree.Num: _number, tree.Binary: _binary, tree.Subscript: _subscript, tree.Unary: _unary, tree.Indexed: _indexed,
     tree.Bool: _truth, tree.List: _no_value, tree.Str: _no_value,
 }  # fmt: skip

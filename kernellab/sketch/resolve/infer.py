@@ -238,6 +238,7 @@ _KINDS: Mapping[type, Callable[[_Walk, Any], Kind]] = {
     tree.Unary: _Walk._unary,
     tree.Binary: _Walk._binary,
     tree.Subscript: _Walk._subscript,
+    tree.Indexed: lambda walk, expr: walk.kind(expr.value),
     tree.Call: lambda walk, expr: walk._call_kind(expr.func, expr.args, expr),
 }
 

@@ -210,7 +210,6 @@ _FOREIGN = (
     (re.compile(r"\s*else\b[^:]*$"), "The header has no colon.", "Write else:."),
     (re.compile(r"\s*(?:load|store|atomic_add|gather|scatter)\s*\((?!.*->)"), "The move has no '->'.", "Write load(X[...] -> tile) or store(tile -> Y[...])."),
     (re.compile(r"\s*\w+\s*\[[^\]]*\]\s*="), "A part of a tensor or tile is assigned.", "Write store(value -> Y[...])."),
-    (re.compile(r".*\)\s*\["), "Only a name takes an index.", "Give the value a name first: part = ..., and then part[:, None]."),
 )  # fmt: skip
 
 

@@ -173,6 +173,10 @@ def _expr(expr: tree.Expr) -> tuple[str, int]:
             return f"{expr.func}({', '.join([*map(format_expr, expr.args), *map(_keyword, expr.keywords)])})", _ATOM
         case tree.Subscript():
             return f"{expr.name}[{', '.join(map(_index, expr.items))}]", _ATOM
+        case tree.Indexed():
+            value = format_expr(expr.value)
+            value = value if isinstance(expr.value, tree.Call) else f"({value})"
+            return f"{value}[{', '.join(map(_index, expr.items))}]", _ATOM
         case tree.List():
             return f"[{_listed(expr.items)}]", _ATOM
         case tree.Str():

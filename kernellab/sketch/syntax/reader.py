@@ -122,6 +122,12 @@ class LineReader(Transformer[Token, Any]):
         end = items[-1].span if items[-1].span is not tree.NOWHERE else start
         return tree.Subscript(str(name), items, self._join(start, end, 1))
 
+    def indexed(self, children: list[Any]) -> tree.Expr:
+        value, items = children[0], tuple(children[1:])
+        end = items[-1].span if items[-1].span is not tree.NOWHERE else value.span
+        span = self._join(value.span, end, 1)
+        return tree.Subscript(value.id, items, span) if isinstance(value, tree.Name) else tree.Indexed(value, items, span)
+
     # -- small statements
 
     def simple(self, children: list[Any]) -> tuple[tree.Stmt, ...]:

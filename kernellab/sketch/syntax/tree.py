@@ -137,7 +137,16 @@ class Subscript:
     span: Span = _span()
 
 
-Expr = Union[Num, Str, Bool, Name, Unary, Binary, Call, List, Subscript]
+@dataclass(frozen=True)
+class Indexed:
+    """``exp(x)[:, None]`` and ``(x + y)[:, None]``: a value that has no name."""
+
+    value: Expr
+    items: tuple[Union[Expr, Slice, NewAxis], ...]
+    span: Span = _span()
+
+
+Expr = Union[Num, Str, Bool, Name, Unary, Binary, Call, List, Subscript, Indexed]
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------

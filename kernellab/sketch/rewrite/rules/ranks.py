@@ -80,7 +80,7 @@ def rank_of(expr: tree.Expr, known: Mapping[str, int]) -> int:
             return max(rank_of(expr.left, known), rank_of(expr.right, known))
         case tree.Unary():
             return rank_of(expr.operand, known)
-        case tree.Subscript():
+        case tree.Subscript() | tree.Indexed():
             return len(expr.items)
         case tree.Call():
             return _call(expr, known)
