@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch.func import functional_call
@@ -32,6 +31,7 @@ from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
 from kernellab.task.faking import TRACING, called, faking
 from kernellab.task.sample.sizes import runs_at
+from kernellab.task.values import in_written_order
 
 #: a task's own function that computes as its reference does and can be traced where that cannot (a backward)
 PLAIN = "plain"
@@ -146,7 +146,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
             TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text),
             # an order of contraction that compares sizes would hold at the traced ones alone
-            patch.object(torch.backends.opt_einsum, "enabled", False),
+            in_written_order(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)

@@ -23,7 +23,7 @@ from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slo
 from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.dtypes import masks_as_queries
 from kernellab.task.faking import without_memory
-from kernellab.task.values import as_tensor, device_of, outputs_of, quiet_numpy, seeded, to_numpy
+from kernellab.task.values import as_tensor, device_of, in_written_order, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -143,7 +143,7 @@ class TaskModule:
         if self.mutates:
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
         device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
-        with torch.no_grad(), masks_as_queries(args):
+        with torch.no_grad(), masks_as_queries(args), in_written_order():
             if device.type in ("cpu", "meta"):
                 return self.flatten(self.call(args)), args
             with torch.device(device):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from kernellab.errors import TaskError
 from kernellab.task.call_inputs.slots import DENSE, is_array
@@ -63,6 +64,14 @@ def quiet_numpy() -> AbstractContextManager[Any]:
     import numpy as np
 
     return np.errstate(all="ignore")
+
+
+def in_written_order() -> AbstractContextManager[Any]:
+    """Products of an einsum from left to right: opt_einsum, where it is installed, takes another order at other sizes,
+    with other rounding, and an infinity or NaN elsewhere."""
+    import torch
+
+    return patch.object(torch.backends.opt_einsum, "enabled", False)
 
 
 def to_numpy(value: Any) -> Any:

@@ -315,3 +315,21 @@ def inputs():
     narrow, wide = (task.module().results(each)[0] for each in (args, [*(a.double() for a in args[:3]), args[3]]))
     assert wide.dtype == torch.float64
     torch.testing.assert_close(narrow.double(), wide, rtol=1e-4, atol=1e-5)
+
+
+def test_an_einsum_of_several_operands_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+    task = load_task(
+        "import torch\ndef reference(a, b, c):\n    return torch.einsum('ij,jk,kl->il', a, b, c)\n"
+        "def inputs():\n    return torch.randn(8, 4), torch.randn(4, 8), torch.randn(8, 2)\n"
+    )
+    einsum = torch.einsum
+
+    def watched(*args: object) -> torch.Tensor:
+        taken.append(torch.backends.opt_einsum.enabled)
+        return einsum(*args)
+
+    module, before = task.module(), torch.backends.opt_einsum.enabled
+    monkeypatch.setattr(torch, "einsum", watched)
+    module.results(module.sample(seed=0))
+    assert taken == [False] and torch.backends.opt_einsum.enabled is before

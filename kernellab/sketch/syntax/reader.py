@@ -126,7 +126,9 @@ class LineReader(Transformer[Token, Any]):
         value, items = children[0], tuple(children[1:])
         end = items[-1].span if items[-1].span is not tree.NOWHERE else value.span
         span = self._join(value.span, end, 1)
-        return tree.Subscript(value.id, items, span) if isinstance(value, tree.Name) else tree.Indexed(value, items, span)
+        return (
+            tree.Subscript(value.id, items, span) if isinstance(value, tree.Name) else tree.Indexed(value, items, span)
+        )
 
     # -- small statements
 
