@@ -409,27 +409,22 @@ class Verdict(Record):
     @property
     def speedup(self) -> float | None:
         """Against eager; None when not timed."""
-        eager = self.against("eager")
-        return eager.speedup if eager else None
+        return eager.speedup if (eager := self.against("eager")) else None
 
     def __repr__(self) -> str:
-        said = f"passed, {self.trust.value}" if self.passed else f"failed at {self.stage.value}"
+        said = f"passed, {self.trust.value}" if self.passed else self.outcome
         return f"<Verdict {': '.join(filter(None, [said, self.text, self.reason]))}>"
 
     @property
     def fastest_ms(self) -> float | None:
         """The least time that it tells of: the kernel's own, or a baseline's."""
-        if self.time is None:
-            return None
-        return min(self.time.median_ms, *(c.baseline_time.median_ms for c in self.comparisons), inf)
+        baselines = (c.baseline_time.median_ms for c in self.comparisons)
+        return None if self.time is None else min(self.time.median_ms, *baselines, inf)
 
     @property
     def bound_share(self) -> float | None:
-        """The share of the speed-of-light bound that is reached; None without a time, a bound, or a bound to believe.
-
-        What is faster than the bound by more than 5 %, be it a verified kernel or a baseline, shows that the bound was
-        measured badly.
-        """
+        """The share of the speed-of-light bound that is reached; None without a time or a bound, or where a verified
+        kernel or a baseline is faster than the bound by more than 5 %: it was measured badly."""
         if self.time is None or not self.sol_ms or self.time.median_ms <= 0:
             return None
         least = min(self.fastest_ms or inf, self.least_ms or inf)
@@ -469,10 +464,8 @@ class Verdict(Record):
     @property
     def text(self) -> str:
         """Its figures in one line, as they are shown everywhere: speedups with intervals, else the time."""
-        figures = [c.text for c in self.comparisons]
-        if not figures and self.time is not None:
-            figures = [f"{self.time.median_ms:.3g} ms"]
-        return ", ".join(figures)
+        alone = [] if self.time is None else [f"{self.time.median_ms:.3g} ms"]
+        return ", ".join([c.text for c in self.comparisons] or alone)
 
 
 class Ranking(Record):

@@ -365,8 +365,8 @@ def test_advice_is_given_where_it_holds_and_not_where_it_does_not(sentence: str)
 #: sentences whose two cases are tests of this file and of others: what is said, and the test's file
 ELSEWHERE = {
     "tests/agents/test_advice.py": (
-        "a step too many or too few", "errors lie only in", "lie at the end of", "no mask is missing", "of the code's own",
-        "smallest failing size", "Right at", "depends on the size", "is not a full one",
+        "a step too many or too few", "errors lie only in", "lie at the end of", "no mask is missing",
+        "of the code's own", "smallest failing size", "Right at", "depends on the size", "is not a full one",
     ),
     "tests/agents/test_performance.py": (
         "were not faster", "still the best", "Nobody asked", "Every design of the rules", "is not known",

@@ -61,3 +61,14 @@ def test_a_tile_that_reaches_into_the_next_chunk_is_wrong_at_the_own_shapes() ->
     found = gate(reaching, task, chip=CPU.chip)
     assert found.state is GateState.WRONG, found.reason
     assert "own shapes" in found.reason
+
+
+def test_a_scan_that_several_read_is_made_in_one_order() -> None:
+    task = load_task(
+        "import torch\ndef reference(x):\n    c = x.cumsum(-1)\n"
+        "    return torch.exp(c[..., -1:] - c) @ torch.exp(c[..., :, None] - c[..., None, :]).sum(-2).mT\n"
+        "def inputs():\n    return -torch.rand(4, 8, 32)\n",
+        "case",
+    )
+    sketch = RulesDesigner().designs(DesignBrief(task, CPU))[0].sketch
+    assert sketch.count("load(x[") == 1, sketch

@@ -330,6 +330,6 @@ def _weak(name: str, operands: Sequence[Operand], dtype: DType, rule: str, shape
 
 #: the rule for each kind of expression but calls, which read expressions themselves
 EXPRESSIONS: Mapping[type, Rule] = {
-    tree.Name: _name, tree.Num: _number, tree.Binary: _binary, tree.Subscript: _subscript, tree.Unary: _unary, tree.Indexed: _indexed,
-    tree.Bool: _truth, tree.List: _no_value, tree.Str: _no_value,
+    tree.Name: _name, tree.Num: _number, tree.Binary: _binary, tree.Subscript: _subscript, tree.Unary: _unary,
+    tree.Indexed: _indexed, tree.Bool: _truth, tree.List: _no_value, tree.Str: _no_value,
 }  # fmt: skip
