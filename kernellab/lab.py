@@ -57,13 +57,16 @@ def cost(sketch: str, sizes: Mapping[str, int], chip: Chip | None = None) -> Cos
     """A sketch's bytes, FLOPs and time by the roofline (ms) at ``sizes``, a number for each of its symbols.
 
     Raises:
-        SketchError: the sketch has an error.
-        KeyError: a symbol that ``sizes`` leaves out.
+        SketchError: the sketch has an error, or ``sizes`` leaves out a symbol.
     """
+    from kernellab.errors import NotRunnable
     from kernellab.sketch.check import load_program
     from kernellab.sketch.cost import cost as estimate
 
-    return estimate(load_program(sketch), sizes, chip=chip)
+    program = load_program(sketch)
+    if left := sorted(set(program.symbols) - set(sizes)):
+        raise NotRunnable(f"The symbol {left[0]} has no size.", f"Give it one, as in sizes={{'{left[0]}': 1024}}.")
+    return estimate(program, sizes, chip=chip)
 
 
 def code(sketch: str, task: str | Task, dsl: str = "cpp") -> dict[str, str]:

@@ -73,7 +73,8 @@ def failures(state: State, graph: Graph) -> Iterator[Failure]:
         yield Failure(
             graph=form.hash, operator_class=family, dsl=made.candidate.source.dsl, backend=state.target.backend,
             stage=verdict.stage.value, signature=signature, reason=verdict.reason,
-            change=change(made.candidate.source, fixed), speedup=by.speedup, provenance=_provenance(state, made),
+            change=change(made.candidate.source, fixed, _MOST_CHANGE), speedup=by.speedup,
+            provenance=_provenance(state, made),
         )  # fmt: skip
 
 

@@ -49,15 +49,15 @@ def advice(text: str) -> str:
     return first[:_MOST_ADVICE].strip() or "Compare the two candidates: nobody said why the second is faster."
 
 
-def change(before: Source, after: Source) -> str:
-    """What turned one source into the other, without our headers."""
+def change(before: Source, after: Source, most: int = _MOST_CHANGE) -> str:
+    """What turned one source into the other, without our headers; at most ``most`` characters."""
     old, new = without_headers(before).files, without_headers(after).files
     lines: list[str] = []
     for name in sorted({*old, *new}):
         lines += difflib.unified_diff(
             old.get(name, "").splitlines(), new.get(name, "").splitlines(), name, name, lineterm="", n=1
         )
-    return "\n".join(lines)[:_MOST_CHANGE]
+    return "\n".join(lines)[:most]
 
 
 def _pair(state: State, turn: Turn) -> tuple[Turn, Turn] | None:

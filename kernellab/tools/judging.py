@@ -168,8 +168,8 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     """A verdict as an agent sees it."""
     from kernellab.verifier.protocol.remedies import remedy
 
-    slower = verdict.passed and verdict.speedup is not None and verdict.speedup < 1
-    following = "Eager is faster: improve it, or keep eager." if slower else "Submit it to a session, or improve it."
+    slower = "Eager is faster: improve it, or keep eager."
+    following = slower if verdict.slower_than_eager else "Submit it to a session, or improve it."
     return VerifyResult(
         summary=f"{verdict.outcome}, {verdict.trust.value}: "
         f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, _reason(task, verdict)]))}",

@@ -13,7 +13,7 @@ from teach_parts import LESSONS, ROOT, exercises
 import kernellab
 from kernellab import lab
 from kernellab.cli.tools import copy_course, copy_tutorials
-from kernellab.errors import CourseError
+from kernellab.errors import CourseError, NotRunnable
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.progress import text_hash
 from kernellab.teach.recorded import FILE, recordings
@@ -131,3 +131,17 @@ def test_answers_and_the_guide_stay_out_of_a_learners_copy(tmp_path: Path) -> No
     assert list((tmp_path / "teacher" / "solutions").glob("*.toml"))
     with pytest.raises(Exception, match="no lesson 'nowhere'"):
         copy_course(tmp_path / "learner", False, "nowhere")
+
+
+def test_a_cost_without_a_size_names_the_symbol() -> None:
+    text = """sketch s {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M, N]: f32 out;
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(x -> Y[m, 0:N])
+}
+"""
+    with pytest.raises(NotRunnable, match="symbol N has no size"):
+        lab.cost(text, {"M": 8})
+    assert lab.cost(text, {"M": 8, "N": 8}).bytes_unique == 512

@@ -28,7 +28,10 @@ def main() -> None:
             _printed("the extension", manager)
             for exercise in ("two-inputs", "triton-sum"):
                 text = solution(exercise)
-                client.execute_interactive(f"%%kernel_exercise {exercise}\n{text}", timeout=600, output_hook=_said)
+                cell = f"%%kernel_exercise {exercise}\n{text}"
+                reply = client.execute_interactive(cell, timeout=600, output_hook=_said)["content"]
+                if reply["status"] != "ok":
+                    raise SystemExit(f"{exercise} could not be checked: {reply.get('evalue', reply['status'])}")
                 _printed(exercise, manager)
             client.execute_interactive(_REST, timeout=60)
             _printed("two minutes without a question", manager)

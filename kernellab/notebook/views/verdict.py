@@ -44,7 +44,7 @@ def figure(text: str, title: str) -> Figure:
 
 def over_the_bound(verdict: Verdict) -> str:
     """What ran faster than the bound, and why that may be."""
-    ran = {BASELINES.get(c.baseline, c.against): c.baseline_time.median_ms for c in verdict.comparisons}
+    ran = {baseline_name(c): c.baseline_time.median_ms for c in verdict.comparisons}
     if verdict.time is not None:
         ran["the kernel"] = verdict.time.median_ms
     ran["another kernel of this task"] = verdict.least_ms or inf  # the least of all, so last among equals
