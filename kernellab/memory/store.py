@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -105,6 +106,8 @@ _INDEXED_FROM = 20_000
 _MOST_FILES = 48
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
+#: seconds for which a table that another process creates may be missing
+_CREATING = 1.0
 #: more rows that a search reads where some are left out; where that is too few, it is asked again without them
 _LEFT_OUT = 8
 #: cells of the vector index that a search looks into: at a million rows, of a thousand cells, 24 find 0.91 of the
@@ -301,8 +304,19 @@ class Store:
 
     def _table(self, name: str) -> Any:
         if name not in self._tables:
-            self._tables[name] = self._guard("opened", lambda: self._open(name))
+            self._tables[name] = self._guard("opened", lambda: self._opened(name))
         return self._tables[name]
+
+    def _opened(self, name: str) -> Any:
+        """The table; one that another process is creating is listed before it can be opened (LanceDB: ValueError)."""
+        end = time.monotonic() + _CREATING
+        while True:
+            try:
+                return self._open(name)
+            except ValueError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.05)
 
     def _open(self, name: str) -> Any:
         tables = self._db.list_tables().tables

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def test_ninja_is_found_without_an_activated_environment(
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(script.parent) if place.startswith("old") else str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "bin" / "python"))
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path / "env" / "bin"))
     assert get_adapter("cpp").environment(Backend.CPU, tmp_path)["PATH"].split(os.pathsep)[0] == str(tool.parent)
 
 

@@ -189,5 +189,6 @@ def test_the_doctor_tells_of_every_dsl_and_the_sandbox() -> None:
 def test_the_doctor_prints_the_line_that_installs_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     found = diagnose()
-    assert found.compilers == {}
+    # the environment's own ninja is found without PATH
+    assert found.compilers.keys() <= {"ninja"}
     assert any("g++" in line or "xcode-select" in line for line in found.install)
