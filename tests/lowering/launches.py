@@ -100,6 +100,17 @@ def looked_at(module: Any) -> list[str]:
     return faults
 
 
+def other_tritons(module: Any) -> list[str]:
+    """A Triton that is not known here launches in its own way."""
+    kernel, version, faults = module.case_kernel.kernel, triton.__version__, []
+    for other in ("3.2.0", "3.5.1", "3.10.0"):
+        triton.__version__ = other
+        if module.kl_launched(kernel) is not kernel:
+            faults.append(f"Triton {other} is taken for a known one")
+    triton.__version__ = version
+    return faults
+
+
 def maps(module: Any) -> list[str]:
     """Maps are encoded once an address, and what reaches the launcher is what Triton hands it."""
     encoded, launched = [], []
@@ -148,7 +159,8 @@ def main(folder: Path) -> None:
     gpu = GPU()
     driver.set_active(gpu)
     module = module_of(folder / "kernel.py")
-    print(json.dumps(kinds(module, gpu) + looked_at(module) + maps(module_of(folder / "helpers.py"))))
+    helpers = module_of(folder / "helpers.py")
+    print(json.dumps(kinds(module, gpu) + looked_at(module) + other_tritons(module) + maps(helpers)))
 
 
 if __name__ == "__main__":
