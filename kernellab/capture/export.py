@@ -29,7 +29,7 @@ from kernellab.operations.sketch import OPS
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
-from kernellab.task.faking import TRACING, called, faking
+from kernellab.task.faking import called, faking, tracing
 from kernellab.task.sample.sizes import runs_at
 from kernellab.task.values import in_written_order
 
@@ -143,7 +143,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
     given = tuple(parts(args[i].detach()).clone() for i in tensors)
     try:
         with (
-            TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
+            tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text),
             # an order of contraction that compares sizes would hold at the traced ones alone
             in_written_order(),

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernellab.model_integration.sources import Call, Given
 from kernellab.operations.aten import Copies, copies_of
+from kernellab.task.faking import tracing
 
 if TYPE_CHECKING:
     Module = torch.nn.Module
@@ -121,7 +122,7 @@ def capture_model(given: Given) -> Captured:
 
 def _unit(path: str, module: Module, call: Call) -> Unit:
     args, kwargs = call
-    with _quiet(), torch.no_grad():
+    with tracing(), _quiet(), torch.no_grad():
         program = torch.export.export(module, args, kwargs, strict=False)
     graph = program.graph
     if len(graph.nodes) > _MOST_NODES:

@@ -14,11 +14,47 @@ from typing import Any, TypeVar
 from kernellab.task.dtypes import channels_last
 from kernellab.task.recurrent import RECURRENT
 
-#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in separate
-#: threads: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
-TRACING = threading.RLock()
+_TRACING = threading.RLock()
 
 T = TypeVar("T")
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """While it lasts, no other thread traces (fake tensors, ``torch.export``).
+
+    torch traces through module globals, and sessions load and design in separate threads: while one thread exports,
+    fake operations of another would write into the same tables (torch.fx.traceback).
+    """
+    _keep_guard()
+    with _TRACING:
+        yield
+
+
+@lru_cache(maxsize=1)
+def _keep_guard() -> None:
+    """Has a thread that does not end make the guard which a torch built for CUDA traces with where it has no device.
+
+    torch 2.11 keeps that guard in memory of the thread that traces first. When that thread had ended, the next trace
+    crashed the process.
+    """
+    import torch
+
+    make = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if make is None or torch.version.cuda is None:
+        return
+    if threading.current_thread() is threading.main_thread():
+        make()
+        return
+    made = threading.Event()
+
+    def stay() -> None:
+        make()
+        made.set()
+        threading.Event().wait()
+
+    threading.Thread(target=stay, name="kernellab-trace-guard", daemon=True).start()
+    made.wait()
 
 
 def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
@@ -30,7 +66,7 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
     """
     import torch
 
-    with TRACING:
+    with _TRACING:
         if _within.mode:
             return run()
         try:
@@ -51,7 +87,7 @@ def faking() -> Iterator[None]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     _, calls = _modes()
-    with TRACING, _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), calls({}), _kind("fake"):
+    with tracing(), _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), calls({}), _kind("fake"):
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -120,3 +121,22 @@ def test_a_tensor_that_a_reference_keeps_has_its_values() -> None:
     capture(task)
     (x,) = task.module().sample(seed=1)
     assert torch.equal(task.module().reference([x])[0], x.flip(1))
+
+
+def test_a_torch_for_cuda_keeps_the_guard_of_traces_in_a_thread_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    makers: list[threading.Thread] = []
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    made = lambda: makers.append(threading.current_thread())  # noqa: E731
+    monkeypatch.setattr(torch._C, "_ensureCUDADeviceGuardSet", made, raising=False)
+    faking._keep_guard.cache_clear()
+
+    def traced() -> None:
+        with faking.tracing():
+            pass
+
+    for _ in range(2):
+        session = threading.Thread(target=traced)
+        session.start()
+        session.join()
+    faking._keep_guard.cache_clear()
+    assert len(makers) == 1 and makers[0].is_alive()
