@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -116,3 +116,42 @@ def masks_as_queries(args: Sequence[Any]) -> AbstractContextManager[object]:
             return func(*args, **given)
 
     return Masks()
+
+
+def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
+    """A division of a dtype's least whole number by -1 raises, where ``args`` hold large ones: on a CPU torch leaves it
+    to the processor, which ends the process."""
+    import torch
+
+    from kernellab.task.meta.operators import watching
+
+    wide = torch.int32, torch.int64  # narrower ones are divided as these
+
+    def large(value: Any) -> bool:
+        if type(value) is not torch.Tensor or value.dtype not in wide or value.device.type != "cpu":
+            return False
+        # a tensor without memory has no numbers to look at
+        if not value.numel() or not value.data_ptr():
+            return False
+        low, high = value.aminmax()
+        return bool(low < -_SMALL) or bool(high > _SMALL)
+
+    def ran(func: Any, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        name = func.overloadpacket.__name__.rstrip("_")
+        whole = name in _DIVISIONS or (name == "div" and options.get("rounding_mode") is not None)
+        if whole and isinstance(given[0], torch.Tensor):
+            least, by = given[0], torch.as_tensor(given[1])
+            if least.dtype in wide and not by.is_floating_point():
+                ends = (least == torch.iinfo(least.dtype).min) & (by == -1)
+                if bool(ends.any()):
+                    raise RuntimeError("The least number of a dtype is divided by -1, which its quotient cannot hold.")
+        return func(*given, **options)
+
+    if not any(large(a) for a in args):
+        return nullcontext()
+    return watching(ran)
+
+
+#: magnitudes whose products stay far from the ends of 32 bits
+_SMALL = 1 << 15
+_DIVISIONS = frozenset(("floor_divide", "remainder", "fmod"))

@@ -21,7 +21,7 @@ from kernellab.task.call_inputs.cases import CHOSEN, LISTS, Listed, inputs_at, l
 from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
 from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of
 from kernellab.task.dims import Dim, TaskForm
-from kernellab.task.dtypes import masks_as_queries
+from kernellab.task.dtypes import masks_as_queries, whole_divisions
 from kernellab.task.faking import without_memory
 from kernellab.task.values import as_tensor, device_of, in_written_order, outputs_of, quiet_numpy, seeded, to_numpy
 
@@ -143,7 +143,7 @@ class TaskModule:
         if self.mutates:
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
         device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
-        with torch.no_grad(), masks_as_queries(args), in_written_order():
+        with torch.no_grad(), masks_as_queries(args), whole_divisions(args), in_written_order():
             if device.type in ("cpu", "meta"):
                 return self.flatten(self.call(args)), args
             with torch.device(device):

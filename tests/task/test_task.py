@@ -333,3 +333,17 @@ def test_an_einsum_of_several_operands_keeps_its_order(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "einsum", watched)
     module.results(module.sample(seed=0))
     assert taken == [False] and torch.backends.opt_einsum.enabled is before
+
+
+@pytest.mark.parametrize("quotient", ["a // b", "a % b", "torch.fmod(a, b)", "torch.div(a, b, rounding_mode='trunc')"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_least_whole_number_divided_by_minus_one_is_an_error(quotient: str, dtype: str) -> None:
+    task = load_task(
+        f"import torch\n\ndef reference(a, b):\n    return {quotient}\n\n"
+        f"def inputs():\n    return torch.arange(1, 5, dtype=torch.{dtype}), -torch.ones(4, dtype=torch.{dtype})\n",
+        "quotient",
+    )
+    least = torch.full((4,), torch.iinfo(getattr(torch, dtype)).min, dtype=getattr(torch, dtype))
+    with pytest.raises(TaskError, match="divided by -1"):
+        task.module().results([least, -torch.ones_like(least)])
+    assert task.module().results([least + 1, -torch.ones_like(least)])[0].numel() == 4

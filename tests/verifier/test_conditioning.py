@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -352,3 +353,32 @@ def test_scores_whose_terms_cancel_may_be_added_in_another_order(formula: str) -
     assert any(compare(in_order(c), lucky(c.references[0]), limits)[0] is not None for c in cases), "nothing to show"
     assert all(compare(in_order(c), lucky(c.nudged[0]), limits)[0] is None for c in cases)
     assert all(compare(in_order(c, narrow=True), c.nudged[0], limits)[0] is not None for c in cases)
+
+
+ANGLES = """
+import math
+import torch
+
+def reference(t, w):
+    rates = torch.exp(-math.log(10000) * torch.arange(20, dtype=torch.float32) / 20)
+    angle = t[:, None].float() * rates
+    return (torch.cat([torch.cos(angle), torch.sin(angle)], -1) * w).to(torch.DTYPE)
+
+def inputs():
+    return torch.randint(0, 1000, (9,)), torch.randn(40)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("ulps", "right"), [(8.0, True), (1000.0, False)])
+def test_a_whole_number_may_amplify_a_rounding_of_what_it_is_multiplied_by(
+    dtype: str, ulps: float, right: bool
+) -> None:
+    case = Case(load_task(ANGLES.replace("DTYPE", dtype), name="angles"), (), Family.OWN, 3)
+    t, w = case.args
+    rates = torch.exp(-torch.arange(20, dtype=torch.float64) * math.log(10000) / 20) * (1 + ulps * 2.0**-24)
+    angle = t[:, None] * rates
+    got = (torch.cat([torch.cos(angle), torch.sin(angle)], -1) * w).to(getattr(torch, dtype))
+    assert (compare(got, case.nudged[0], Limits.of(dtype))[0] is None) is right
+    if right and dtype == "float32":
+        assert compare(got, case.references[0], Limits.of(dtype))[0] is not None, "the case does not amplify enough"

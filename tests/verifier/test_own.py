@@ -263,3 +263,15 @@ def test_a_runtime_may_launch_and_what_takes_longer_is_a_library(
 
     assert seen("torch") == ({runtime} if launches else set())
     assert seen() == seen("taichi") == set(), "a library that the spec does not name has no such time"
+
+
+def test_views_are_no_work_of_the_framework() -> None:
+    import torch
+
+    from kernellab.verifier.worker.dispatch import told
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.view_as_complex(x).diagonal()).unfold(0, 2, 1)
+
+    assert told(turned, [torch.randn(4, 4, 2)], lambda: None)["library"] == {}
+    assert set(told(lambda x: turned(x).sum(), [torch.randn(4, 4, 2)], lambda: None)["library"]) == {"sum"}  # type: ignore[arg-type]

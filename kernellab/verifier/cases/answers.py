@@ -57,10 +57,17 @@ def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
 def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
     """The references ``found`` for ``args``, each with float64's answer at inputs moved by a rounding error (or with
     the factors that may be TF32's rounded so, where that is further away); ``found`` where that is not available."""
+    import torch
+
+    from kernellab.verifier.compare.roundings import EXACT, Converted
+
     found = settled(task, args, found, seed)
     if not any(r.double is not None for r in found):
         return found
-    moved = in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
+    # what becomes of whole numbers is float32 in most references, also where the outputs are narrower
+    units = (torch.finfo(r.native.dtype).eps for r in found if r.native.is_floating_point())
+    with Converted(min(*units, 2.0**-23), seed, EXACT):
+        moved = in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
     if moved is None or len(moved) != len(found):
         return found
     pairs = zip(found, moved, strict=True)
