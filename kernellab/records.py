@@ -301,11 +301,13 @@ class HotSpot(Record):
 
 class HotSpots(Record):
     """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first;
-    ``further`` samples were in these files too, at places that the list leaves out."""
+    ``further`` samples were in these files too, at places that the list leaves out, and ``waiting`` in OpenMP's
+    runtime, which starts threads and lets them wait (None: not counted)."""
 
     samples: int
     spots: tuple[HotSpot, ...] = ()
     further: int = 0
+    waiting: int | None = None
 
 
 class KernelCounters(Record):

@@ -157,6 +157,31 @@ def test_a_coder_sees_one_kernel_also_where_the_best_one_was_put_back(knowledge:
         assert told.count("your last code\n") == (len(rounds) == 1)
 
 
+def test_the_figures_of_each_round_stand_in_a_prompt_and_of_what_is_shown_no_prompt_says_that_it_is_not(
+    knowledge: Knowledge,
+) -> None:
+    plain = CodeBrief(task=NORM, target=CPU, sketch=NORM_SKETCH)
+    lowered = RulesCoder().code(plain).source
+
+    def round_of(text: str, ms: float | None, sketch: str = NORM_SKETCH) -> Attempt:
+        source = lowered.model_copy(update={"files": {**lowered.files, "kernel.cpp": text}})
+        time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9) if ms else None
+        verdict = FAILED.model_copy(update={"passed": True, "time": time, "evidence": None}) if ms else FAILED
+        return Attempt(Candidate(id=text, source=source, author=Author.RULES), sketch, verdict=verdict)
+
+    def told(brief: Any) -> str:
+        return "\n".join(message.content for message in prompt(brief, knowledge).messages)
+
+    best, wrong = round_of("int best;", 1.25), round_of("int wrong;", None)
+    coder = told(replace(plain, history=(best, wrong), previous=wrong.candidate.source))  # type: ignore[union-attr]
+    assert "which is not shown" not in coder and "takes 1.25 ms" in coder and "int best;" in coder
+    later = round_of("int later;", 2.5, NORM_SKETCH.replace("row * row,", "row * row * 1.0,"))
+    slow = Route(to=RouteKind.DESIGNER, error_class="performance", reason="There is headroom.")
+    for rounds, shown in (((best, later), NORM_SKETCH), ((later, best), NORM_SKETCH)):
+        brief = DesignBrief(task=NORM, target=CPU, history=rounds, route=slow, previous=shown)
+        assert ("1.25 ms" in told(brief), "2.5 ms" in told(brief)) == (rounds[0] is best, True)
+
+
 def test_a_new_sketchs_coder_gets_the_best_code_and_its_designer_knows_what_is_lost(knowledge: Knowledge) -> None:
     lowered = RulesCoder().code(CodeBrief(task=NORM, target=CPU, sketch=NORM_SKETCH)).source
     sketch = NORM_SKETCH.replace("row * row,", "row * row * 1.0,")

@@ -86,7 +86,7 @@ def test_who_is_asked_for_something_faster_is_told_where_the_time_goes(verdict: 
     for brief in (design, code):
         assert PLANTED[:80] in "\n".join(hot_text(brief)) and len(hot_text(brief)) <= 3
         text = prompt(brief, knowledge).messages[-1].content
-        assert "of the samples of the kernel's time are at kernel.cpp:" in text
+        assert "samples of the kernel's time are at kernel.cpp:" in text
         unseen = replace(tried, verdict=verdict.model_copy(update={"hot": None}))
         assert "of the samples" not in prompt(replace(brief, history=(unseen,)), knowledge).messages[-1].content
 
@@ -157,7 +157,7 @@ def test_a_prompt_names_the_line_of_the_sketch_of_a_hot_line_and_none_where_ther
         one for one in spots.spots
         if any(line.sketch for line in hot_lines(source, HotSpots(samples=1, spots=(one,))))
     )  # fmt: skip
-    hot = HotSpots(samples=1, spots=(of_sketch,))
+    hot = HotSpots(samples=9, spots=(of_sketch.model_copy(update={"count": 9}),))
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot)
     for given, named in ((source, True), (source.model_copy(update={"line_map": {}}), False)):
         tried = Attempt(Candidate(id="c", source=given, sketch=NORM_SKETCH), NORM_SKETCH, gate, verdict)
@@ -168,7 +168,7 @@ def test_a_prompt_names_the_line_of_the_sketch_of_a_hot_line_and_none_where_ther
     whole = RouteBrief(
         task=NORM, target=target, sketch=NORM_SKETCH, candidate=tried.candidate, verdict=verdict, gate=gate
     )  # fmt: skip
-    assert "of the samples" in "\n".join(performance_lines(whole)), "who says where the work goes sees it, too"
+    assert "samples of the kernel" in "\n".join(performance_lines(whole)), "who says where the work goes sees it, too"
     assert "of the samples" not in "\n".join(performance_lines(replace(whole, ablation=frozenset({"profile"}))))
 
 
@@ -183,7 +183,7 @@ def test_lines_of_a_kernel_that_is_not_shown_are_not_named() -> None:
     assert not hot_text(CodeBrief(task=NORM, target=target, sketch=NORM_SKETCH, history=(tried, failed)))
 
 
-@pytest.mark.parametrize(("elsewhere", "said"), [(0, "Begin at kernel.cpp:"), (9, "look at what is around the lines")])
+@pytest.mark.parametrize(("elsewhere", "said"), [(0, "Begin at kernel.cpp:"), (27, "look at what is around the lines")])
 def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int, said: str) -> None:
     source = lowered()
     spots = everywhere(source).spots
@@ -191,7 +191,7 @@ def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int,
     alone = next(
         s for s in spots if [found.line for found in hot_lines(source, HotSpots(samples=1, spots=(s,)))] == [line]
     )
-    hot = HotSpots(samples=1 + elsewhere, spots=(alone,))
+    hot = HotSpots(samples=3 + elsewhere, spots=(alone.model_copy(update={"count": 3}),))
     gate = GateResult(state=GateState.RIGHT, reason="Right.")
     time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot)
@@ -206,3 +206,41 @@ def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int,
     around, _ = slow_because(RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, listed_in_part, turns_left=3))
     assert ("many lines share the time" in around) is bool(elsewhere) and "around the lines" not in around
     assert time_goes(source, listed_in_part) == told[:1], "samples at places that are not listed may be at its lines"
+
+
+@pytest.mark.parametrize(
+    ("own", "waiting", "called", "said"),
+    [
+        (9, 0, 0, "Begin at kernel.cpp:"), (9, 3, 3, "Begin at kernel.cpp:"),
+        (9, 12, 3, "50% of the samples are of threads that start or wait"),
+        (9, 0, 9, "50% of the samples are in the call and its host code"),
+        (2, 0, 2, "was not sampled"),
+    ],
+)  # fmt: skip
+def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
+    own: int, waiting: int, called: int, said: str
+) -> None:
+    source, target = lowered(), detect_target("cpp")
+    spots = everywhere(source).spots
+    first = next(s for s in spots if hot_lines(source, HotSpots(samples=1, spots=(s,))))
+    hot = HotSpots(samples=own + waiting + called, spots=(first.model_copy(update={"count": own}),), waiting=waiting)
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.001)
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    candidate = Candidate(id="c", source=source, sketch=NORM_SKETCH)
+    brief = RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, verdict, turns_left=3)
+    words, _ = slow_because(brief, RouteKind.CODER)
+    assert said in words, words
+    elsewhere = {
+        "threads that start or wait": waiting > called, "in the call and its host code": called == own and own > 2,
+        "Begin at": "Begin" in said, "was not sampled": own < 3,
+    }  # fmt: skip
+    assert {sentence: sentence in words for sentence in elsewhere} == elsewhere
+    told = time_goes(source, verdict)
+    assert sum("at kernel.cpp:" in line for line in told) == (own > 2), "so few samples are chance"
+    parts = told[-1].partition(": ")[2] if "at no line" in told[-1] else ""
+    assert ("OpenMP" in parts, "host code" in parts) == (waiting > 0, called > 0)
+    by_hand = replace(brief, candidate=candidate.model_copy(update={"author": Author.MODEL}))
+    words, _ = slow_because(by_hand, RouteKind.DESIGNER)
+    assert "so the time goes into" not in words, "a sketch's loops are not those of other code"
+    assert ("of the samples are" in words) is (waiting > called or (called == own and own > 2))

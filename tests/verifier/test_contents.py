@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from kernellab.records import Stage
+from kernellab.records import Source, Stage
 from kernellab.task import load_task
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.rules import TIMING
+from kernellab.verifier.stages.fast import _wrong_when_timed
 from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 from kernellab.verifier.timing.sides import Canary, WrongWhenTimed, secret_rounds
@@ -232,6 +235,20 @@ def test_no_number_of_calls_makes_the_rules_of_a_timed_output_less() -> None:
     with pytest.raises(WrongWhenTimed) as wrong:
         checks.check((x,), [x.clone(), torch.where(x == 1.0, 2 * x, 0.0)])
     assert wrong.value.wrong.output == 1
+
+
+def test_a_timed_result_is_another_call_s_only_where_much_of_it_is_wrong(judge: Judge) -> None:
+    """One spike that a rounding decides otherwise is no result that was kept from an earlier call."""
+    task = judge.relu_add
+    args = task.module().sample()
+    right = torch.relu(args[0]) + args[1]
+    one = right.clone()
+    one.view(-1)[7] += 64.0
+    stages: Any = SimpleNamespace(source=Source(dsl="cpp", files={}, entry_file="", entry=""), answers=())
+    for got, word in ((one, "wrong-values"), (torch.randn_like(right) * 9, "stale")):
+        with pytest.raises(WrongWhenTimed) as wrong:
+            Checks(Comparison(task), 1 << 20).check(args, [got])
+        assert word in str(_wrong_when_timed(stages, wrong.value)), word
 
 
 def test_a_timed_output_of_another_shape_or_dtype_is_no_answer(judge: Judge) -> None:

@@ -31,8 +31,8 @@ _AGAIN = 1.2
 _HOT_SHARE = 0.05
 #: lines that a prompt names; the share from which one is where to begin, and from which that outside of all is named
 _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
-#: calls, the start of threads and the first touch of an output may take so many ms
-_AROUND_MS = 0.2
+#: fewer samples of a line are chance; the share from which what is not the kernel's lines is what to look at
+_LEAST_SAMPLES, _ELSEWHERE_SHARE = 3, 0.4
 #: arithmetic of a sketch above the reference's by this factor is worth a word
 _MORE_WORK = 1.5
 
@@ -206,7 +206,8 @@ def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     # a Coder stays with the brief's sketch, a Designer begins with one
     if (to is RouteKind.CODER and best.sketch != brief.sketch) or (to is RouteKind.DESIGNER and not best.sketch):
         return brief, ""
-    said = f"Round {rounds.index(best) + 1} is still the best, and the work starts from it. "
+    number = rounds.index(best) + 1
+    said = f"Round {number} is still the best by the lower end of its speedup, and the work starts from it. "
     of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)
     return of_best, said
 
@@ -216,7 +217,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     verdict = brief.verdict
     facts = []
     if verdict is not None and verdict.time is not None and verdict.bound_share is not None:
-        facts.append(f"time {duration(verdict.time.median_ms)}, {100 * verdict.bound_share:.3g} % of the bound")
+        earlier = next((n for n, a in enumerate(brief.rounds[:-1], 1) if a.verdict is verdict), None)
+        whose = f"round {earlier}: " if earlier else ""
+        facts.append(f"{whose}time {duration(verdict.time.median_ms)}, {100 * verdict.bound_share:.3g} % of the bound")
     if brief.headroom is not None and not is_best(brief):
         facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
     if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
@@ -227,9 +230,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         return f"Make it faster{why} one change at a time.", [RouteFact(text=fact) for fact in facts]
     follows = brief.candidate is None or brief.candidate.author is Author.RULES
     # lines of other code say nothing of the sketch that a Designer revises
-    hot = _hot_line(brief) if follows or to is RouteKind.CODER else ""
-    # what was sampled stands in place of what a model guesses
-    words, found = _of_launches(cost, brief.target, brief.allow_library, guess=not hot)
+    hot = _hot_line(brief, lines=follows or to is RouteKind.CODER)
+    # what was sampled stands in place of what a model guesses, and a sketch's cost says nothing of other code
+    words, found = _of_launches(cost, brief.target, brief.allow_library, guess=follows and not hot)
     words = [hot, *words] if hot else words
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
@@ -247,7 +250,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, _gain_over_best(brief), hot, follows)]
+            words = [_about_code(standing, cost, None if is_best(brief) else _gain_over_best(brief), hot, follows)]
             if not follows:
                 found = []  # where a sketch's bytes go is not where those of other code do
     of_cost = len(cost.launches) < 2
@@ -278,9 +281,8 @@ def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tupl
 
 
 def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str, follows: bool) -> str:
-    """Advice for a kernel far from what its sketch allows, or the machine where it does not follow the sketch."""
-    hottest = _hottest(cost)
-    where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None and follows else ""
+    """Advice for a kernel far from what its sketch allows, or the machine where it does not follow the sketch; ``gain``
+    says how many times as fast as the best earlier kernel it is, where that one is better."""
     limit = standing.sketch_ms if follows else standing.bound_ms
     who = "sketch" if follows else "machine"
     allowed = f"The {who} allows {duration(limit)} and the code takes {duration(standing.time_ms)}"
@@ -289,35 +291,51 @@ def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str, fo
             f"{allowed}; by the speedups an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and "
             "change one thing."
         )
-    if gain is not None and gain > GAIN and standing.time_ms - limit < _AROUND_MS:
-        return (
-            f"{allowed}; by the speedups it is {gain:.2f} times as fast as the best before: what is left may be the "
-            "call, starting threads and the first touch of outputs as much as the loop."
-        )
     if hot:
         return f"{allowed}. {hot}"
-    return f"{allowed}; where its time goes was not sampled: measure the code{where} first."
+    hottest = _hottest(cost) if follows else None
+    where = f": by the cost model the loop of line {hottest.line} of the sketch holds most of it" if hottest else ""
+    return f"{allowed}; where its time goes was not sampled{where}."
 
 
-def _hot_line(brief: RouteBrief) -> str:
-    """The line with the most samples, or what a GPU's warps wait for, in a sentence; empty where that is not known, or
-    prompts leave it out."""
+def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
+    """The line with the most samples (if ``lines`` are to be named), what keeps threads from them, or what a GPU's
+    warps wait for, in a sentence; empty where that is not known, or prompts leave it out."""
     if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
         return ""
-    lines = time_goes(brief.candidate.source, brief.verdict)
+    told = time_goes(brief.candidate.source, brief.verdict)
     if brief.verdict.counters:
-        return lines[-1] if lines else ""  # what decides
+        return told[-1] if told and lines else ""  # what decides
     from kernellab.lens.cpp.hot import hot_lines
 
-    found = hot_lines(brief.candidate.source, brief.verdict.hot)
-    if not lines or not found:
+    found = hot_lines(brief.candidate.source, brief.verdict.hot) if told else ()
+    if brief.verdict.hot is None or not found or found[0].count < _LEAST_SAMPLES:
         return ""
+    if (around := _elsewhere(brief.verdict.hot, found)) or not lines:
+        return around
     if (hottest := found[0]).share < _BEGIN_SHARE:
-        spread = f"No line has more than {hottest.share:.0%} of the samples"
-        around = outside_of(brief.verdict.hot, found) >= _OUTSIDE_SHARE
-        rest = "look at what is around the lines, too" if around else "many lines share the time"
-        return f"{spread}: {rest}."
+        return f"No line has more than {hottest.share:.0%} of the samples: many lines share the time."
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
+
+
+def _elsewhere(hot: HotSpots, lines: Sequence[HotLine]) -> str:
+    """What most samples are in, where that is not the kernel's lines, in a sentence."""
+    outside = outside_of(hot, lines)
+    if outside < _ELSEWHERE_SHARE:
+        return ""
+    if hot.waiting is None:
+        return f"{outside:.0%} of the samples are at no line of the kernel: look at what is around the lines, too."
+    if (waiting := hot.waiting / hot.samples) >= _ELSEWHERE_SHARE:
+        return (
+            f"{waiting:.0%} of the samples are of threads that start or wait: give each thread more work in one piece "
+            "and all of them alike, or use one thread where there is little."
+        )
+    if (call := _calling(hot) / hot.samples) >= _ELSEWHERE_SHARE:
+        return (
+            f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
+            "change: few outputs and temporary tensors help there."
+        )
+    return ""
 
 
 def time_goes(source: Source, verdict: Verdict) -> list[str]:
@@ -331,13 +349,30 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
     if verdict.hot is None:
         return []
     lines = hot_lines(source, verdict.hot)
-    told_lines = [line.told for line in lines if line.share >= _HOT_SHARE][:_HOT_LINES]
+    if not lines:
+        return []
+    told_lines = [line.told for line in lines if line.share >= _HOT_SHARE and line.count >= _LEAST_SAMPLES]
     outside = outside_of(verdict.hot, lines)
-    if told_lines and outside >= _OUTSIDE_SHARE:
-        told_lines.append(
-            f"{outside:.0%} of the samples are at no line of it: in helpers, waiting threads, the call, the host code."
-        )
-    return told_lines
+    return told_lines[:_HOT_LINES] + ([_outside_told(verdict.hot, outside)] if outside >= _OUTSIDE_SHARE else [])
+
+
+def _outside_told(hot: HotSpots, outside: float) -> str:
+    """What the samples at no line of the source are in, in a sentence."""
+    said = f"{outside:.0%} of {hot.samples} samples are at no line of it"
+    if hot.waiting is None:
+        return f"{said}: in helpers, waiting threads, the call, the host code."
+    helpers = round(outside * hot.samples) - hot.waiting - _calling(hot)
+    parts = (
+        (hot.waiting, "in OpenMP's runtime, where threads start and wait"),
+        (_calling(hot), "in the call and its host code"),
+        (helpers, "in helpers"),
+    )
+    return f"{said}: {', '.join(f'{count / hot.samples:.0%} {where}' for count, where in parts if count > 0)}."
+
+
+def _calling(hot: HotSpots) -> int:
+    """Samples that are neither in the kernel's own files nor in OpenMP's runtime."""
+    return hot.samples - (hot.waiting or 0) - hot.further - sum(spot.count for spot in hot.spots)
 
 
 def outside_of(hot: HotSpots | None, lines: Sequence[HotLine]) -> float:

@@ -24,18 +24,23 @@ _QUOTED, _SPILLS = 80, 0.25
 
 @dataclass(frozen=True)
 class HotLine:
-    """A line of a source with its share of all samples; ``bits`` is the widest vector of its arithmetic (0: none, or
-    single numbers), ``stack`` the share of its samples at instructions that use the stack; ``sketch`` its sketch line,
+    """A line of a source with its share of all ``samples``; ``bits`` is the widest vector of its arithmetic (0: none,
+    or single numbers), ``stack`` the share of its samples at instructions that use the stack; ``sketch`` its sketch line,
     0 where there is none."""
 
     file: str
     line: int
     text: str
     share: float
+    samples: int
     sketch: int = 0
     bits: int = 0
     arithmetic: bool = False
     stack: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return round(self.share * self.samples)
 
     @property
     def place(self) -> str:
@@ -48,7 +53,7 @@ class HotLine:
         # a comment stands for the sketch's line there, in full or in short
         code = self.text.partition("//")[0]
         quoted = shorten(code, _QUOTED, placeholder=" ...")
-        text = f"{self.share:.0%} of the samples of the kernel's time are at {place}, `{quoted}`"
+        text = f"{self.share:.0%} of {self.samples} samples of the kernel's time are at {place}, `{quoted}`"
         if self.arithmetic:
             text += f"; its arithmetic is on {f'vectors of {self.bits} bits' if self.bits else 'single numbers'}"
         if self.stack >= _SPILLS:
@@ -111,7 +116,7 @@ def _line(
     instructions = {row: lines[row - 1].strip() for row in rows}
     computing = [said for row in near if ARITHMETIC.match(said := lines[row - 1].strip())]
     return HotLine(
-        file, number, text, count / samples, source.line_map.get(file, {}).get(number, 0),
+        file, number, text, count / samples, samples, source.line_map.get(file, {}).get(number, 0),
         max(map(vector_bits, computing), default=0), bool(computing),
         sum(rows[row] for row, said in instructions.items() if STACK.search(said)) / count,
     )  # fmt: skip

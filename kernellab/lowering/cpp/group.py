@@ -130,12 +130,13 @@ class GroupEmitter:
             self._body_of(folded, head, reds)
         else:
             self._simd(reds)
-            with self.w.block(f"for (int64_t {var} = {low}; {var} < {high}; ++{var})"):
+            head = f"for (int64_t {var} = {low}; {var} < {high}; ++{var})"
+            with self.w.block(head, self.group.nests[-1].line, said=False):
                 self._body(reds)
 
     def _body_of(self, folded: Reduction, head: str, reds: list[Reduction]) -> None:
         folded.returns = True
-        with self.w.block(head, tail="});"):
+        with self.w.block(head, folded.nest.line, said=False, tail="});"):
             self._body(reds)
         folded.returns = False
 

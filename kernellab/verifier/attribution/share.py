@@ -20,6 +20,7 @@ from kernellab.verifier.attribution.objects import (
     copied_from,
     function_at,
     is_of,
+    is_openmp,
     kind_of,
     library_of,
     makes_code,
@@ -219,7 +220,10 @@ def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
         for (name, offset), count in places.most_common(HONEST.hot_spots)
         if name and len(name) <= HONEST.hot_name
     ]
-    return HotSpots(samples=len(samples), spots=tuple(spots), further=len(mine) - sum(s.count for s in spots))
+    return HotSpots(
+        samples=len(samples), spots=tuple(spots), further=len(mine) - sum(s.count for s in spots),
+        waiting=sum(is_openmp(s.path) for s in samples),
+    )  # fmt: skip
 
 
 def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:

@@ -343,6 +343,8 @@ class HonestRule:
     ghost_seconds: float = 20.0
     #: a relative error of a timed call below which it is taken for rounding, and not for another call's result
     rounding: float = 1e-3
+    #: and the share of wrong elements below which a timed call's result is its own
+    few: float = 0.01
     #: a relative error from which a result without its kernels is wrong, however ill-conditioned the problem
     nowhere: float = 0.1
     #: inputs are made so small to tell f16 from TF32

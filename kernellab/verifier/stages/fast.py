@@ -239,8 +239,10 @@ def _wrong_when_timed(stages: Stages, timed: WrongWhenTimed) -> Refused:
     shown = evidence.of_mismatch(
         stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
-    # the correct stage passed on other contents, so what it gives now belongs to other contents, unless it is near
+    # the correct stage passed on other contents, so what it gives now belongs to other contents, unless it is near, or
+    # wrong at a few elements
     near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding
+    near = near or (shown.wrong_fraction is not None and shown.wrong_fraction < HONEST.few)
     name = shown.signature if near or shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
     found = shown.model_copy(update={"signature": name, "reproduction": ""})
     return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", found)

@@ -130,7 +130,9 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     title = documents.spec.title if documents else dsl
     gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
     verdict = judged(brief)
-    timed = [] if verdict is not None and verdict.passed else time_lines(brief)  # its figures stand with the verdict
+    # its figures stand with the verdict, or with the best code
+    told = (verdict is not None and verdict.passed) or best_elsewhere(brief, base) is not None
+    timed = [] if told else time_lines(brief)
     parts = [
         Part(
             "role", _FILE,
@@ -269,7 +271,7 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
         "Code that was compiled from the sketch by rule"
         + ("" if judged_before else ": right where the sketch is; make it faster, or keep it")
         if is_lowered and not put_back
-        else "The best code so far, put back: what came after it was not better"
+        else "The best code so far, put back: no later one is better by the lower end of its speedup"
         if put_back
         else "Your last code"
     )

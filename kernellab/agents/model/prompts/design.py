@@ -88,8 +88,13 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         text = render("designer", "keep", pins=pins, requires=requires, constexpr=())
         parts.append(Part("pins and constraints", "the journal", text))
     if brief.history:
-        judged = brief.history[-1].verdict if brief.route is not None else None  # the route's evidence tells it
-        forms = [history_text(brief.history, last, brief.route, judged) for last in (None, _LAST_ROUNDS, 1)]
+        last = brief.history[-1]
+        # the route's evidence tells of it, and where it was not better, of the round that the work starts from
+        told = brief.route is not None and (
+            last.verdict is None or not last.verdict.passed or best_of(brief.history) is last
+        )
+        judged = last.verdict if told else None
+        forms = [history_text(brief.history, few, brief.route, judged) for few in (None, _LAST_ROUNDS, 1)]
         full, *short = (render("designer", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
     if brief.route is not None:
