@@ -25,8 +25,8 @@ _QUOTED, _SPILLS = 80, 0.25
 @dataclass(frozen=True)
 class HotLine:
     """A line of a source with its share of all ``samples``; ``bits`` is the widest vector of its arithmetic (0: none,
-    or single numbers), ``stack`` the share of its samples at instructions that use the stack; ``sketch`` its sketch line,
-    0 where there is none."""
+    or single numbers), ``stack`` the share of its samples at instructions that use the stack; ``sketch`` its sketch
+    line, 0 where there is none."""
 
     file: str
     line: int
