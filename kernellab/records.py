@@ -301,8 +301,7 @@ class HotSpot(Record):
 
 class HotSpots(Record):
     """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first;
-    ``further`` samples were in these files too, at places that the list leaves out, and ``waiting`` in OpenMP's
-    runtime, which starts threads and lets them wait (None: not counted)."""
+    ``further`` ones lie at places not listed there, ``waiting`` ones in OpenMP's runtime (None: not counted)."""
 
     samples: int
     spots: tuple[HotSpot, ...] = ()
