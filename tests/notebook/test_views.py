@@ -412,6 +412,7 @@ def test_a_session_that_ends_slower_than_eager_says_keep_eager() -> None:
         now = state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=verdict), ended)
         words = (head(now, "", Facts())["status_text"], summary(now), receipt(now), snapshot(now))
         assert [("keep eager" in word) for word in words] == [said] * 4
+        assert (head(now, "", Facts())["call"] == "") == said  # nothing to use
     assert "keep eager" not in summary(state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=fast(0.4, 0.3, 0.5))))
 
 

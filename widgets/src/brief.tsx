@@ -30,7 +30,7 @@ export function BriefForm({ view, card, free, decide, children }: Props) {
     <div class="kl-brief">
       <div class="kl-row">
         {expects?.panel && (
-          <Button action="answer-in-panel" onClick={() => view.open(expects.panel as Panel)}>
+          <Button local action="answer-in-panel" onClick={() => view.open(expects.panel as Panel)}>
             Write it in the {expects.panel === "sketch" ? "Sketch" : "Code"} panel
           </Button>
         )}

@@ -61,15 +61,16 @@ function Status({ view, head }: { view: View; head: Head }) {
 const workOf = (role: string) => (role === "verifier" ? "verifying" : `${role} at work`);
 
 function Best({ view, best }: { view: View; best: BestFigures }) {
+  const slower = best.speedups.some(({ baseline, high }) => baseline === "eager" && high < 1);
   return (
     <>
       <Button
         quiet
         onClick={() => view.look(best.turn)}
-        title={`The best candidate so far is turn ${best.number}. Click to look at it.`}
+        title={`The ${slower ? "fastest candidate so far, slower than eager," : "best candidate so far"} is turn ${best.number}. Click to look at it.`}
         action="look-best"
       >
-        best #{best.number}
+        {slower ? "fastest" : "best"} #{best.number}
       </Button>
       {best.tied.length > 0 && (
         <Tip

@@ -55,7 +55,7 @@ export function Help({ close }: { close: () => void }) {
           Keys work when the workbench has the focus and you are not typing. Everything here is also a magic and a
           method of the session, by the same words.
         </p>
-        <Button action="close-help" onClick={close}>
+        <Button local action="close-help" onClick={close}>
           Close
         </Button>
       </div>

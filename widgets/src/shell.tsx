@@ -129,7 +129,7 @@ function Tabs({ view, help }: { view: View; help: () => void }) {
           </button>
         ))}
       </div>
-      <Button quiet sign="help" action="help" label="keys" title="Keys (?)" onClick={help} />
+      <Button local quiet sign="help" action="help" label="keys" title="Keys (?)" onClick={help} />
     </div>
   );
 }

@@ -1,8 +1,22 @@
 /** Small parts that every panel uses. */
-import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import type { ReadonlySignal } from "@preact/signals";
+import { type ComponentChildren, createContext } from "preact";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { ActionSign } from "./icons";
+import type { Connection } from "./link";
 import type { View } from "./view";
+
+/** Has the kernel ended? What needs it looks so, and does nothing. */
+const Gone = createContext(false);
+
+interface LinkedProps {
+  view: { readonly link: ReadonlySignal<Connection> };
+  children: ComponentChildren;
+}
+
+export function Linked({ view, children }: LinkedProps) {
+  return <Gone.Provider value={view.link.value === "gone"}>{children}</Gone.Provider>;
+}
 
 interface ButtonProps {
   children?: ComponentChildren;
@@ -17,10 +31,14 @@ interface ButtonProps {
   busy?: boolean;
   pressed?: boolean;
   label?: string;
+  /** it works in the page alone, without a kernel */
+  local?: boolean;
 }
 
 export function Button(props: ButtonProps) {
-  const { children, onClick, title, action, sign, primary, quiet, disabled, busy, pressed, label } = props;
+  const { children, onClick, title, action, sign, primary, quiet, busy, pressed, label, local } = props;
+  const gone = useContext(Gone);
+  const disabled = props.disabled || (gone && !local);
   return (
     <button
       type="button"
@@ -73,7 +91,7 @@ export function Copy({ text, children = "Copy", view, quiet = false }: CopyProps
     else view.say("This page may not write to the clipboard. Select the text and copy it with Ctrl+C.", "error");
   };
   return (
-    <Button onClick={copy} sign="copy" action="copy" quiet={quiet}>
+    <Button local onClick={copy} sign="copy" action="copy" quiet={quiet}>
       {done ? "Copied" : children}
     </Button>
   );
@@ -165,6 +183,7 @@ interface ChoiceProps {
   onChange: (value: string) => void;
   title?: string;
   hideLabel?: boolean;
+  local?: boolean;
 }
 
 /** `replay:/a/b/c.jsonl` as `replay:c.jsonl`: a whole path would push the other fields away. */
@@ -172,13 +191,15 @@ export function withoutFolders(option: string): string {
   return option.replace(/^(replay:).*[\\/]/, "$1");
 }
 
-export function Choice({ label, value, options, onChange, title, hideLabel }: ChoiceProps) {
+export function Choice({ label, value, options, onChange, title, hideLabel, local }: ChoiceProps) {
+  const gone = useContext(Gone);
   const all = options.includes(value) ? options : [value, ...options];
   return (
     <label class="kl-choice" data-tip={title}>
       <span class={hideLabel ? "kl-unseen" : "kl-dim"}>{label}</span>
       <select
         value={value}
+        disabled={gone && !local}
         onChange={(event) => {
           const wanted = event.currentTarget.value;
           // what is shown is the kernel's answer, not the click: until it comes the old value stands

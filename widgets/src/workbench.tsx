@@ -2,6 +2,7 @@
 import { render as mount } from "preact";
 import { linkedTurn } from "./place-link";
 import { Workbench } from "./shell";
+import { Linked } from "./ui";
 import { type Model, View } from "./view";
 import "./styles/workbench.css";
 
@@ -9,7 +10,12 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const view = new View(model);
   const linked = linkedTurn(view.state.head.peek().id);
   if (linked) view.look(linked);
-  mount(<Workbench view={view} />, el);
+  mount(
+    <Linked view={view}>
+      <Workbench view={view} />
+    </Linked>,
+    el,
+  );
   return () => {
     mount(null, el);
     view.dispose();

@@ -55,6 +55,15 @@ describe("the header", () => {
     expect(shown.text(".kl-figures")).toContain("no verified candidate yet");
   });
 
+  it("calls a candidate that is slower than eager the fastest, not the best", async () => {
+    const { best } = dump("designed").head;
+    if (!best) throw new Error("the session has a best candidate");
+    const eager = { ...best.speedups[0], baseline: "eager", value: 0.04, low: 0.03, high: 0.05, text: "0.04x eager" };
+    await open("designed", { best: { ...best, speedups: [eager as (typeof best.speedups)[0]] }, call: "" });
+    expect(shown.text("[data-action=look-best]")).toBe(`fastest #${best.number}`);
+    expect(shown.all("[data-action=take]")).toHaveLength(0);
+  });
+
   it("shows a decision that could not be carried out", async () => {
     await open("designed", { message: "The session has ended. Fork it to go on." });
     expect(shown.text(".kl-notices")).toContain("Fork it to go on");
@@ -617,10 +626,15 @@ describe("the keyboard", () => {
 
 it("says that the kernel is gone, and what to do", async () => {
   vi.useFakeTimers();
-  await open();
+  await open("designed", waiting({ kind: "brief", role: "coder" }));
+  const off = (action: string) => shown.find(`[data-action=${action}]`).getAttribute("aria-disabled");
+  expect([off("note"), off("approve"), off("help")]).toEqual([null, null, null]);
   await shown.change(() => vi.advanceTimersByTime(15_000));
   expect(shown.text(".kl-status")).toContain("kernel gone");
   expect(shown.text(".kl-notices")).toContain("Run the cell again");
+  // what needs the kernel looks so; the keys' help is in the page
+  expect([off("note"), off("stop"), off("approve"), off("help")]).toEqual(["true", "true", "true", null]);
+  expect(shown.find<HTMLSelectElement>(".kl-roles select").disabled).toBe(true);
 });
 
 it("says that a kernel is busy where a decision waits for it, not where a question does", async () => {

@@ -84,7 +84,8 @@ def head(
         "prediction": predictions.view(state) if predictions is not None else None,
         "comparing": comparing,
         "sol_ms": state.bound_ms,
-        "call": _call(state, facts) if standings else "",
+        # a kernel that is slower than eager is not offered: one keeps eager
+        "call": _call(state, facts) if standings and not standings[0].verdict.slower_than_eager else "",
     }
 
 

@@ -26,7 +26,7 @@ export function DraftBar<Text>({ drafts, action, onApply, onRevert, errors = 0, 
       <span class="kl-grow kl-dim" role="status">
         {statusOf(drafts)}
       </span>
-      <Button action="revert" disabled={!mine} onClick={onRevert}>
+      <Button local action="revert" disabled={!mine} onClick={onRevert}>
         Revert
       </Button>
       {errors > 0 && standing === "edited" && drafts.editable.value && !gone && (
@@ -90,10 +90,10 @@ export function DraftNotice<Text>({ drafts, what, onDifference, onApply }: Notic
       {overtaken && (
         <div class="kl-ed-notice" role="alert">
           <span class="kl-grow">The session has another {what} since you began to edit. Yours is kept here.</span>
-          <Button action="show-difference" onClick={onDifference}>
+          <Button local action="show-difference" onClick={onDifference}>
             Show the difference
           </Button>
-          <Button action="take-theirs" onClick={() => drafts.drop()}>
+          <Button local action="take-theirs" onClick={() => drafts.drop()}>
             Take theirs
           </Button>
           <Button action="apply-mine" disabled={!drafts.editable.value} onClick={onApply}>

@@ -72,7 +72,7 @@ function Finding({ one, editor }: { one: Diagnostic; editor: CheckedText }) {
         </span>
       </button>
       {one.fix && (
-        <Button action="quick-fix" onClick={() => editor.fix(one)}>
+        <Button local action="quick-fix" onClick={() => editor.fix(one)}>
           Change to {one.fix}
         </Button>
       )}

@@ -62,7 +62,7 @@ export function Chart({ view }: { view: MonitorView }) {
         <span class="kl-grow" />
         <span class="kl-mon-by">
           {(["evaluation", "round"] as const).map((one) => (
-            <Button key={one} quiet pressed={by === one} action={`by-${one}`} onClick={() => setBy(one)}>
+            <Button local key={one} quiet pressed={by === one} action={`by-${one}`} onClick={() => setBy(one)}>
               by {one}
             </Button>
           ))}

@@ -87,7 +87,7 @@ function Does({ view, row, can }: { view: MonitorView; row: Row; can: Candidate[
       >
         Open in the workbench
       </Button>
-      <Button action="mark" pressed={marked} title="Mark it for comparison" onClick={() => view.mark(row.number)}>
+      <Button local action="mark" pressed={marked} title="Mark it for comparison" onClick={() => view.mark(row.number)}>
         Mark
       </Button>
     </div>
@@ -153,7 +153,7 @@ function Branch({ view, row, at, path, children_of }: BranchProps) {
           {more.length > 0 ? `, with ${more.join(", ")}` : ""}
         </span>
         {parent !== undefined && (
-          <Button quiet action="edge" pressed={differs} onClick={() => setDiffers(!differs)}>
+          <Button local quiet action="edge" pressed={differs} onClick={() => setDiffers(!differs)}>
             difference
           </Button>
         )}

@@ -148,6 +148,7 @@ function Axes({ label, value, other, set }: AxesProps) {
   const options = AXES.filter((axis) => axis !== other);
   return (
     <Choice
+      local
       label={label}
       value={named(value)}
       options={options.map(named)}

@@ -42,6 +42,7 @@ export function CandidatesPanel({ view }: { view: MonitorView }) {
             : `${rows.length} of ${plural(view.rows.size, "candidate")}`}
         </span>
         <Choice
+          local
           label="which candidates"
           hideLabel
           value={which}
@@ -50,6 +51,7 @@ export function CandidatesPanel({ view }: { view: MonitorView }) {
         />
         <span class="kl-grow" />
         <Button
+          local
           action="compare"
           disabled={marked.length !== 2}
           title="Mark two candidates, with Space or the boxes, to see them side by side"

@@ -286,7 +286,7 @@ function Comparison({ view, a, b, close }: { view: View; a: string; b: string; c
   const asked = useAnswer(`${a} ${b}`, (signal) => view.request({ ask: "compare", a, b }, { signal }));
   return (
     <div class="kl-comparison">
-      <Button action="back" onClick={close}>
+      <Button local action="back" onClick={close}>
         Back to the list
       </Button>
       {!asked && <Empty>asking the kernel</Empty>}
@@ -323,10 +323,10 @@ function SideBySide({ view, compared }: { view: View; compared: CandidateCompari
         <strong>{verdict}</strong>
       </p>
       <div class="kl-row" ref={tools}>
-        <Button action="compare-csv" onClick={() => save({ name: `${file}.csv`, text: toCsv(taken) })}>
+        <Button local action="compare-csv" onClick={() => save({ name: `${file}.csv`, text: toCsv(taken) })}>
           Figures as CSV
         </Button>
-        <Button action="compare-png" onClick={() => void picture()}>
+        <Button local action="compare-png" onClick={() => void picture()}>
           As a picture
         </Button>
       </div>
