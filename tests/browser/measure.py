@@ -2,7 +2,8 @@
 
 Not a test: what it prints is true of the machine that it ran on, while nothing else runs there. Measured are the time
 from a key to its diagnostics in a sketch of 200 lines with an idle kernel; from a turn's event in the kernel to its row
-on the page; and the frames a second while long lists are scrolled and walked through with the arrow keys.
+on the page; and the frames a second while long lists are scrolled and walked through with the arrow keys; those of a
+search also while two candidates arrive ten times a second.
 """
 
 from __future__ import annotations
@@ -15,21 +16,28 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests/notebook"), str(ROOT / "widgets/dev")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/notebook"), str(ROOT / "widgets/dev")]
 
+import test_monitor  # noqa: E402
 import test_scale  # noqa: E402
 from board import SOON, Board  # noqa: E402
 from lab import CHROMIUM, Lab, lab, no_errors, notebook  # noqa: E402
 from latency import TASK, long_sketch  # noqa: E402
 from smooth import COUNT, SCROLL, SELECT  # noqa: E402
+from smooth_monitor import CASES  # noqa: E402
+
+from kernellab.evolve.run import Run  # noqa: E402
+from tests.evolve.runs import modelled  # noqa: E402
 
 #: the person is the Designer, so the kernel idles and the editor takes text
 EDITOR = ("%load_ext kernellab", f"%%kernel_design softmax --dsl cpp --roles designer=human --baseline eager\n{TASK}")
@@ -91,7 +99,11 @@ def main() -> None:
             _journal(root, turns)
             opened = f"from kernellab.session import open_session\nlong = open_session('long-{turns}', resume=False)"
             notebook(root, f"long-{turns}.ipynb", f"%load_ext kernellab\n{opened}\n%kernel_show long")
+        search = modelled(root, score="rank")
+        test_monitor.write(search, 5000)
+        notebook(root, "search.ipynb", "%load_ext kernellab", f"%kernel_evolve show {search.id}")
         with lab(root, Path(folder) / "home") as page:
+            rows += _searching(page, search)
             rows += _editing(page, args.keys, args.turns)
             for name, turns in lengths.items():
                 rows += _scrolling(page, name, turns)
@@ -171,6 +183,58 @@ def _scrolling(page: Lab, name: str, turns: int) -> list[tuple[str, str]]:
             pauses = f"95 % of pauses under {rate['p95']:.0f} ms, longest {rate['worst']:.0f} ms"
             found.append((f"{name}: {doing} the {what}", f"{rate['rate']:.0f} frames/s, {pauses}"))
     return found
+
+
+def _searching(page: Lab, search: Run) -> list[tuple[str, str]]:
+    page.open("search.ipynb")
+    for cell in (0, 1):
+        no_errors(page.run(cell))
+    page.page.locator(".kl-mon-row[data-number]").first.wait_for(timeout=SOON)
+    found = []
+    with _growing(search):
+        for what, action, selector in CASES:
+            page.page.evaluate(COUNT)
+            with _tasks(page) as longest:
+                page.page.evaluate(action, f".kl-mon {selector}")
+                rate = page.page.evaluate("window.stop_counting()")
+            pauses = f"95 % of pauses under {rate['p95']:.0f} ms, longest {rate['worst']:.0f} ms"
+            work = f"longest work of the page {longest[0]:.0f} ms of the processor"
+            found.append((f"a search of 5,000 candidates: {what}", f"{rate['rate']:.0f} frames/s, {pauses}, {work}"))
+    return found
+
+
+@contextmanager
+def _growing(search: Run) -> Iterator[None]:
+    """Two candidates ten times a second, as by another process."""
+    ended = threading.Event()
+
+    def grow() -> None:
+        while not ended.wait(0.1):
+            test_monitor.write(search, 2)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    yield
+    ended.set()
+    writer.join()
+
+
+@contextmanager
+def _tasks(page: Lab) -> Iterator[list[float]]:
+    """The longest tasks of the page's threads in milliseconds of the processor, the longest first: frames wait for the
+    main one, and for whatever else the machine does."""
+    session, events, longest = page.page.context.new_cdp_session(page.page), [], []
+    session.on("Tracing.dataCollected", lambda found: events.extend(found["value"]))
+    session.on("Tracing.tracingComplete", lambda _: longest.append(0.0))
+    session.send("Tracing.start", {"categories": "toplevel,devtools.timeline", "transferMode": "ReportEvents"})
+    yield longest
+    session.send("Tracing.end")
+    while not longest:
+        page.page.wait_for_timeout(50)
+    main = {one["tid"] for one in events if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"}
+    longest += [one["tdur"] / 1000 for one in events if "tdur" in one and one["tid"] in main]
+    longest.sort(reverse=True)
+    session.detach()
 
 
 def _journal(root: Path, turns: int) -> None:

@@ -188,18 +188,10 @@ function draw(canvas: HTMLCanvasElement, scene: Picture): void {
     context.fill(paths);
   }
   context.globalAlpha = 0.45;
-  for (const { x, span } of scene.places) {
-    if (span)
-      stroke(
-        context,
-        [
-          [x, span[0]],
-          [x, span[1]],
-        ],
-        ink,
-        1,
-      );
-  }
+  context.fillStyle = ink;
+  const spans = new Path2D();
+  for (const { x, span } of scene.places) if (span) spans.rect(x - 0.5, span[0], 1, span[1] - span[0]);
+  context.fill(spans);
   context.globalAlpha = 0.6;
   const feet = new Map<number, Path2D>();
   for (const place of scene.failed) {
