@@ -357,9 +357,28 @@ def _stored(path: Path) -> Rates | None:
 # -- GPU ---------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
 def gpu_products() -> tuple[str, ...]:
-    """Product names of the NVIDIA GPUs, from the driver's files; "NVIDIA GPU" where a device node is all there is."""
+    """Product names of the NVIDIA GPUs that this process may use, from the driver's files; "NVIDIA GPU" where a device
+    node is all there is."""
+    return _visible(_driver_products(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _visible(products: tuple[str, ...], named: str | None) -> tuple[str, ...]:
+    """Those that CUDA_VISIBLE_DEVICES names, in its order. As the driver does, it ends at the first unknown number."""
+    if named is None:
+        return products
+    found = []
+    for word in map(str.strip, named.split(",")):
+        # the driver's files do not lead from a UUID to its product; a machine's GPUs are nearly always alike
+        at = 0 if word.startswith(("GPU-", "MIG-")) else int(word) if word.isdecimal() else len(products)
+        if at >= len(products):
+            break
+        found.append(products[at])
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _driver_products() -> tuple[str, ...]:
     names = []
     for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         match = re.search(r"^Model:\s*(.+)$", _read(file), re.MULTILINE)

@@ -72,11 +72,10 @@ class TritonAdapter(Adapter):
 
 
 def has_cuda_device() -> bool:
-    """Is there an NVIDIA device? Read from the driver's nodes: no CUDA context is made, no program is run."""
-    if any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists():
-        return True
-    gpus = Path("/proc/driver/nvidia/gpus")
-    return gpus.is_dir() and any(gpus.iterdir())
+    """Is there an NVIDIA device that this process may use? No CUDA context is made."""
+    from kernellab.dsls.machine import gpu_products
+
+    return bool(gpu_products())
 
 
 def _is_jit(decorator: ast.expr) -> bool:

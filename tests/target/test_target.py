@@ -111,6 +111,20 @@ def test_with_a_gpu_triton_is_the_default_and_its_facts_come_from_the_file(monke
     assert target.default_extent == 128
 
 
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [(None, "AB"), ("", ""), ("-1", ""), ("1", "B"), ("1, 0", "BA"), ("0,7,1", "A"), ("GPU-5f", "A"), ("none", "")],
+)
+def test_a_hidden_gpu_is_none(monkeypatch: pytest.MonkeyPatch, named: str | None, seen: str) -> None:
+    monkeypatch.setattr(target_detect, "_driver_products", lambda: ("A", "B"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert target_detect.gpu_products() == tuple(seen)
+    assert detect_target().dsl == ("triton" if seen else "cpp")
+    assert (detect_target("triton").backend is Backend.INTERPRETER) == (not seen)
+
+
 def test_an_unknown_dsl_names_the_nearest() -> None:
     with pytest.raises(TargetError, match="Did you mean 'triton'"):
         detect_target("tritn")
