@@ -301,12 +301,8 @@ def test_a_word_that_computes_nothing_is_no_use(word: str) -> None:
         exercise, text = found.exercise("decay"), NAMED
     elif word == "idle value":
         exercise = found.exercise("product-of-parts")
-        line = "                load(a[m:m+BM, k:k+BK] -> left)\n"
-        right = (solution("tile-the-product") or "").replace("load(a[m:m+BM, k:k+BK] -> a_tile)", line.strip())
-        at = right.index("load(a[")
-        end = right.index("\n", at)
-        name = right[at:end].split("-> ")[1].rstrip(")")
-        text = right[: end + 1] + f"                idle = cast({name}, bf16)\n" + right[end + 1 :]
+        parts = re.sub(r" +([xz]\d = cast|gemm\(x[23]|gemm\(x1, z[23]).*\n", "", solution(exercise.id) or "")
+        text = parts.replace("gemm(x1, z1, acc)", "idle = cast(x, bf16)\n                gemm(x, z, acc)")
     else:
         assert not _uses("tensors: p[M]: f32 temp;\nstore(a -> p[m:m+B])", "temp")
         assert _uses("tensors: p[M]: f32 temp;\nstore(a -> p[m:m+B])\nload(p[0:M] -> q)", "temp")
