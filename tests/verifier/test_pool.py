@@ -104,3 +104,19 @@ def test_what_is_preloaded_hears_of_a_gpu_without_a_driver_being_asked(monkeypat
             hasattr(torch._C, "_cuda_getDeviceCount") and os.path.exists("/dev/nvidiactl")
         )
     assert torch.cuda.is_available is driver
+
+
+def test_an_idle_server_and_its_baselines_end_before_a_kernel_for_another(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = load_task("import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return (torch.randn(8),)\n")
+    baseline = pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60)
+    first = pool.server("cpp", Backend.CPU)
+    pool.end_idle("triton", Backend.INTERPRETER)
+    assert first.alive() and not baseline.gone()
+    monkeypatch.setattr("kernellab.verifier.judge.pool.IDLE_SECONDS", 0.0)
+    pool.end_idle("cpp", Backend.CPU)
+    assert first.alive() and pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is baseline
+    pool.end_idle("triton", Backend.INTERPRETER)
+    assert not first.alive()
+    assert pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is not baseline

@@ -84,6 +84,8 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
         if message["op"] == "prepare":
             return {"prepared": prepare(message, pool)}
 
+        pool.end_idle(message["source"]["dsl"], Backend(message["backend"]))
+
         def progress(result: StageResult) -> None:
             wire.send(channel, {"progress": result.model_dump(mode="json")})
 

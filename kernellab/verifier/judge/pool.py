@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +32,8 @@ _BASELINES = 6
 #: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each). A pool of processes
 #: that compile would each import torch first, which takes longer than the few kernels of a task
 INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+#: a fork server, 180 MB, is kept so long without a question once a kernel for another environment comes
+IDLE_SECONDS = 20.0
 #: what a worker of torch.compile imports before it compiles anything (4 s), imported by a separate fork server
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton",
              "torch._inductor.codegen.cpp")  # fmt: skip
@@ -42,11 +45,16 @@ def memory_limit(task: Task, backend: Backend) -> int:
     return CAPS.memory + CAPS.memory_factor * input_bytes(task) + context
 
 
+def _key(preload: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
+    return (*preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
+
+
 class Pool:
     """Closed with the judge; a fork server that has ended is started again."""
 
     def __init__(self) -> None:
         self._servers: dict[tuple[str, ...], ForkServer] = {}
+        self._asked: dict[tuple[str, ...], float] = {}
         self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
         #: the allocator that workers on a CPU have, once it was asked for
         self._allocators: list[Path | None] = []
@@ -58,12 +66,9 @@ class Pool:
 
     def server(self, dsl: str, backend: Backend, compiles: bool = False) -> ForkServer:
         """The warm process for a DSL on a backend, or for what ``compiles`` its baseline by torch.compile."""
-        adapter = get_adapter(dsl)
-        # some compilers end the process that imports them where there is no HOME
-        home = {"HOME": str(self._root)}
-        environment = {**home, **adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
-        preload = (*adapter.preload, *(_COMPILER if compiles else ()))
-        key = (*preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
+        preload, environment = self._needs(dsl, backend, compiles)
+        key = _key(preload, environment)
+        self._asked[key] = time.monotonic()
         server = self._servers.get(key)
         if server is None or not server.alive():
             if server is not None:
@@ -71,6 +76,25 @@ class Pool:
             names = [*preload, "kernellab.task.module"]
             server = self._servers[key] = ForkServer(names, environment, self._allocator(backend))
         return server
+
+    def _needs(self, dsl: str, backend: Backend, compiles: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+        """What a server imports, and its environment."""
+        adapter = get_adapter(dsl)
+        # some compilers end the process that imports them where there is no HOME
+        home = {"HOME": str(self._root)}
+        environment = {**home, **adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
+        return (*adapter.preload, *(_COMPILER if compiles else ())), environment
+
+    def end_idle(self, dsl: str, backend: Backend) -> None:
+        """Between verifications, before one for a DSL on a backend: ends other servers that no one has asked for a
+        while, with the baselines' workers that came from them."""
+        needed = {_key(*self._needs(dsl, backend, compiles)) for compiles in (False, True)}
+        for key in self._servers.keys() - needed:
+            if time.monotonic() - self._asked[key] > IDLE_SECONDS:
+                server = self._servers.pop(key)
+                for worker in [w for w in self._baselines.values() if w.server is server]:
+                    self.drop(worker)
+                server.close()
 
     def _allocator(self, backend: Backend) -> Path | None:
         """The allocator with guards for the workers of a CPU; None where this machine cannot have it."""
