@@ -1,19 +1,21 @@
 """What one open lesson takes in memory: ``python tools/classroom/memory.py``.
 
-A separate kernel checks a sketch and then an answer in Triton, and ends the judge as it does when it
-rests. After each, the proportional set sizes (shared pages counted in parts) of the kernel and of all processes below
-it are printed, in MB, after what the check said.
+A separate kernel checks a sketch and, as long after as the judge keeps what no one asks for, an answer in Triton, and
+ends the judge as it does when it rests. After each, the proportional set sizes (shared pages counted in parts) of the
+kernel and of all processes below it are printed, in MB, after what the check said.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
 from kernellab.teach.exercise import solution
+from kernellab.verifier.judge.pool import IDLE_SECONDS
 
 #: what the kernel does by itself once nobody has asked the judge for a while
 _REST = "from kernellab.session.engine.engine import engine; engine().verifier().rest(0)"
@@ -26,7 +28,8 @@ def main() -> None:
         try:
             client.execute_interactive("%load_ext kernellab", timeout=120)
             _printed("the extension", manager)
-            for exercise in ("two-inputs", "triton-sum"):
+            for at, exercise in enumerate(("two-inputs", "triton-sum")):
+                time.sleep(at * (IDLE_SECONDS + 1))
                 text = solution(exercise)
                 cell = f"%%kernel_exercise {exercise}\n{text}"
                 reply = client.execute_interactive(cell, timeout=600, output_hook=_said)["content"]
