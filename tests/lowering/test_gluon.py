@@ -235,6 +235,18 @@ def test_heads_that_are_no_power_of_two_are_filled_up_by_the_copy_engine(width: 
     assert f"lane_at < {width}" in source.split("_multiplies(")[1], "nothing is stored past a row's end"
 
 
+@pytest.mark.parametrize("width", [80, 96])
+def test_a_gradient_s_heads_are_filled_up_too(width: int) -> None:
+    text = backward_text(load_task(ATTENTION.replace(", 128,", f", {width},"), "forward"))
+    source = lowered(first_sketch(text), text)
+    assert all(f"{name}: Gluon" in source for name in ("case_attention", "case_chain", "case_chain2"))
+    assert f"(8, 1000, {width}), (1, ROWS2, 128))" in source, "the tensor ends where it did"
+    for kernel in ("chain", "chain2"):
+        body = source.split(f"def case_{kernel}_multiplies(")[1].split("@gluon.jit")[0]
+        stores = [line for line in body.splitlines() if "gl.store(" in line]
+        assert stores and all(f"lane_at < {width}" in line for line in stores), "nothing is stored past a row's end"
+
+
 def test_a_width_that_is_reduced_is_not_filled_up() -> None:
     sketch = first_sketch(ATTENTION.replace(", 128,", ", 96,"))
     wrong = sketch.replace("result = acc / row_total[:, None]", "result = acc / reduce_max(acc, axis=1, keepdims=true)")

@@ -85,7 +85,7 @@ def chain(ctx: Context, k: Launch) -> Tiling:
     wider, groups = max(widths), 0
     factors = [side for e in k.chains for i in e.inners for side in (i.a, i.b)] + [e.b for e in k.chains]
     narrow = all(e.dtype in ("bfloat16", "float16") for e in factors)
-    fits = set(widths) <= {64, 128} and ctx.size(r.row) >= 128 and len(r.groups) < 2
+    fits = all(w % 8 == 0 and 64 <= w <= 128 for w in widths) and ctx.size(r.row) >= 128 and len(r.groups) < 2
     if ctx.style.measured and asynchronous_chip(ctx) and narrow and fits:
         rows, warps, groups = 128, 8, 2
     blocks = {r.row: ctx.block("ROWS", rows, r.row, 16, 128), r.over: ctx.block("STEP", summed, r.over, 16, 128)}
