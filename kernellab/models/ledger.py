@@ -27,7 +27,8 @@ def added(a: Usage, b: Usage) -> Usage:
 
 @dataclass
 class Totals:
-    """A sum of exchanges: ``failed`` brought no answer, ``unpriced`` cost something and have no known price."""
+    """A sum of exchanges: ``failed`` brought no answer, stopped ones apart; ``unpriced`` cost something, and have no
+    known price."""
 
     requests: int = 0
     failed: int = 0
@@ -37,7 +38,7 @@ class Totals:
     def add(self, exchange: Exchange) -> None:
         """Count an exchange: its requests (at least one), whether it failed, tokens and dollars."""
         self.requests += exchange.usage.requests or 1
-        self.failed += exchange.finish is not Finish.STOP
+        self.failed += exchange.finish not in (Finish.STOP, Finish.CANCELLED)
         self.unpriced += exchange.usage.usd is None and tokens(exchange.usage) > 0
         self.usage = added(self.usage, exchange.usage)
 

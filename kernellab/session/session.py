@@ -65,7 +65,7 @@ class Session:
         self._bench = bench or Bench(state.created, {}, None, None, journal.workspace)
         self._tell = Teller(self)
         self._driver = Driver(self._engine, journal, session_id, self._bench, stops, self._on_change)
-        if not resume:
+        if not resume or self._driver.asks:
             self._driver.look_only()
         self._requests = Requests(self._engine, self._driver)
         self._timings = Timings(self._driver, self._bench, self._requests)
@@ -202,6 +202,11 @@ class Session:
     def step(self) -> None:
         """One more turn, then pause; an open proposal counts as approved."""
         self._requests.put(lambda: self._driver.go_on(one=True))
+
+    def resume(self) -> None:
+        """Repeat the turn in which its process ended, if one did; of any other session nothing changes."""
+        if self.state.cut_off:
+            self._requests.put(self._driver.resume)
 
     def run(self) -> None:
         """Go on until the session ends or asks; an open proposal counts as approved."""

@@ -121,6 +121,8 @@ def open_session(
         place = journal.path, state.id
         if place not in _LIVE:
             _LIVE[place] = Session(journal, state.id, _bench(state, objects, journal), stops, resume)
+        if resume:
+            _LIVE[place].resume()
         return _LIVE[place]
 
 

@@ -24,12 +24,13 @@ def test_a_ledger_sums_by_turn_role_and_model() -> None:
             ("t1", exchange(Role.DESIGNER, "big", 100, 0.5)),
             ("t2", exchange(Role.CODER, "small", 200, None)),
             ("t2", exchange(Role.CODER, "small", 300, 0.25, Finish.TRUNCATED)),
+            ("t2", exchange(Role.CODER, "small", 0, 0.0, Finish.CANCELLED)),
         ]
     )
     total = ledger.total
-    assert (total.requests, total.failed, total.unpriced) == (3, 1, 1)
-    assert (total.usage.input_tokens, total.usage.cached_tokens, total.usage.output_tokens) == (600, 300, 30)
-    assert total.usage.usd == 0.75 and total.usage.seconds == 4.5
+    assert (total.requests, total.failed, total.unpriced) == (4, 1, 1)
+    assert (total.usage.input_tokens, total.usage.cached_tokens, total.usage.output_tokens) == (600, 300, 40)
+    assert total.usage.usd == 0.75 and total.usage.seconds == 6.0
     assert ledger.turns["t2"].usage.input_tokens == ledger.roles["coder"].usage.input_tokens == 500
     assert ledger.models["big"].usage.usd == 0.5
     shown = json.loads(json.dumps(ledger.as_dict()))

@@ -252,8 +252,8 @@ def test_the_texts_leave_out_our_headers_and_hold_the_left_sides_that_differ() -
 def test_a_request_that_waits_is_told_from_a_text_that_is_written() -> None:
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
     waits = partial(begun, f"{WAITING}No more requests for now. The next try is in 3 s.")
-    assert waits["waits"] and waits["text"].startswith("No more requests")
-    assert not partial(begun, "sketch a {")["waits"]
+    assert waits["state"] == "waits" and waits["text"].startswith("No more requests")
+    assert partial(begun, "sketch a {")["state"] == "writes"
 
 
 def test_all_stages_are_listed_and_the_next_one_runs() -> None:

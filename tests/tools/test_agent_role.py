@@ -22,6 +22,8 @@ from kernellab.errors import SessionError
 from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import write_replay
 from kernellab.notebook.views.head import card, upcoming
+from kernellab.notebook.views.rows import turn_rows
+from kernellab.notebook.views.texts import partial
 from kernellab.records import Author, Role
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.trajectories import in_form, rows
@@ -534,7 +536,7 @@ def test_an_agents_turn_is_replayed_and_exported_with_its_calls(start: Start, tm
         rested(again)
     finally:
         end(again)
-    assert again.turns[0].sketch == SKETCH
+    assert again.turns[0].sketch == SKETCH, again.turns[0].error
     assert [s.title for s in again.state.exchanges()[0].steps if s.kind == "tool"] == [
         "gate_sketch", "submit_answer"
     ]  # fmt: skip
@@ -576,8 +578,12 @@ def test_a_killed_notebook_takes_the_agent_along_and_the_session_says_what_becam
     looked = open_session("twice", tmp_path, resume=False)
     assert looked.status is SessionStatus.PAUSED and "The process that ran it is gone" in looked.reason
     assert any(step.title == "gate_sketch" for step in looked.state.steps["t1"])
+    (row,) = turn_rows(looked.state)
+    assert (row["state"], row["note"]) == ("stopped", looked.reason)
+    written = partial(looked.state, "")
+    assert written["state"] == "cut off" and "gate_sketch" in written["text"]
     write_agent(tmp_path, [SUBMIT])
-    looked.run()
+    assert open_session("twice", tmp_path) is looked, "what running the cell again does"
     try:
         rested(looked)
     finally:
@@ -605,6 +611,13 @@ def test_a_process_ends_while_an_agent_waits_for_a_persons_answer(tmp_path: Path
     )
     assert (done.returncode, done.stdout.split()) == (0, ["permission"]), done.stderr
     assert "Traceback" not in done.stderr
+    write_agent(tmp_path, [SUBMIT])
+    again = open_session("twice", tmp_path)
+    try:
+        rested(again)
+    finally:
+        end(again)
+    assert again.turns[0].sketch == SKETCH, again.turns[0].error
 
 
 ATTACK = """

@@ -110,14 +110,16 @@ function Notes({ view }: { view: View }) {
 }
 
 function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: () => void }) {
-  const [role, setRole] = useState(roles[0] ?? "coder");
+  // rules read no notes
+  const byRules = (role: string) => view.state.head.value.roles[role] === "rules";
+  const [role, setRole] = useState((roles.find((one) => !byRules(one)) ?? roles[0]) || "coder");
   const [text, setText] = useState("");
   const send = async () => {
     if (text.trim() === "" || ignored) return;
     const { error } = await view.send({ action: "note", role, text });
     if (!error) close();
   };
-  const ignored = view.state.head.value.roles[role] === "rules";
+  const ignored = byRules(role);
   return (
     <div class="kl-note-form">
       <Notes view={view} />

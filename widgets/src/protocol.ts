@@ -342,14 +342,14 @@ export interface Texts {
 
 /**
  * What a running model turn has written so far: the last few thousand of `length` characters; turn null when none.
- * Where it `waits` for its next try, the text is why, and for how long.
+ * Where it waits for its next try, the text is why, and for how long; it is cut off where its process is gone.
  */
 export interface Partial {
   turn: string | null;
   role: string;
   text: string;
   length: number;
-  waits: boolean;
+  state: "writes" | "waits" | "cut off";
 }
 
 /**
@@ -982,7 +982,7 @@ export const EMPTY: Traits = {
     role: "",
     text: "",
     length: 0,
-    waits: false,
+    state: "writes",
   },
   shown: "",
   beat: 0,

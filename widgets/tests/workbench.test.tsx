@@ -222,6 +222,12 @@ describe("the card", () => {
     await open("designed", { ...waiting({ to: "designer" }), roles });
     expect(shown.text(".kl-suggestion")).toContain("read no words");
     await shown.click("[data-action=note]");
+    // it begins with a role that reads notes
+    const to = shown.find(".kl-note-form select") as HTMLSelectElement;
+    expect(to.value).toBe("coder");
+    to.value = "designer";
+    to.dispatchEvent(new Event("change", { bubbles: true }));
+    await shown.change(() => {});
     expect(shown.text(".kl-note-form")).toContain("read no notes");
     await shown.type(".kl-note-form textarea", "keep BLOCK small");
     expect(shown.find("[data-action=send-note]").getAttribute("aria-disabled")).toBe("true");
@@ -393,7 +399,7 @@ describe("panels", () => {
     const kernel = new Kernel({
       ...traits,
       detail: { ...traits.detail, exchanges: [head] },
-      partial: { turn: "t9", role: "coder", text: "static void", length: 4000, waits: false },
+      partial: { turn: "t9", role: "coder", text: "static void", length: 4000, state: "writes" },
     });
     kernel.answers.exchange = {
       head,
@@ -554,10 +560,24 @@ describe("a request that waits for its next try", () => {
     await open();
     const text = "It allows no more requests for now. The next try is in 3 s.";
     await shown.change(() =>
-      shown.kernel.put("partial", { turn: "t1", role: "designer", text, length: text.length, waits: true }),
+      shown.kernel.put("partial", { turn: "t1", role: "designer", text, length: text.length, state: "waits" }),
     );
     await shown.key(".kl", "1");
     expect(shown.text(".kl-streaming")).toBe(`Designer waits. ${text}`);
+  });
+});
+
+describe("a turn whose process is gone", () => {
+  it("is said to be cut off, with what was written until then", async () => {
+    await open();
+    const text = "[tool] gate_sketch\nright";
+    await shown.change(() =>
+      shown.kernel.put("partial", { turn: "t1", role: "designer", text, length: text.length, state: "cut off" }),
+    );
+    await shown.key(".kl", "1");
+    expect(shown.text(".kl-streaming")).toContain("Designer was cut off here");
+    expect(shown.text(".kl-streaming")).toContain(text);
+    expect(shown.text(".kl-streaming")).not.toContain("writing");
   });
 });
 

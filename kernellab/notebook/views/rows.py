@@ -34,6 +34,7 @@ def turn_rows(state: State) -> list[TurnRow]:
         depth[turn.id] = depth.get(turn.parent, 0) + (turn.parent in begun)
         begun.add(turn.parent)
         running = turn.state is TurnState.RUNNING
+        cut = running and state.cut_off
         rows.append(
             {
                 "id": turn.id,
@@ -41,12 +42,12 @@ def turn_rows(state: State) -> list[TurnRow]:
                 "parent": turn.parent,
                 "role": turn.role.value,
                 "author": turn.author.value,
-                "state": turn_state(turn, question),
+                "state": "stopped" if cut else turn_state(turn, question),
                 "on_path": turn.id in path,
                 "depth": min(depth[turn.id], _DEEPEST),
                 "seconds": 0 if running else round(turn.seconds, 3),
                 "started": round(turn.started, 3),
-                "note": "" if running else outcome(turn)[:_NOTE],
+                "note": state.reason if cut else "" if running else outcome(turn)[:_NOTE],
                 "tokens": tokens(exchanges_of(state, turn.id)),
             }
         )

@@ -68,7 +68,7 @@ def _differing(source: Source, before: Source) -> dict[str, str]:
     return {name: before.files.get(name, "") for name, text in own if before.files.get(name) != text}
 
 
-NO_PARTIAL: Partial = {"turn": None, "role": "", "text": "", "length": 0, "waits": False}
+NO_PARTIAL: Partial = {"turn": None, "role": "", "text": "", "length": 0, "state": "writes"}
 
 
 def partial(state: State, text: str) -> Partial:
@@ -81,5 +81,6 @@ def partial(state: State, text: str) -> Partial:
         return NO_PARTIAL
     waits, text = text.startswith(WAITING), text.removeprefix(WAITING)
     return {
-        "turn": turn.id, "role": turn.role.value, "text": text[-PARTIAL_LIMIT:], "length": len(text), "waits": waits,
+        "turn": turn.id, "role": turn.role.value, "text": text[-PARTIAL_LIMIT:], "length": len(text),
+        "state": "cut off" if state.cut_off else "waits" if waits else "writes",
     }  # fmt: skip

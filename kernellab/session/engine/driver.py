@@ -164,7 +164,7 @@ class Driver:
     async def main(self) -> None:
         """Drive until the process ends."""
         running = self.state.status is SessionStatus.RUNNING
-        if self.asks or (running and self.engine.hold(self.journal, self.session) is not None):
+        if running and self.engine.hold(self.journal, self.session) is not None:
             self.look_only()
         while True:
             try:
@@ -213,6 +213,14 @@ class Driver:
         events = decisions.go_on(self.state, self.stops, self.bench.budget)
         self._pace = Pace.ONE_TURN if one else Pace.ON
         self._emit(*events)
+
+    def resume(self) -> None:
+        """Take the turn again that a process left in the midst, if one did; a view says what keeps it."""
+        if self.state.cut_off:
+            try:
+                self.go_on(one=False)
+            except KernellabError as error:
+                self.message = str(error)
 
     def pause(self) -> None:
         if self.state.status is not SessionStatus.RUNNING:
@@ -352,7 +360,8 @@ class Driver:
         """Start the turn's work in a thread; what it brings is written when it comes."""
 
         def record(exchange: Exchange) -> None:
-            self._emit(Exchanged(turn=turn.id, exchange=exchange))
+            if exchange.finish is Finish.STOP or not self.engine.closing:
+                self._emit(Exchanged(turn=turn.id, exchange=exchange))
 
         def step(done: Step) -> None:
             self.engine.run(lambda: self._emit(Stepped(turn=turn.id, step=done)))
@@ -413,7 +422,7 @@ class Driver:
             done = await self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
         finally:
             wanted = self.running.end(turn.id)
-        if wanted:
+        if wanted and not self.engine.closing:  # else it is taken again, as after a kill
             self._ended(turn, done)
         if self.at_rest:
             self.engine.let_go(self.session)

@@ -40,8 +40,6 @@ class Engine:
         self.agent_near = False
         #: seconds after which a judge that no one asks is ended: longer than what it builds by itself in the meantime
         self.rest = 600.0
-        #: the process ends: what is cut off by that is no news
-        self.closing = False
         #: one verification at a time: a timing wants the machine to itself
         self.verifying = threading.Lock()
         self.thread.start()
@@ -67,6 +65,11 @@ class Engine:
 
         self.call(body)
         return done.result()
+
+    @property
+    def closing(self) -> bool:
+        """Does the process end? What that cuts off is no news."""
+        return not threading.main_thread().is_alive()
 
     @property
     def is_here(self) -> bool:
@@ -146,7 +149,6 @@ class Engine:
                     log.exception("the lease of %s could not be renewed", session)
 
     def _close(self) -> None:
-        self.closing = True
         for session in list(self._held):
             with contextlib.suppress(Exception):  # leaving: a lease that stays is taken over by its dead process id
                 self.let_go(session)

@@ -23,6 +23,7 @@ from kernellab.records import (
 from kernellab.session.record.bounds import Bounds
 from kernellab.session.record.pooling import pooled
 from kernellab.session.record.records import (
+    CUT_OFF,
     ApprovalSet,
     Approved,
     BudgetSet,
@@ -179,6 +180,11 @@ class State:
                 if candidate and candidate.source.hash == source_hash:
                     return turn
         return None
+
+    @property
+    def cut_off(self) -> bool:
+        """Is the process that ran it gone, in the midst of its head's turn?"""
+        return (self.status, self.reason) == (SessionStatus.PAUSED, CUT_OFF)
 
     @property
     def unanswered(self) -> bool:

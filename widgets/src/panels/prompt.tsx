@@ -196,8 +196,8 @@ function Why({ sections, open }: { sections: ExchangeText["sections"]; open: boo
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
 function Streaming({ partial }: { partial: Partial }) {
   return (
-    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`}>
-      {partial.waits ? (
+    <section class="kl-streaming" aria-label={`what the ${partial.role} has written`}>
+      {partial.state === "waits" ? (
         <p role="status">
           <strong>{capital(partial.role)}</strong> waits. {partial.text}
         </p>
@@ -217,7 +217,7 @@ function Written({ partial }: { partial: Partial }) {
   return (
     <>
       <p class="kl-exchange-head">
-        <strong>{capital(partial.role)}</strong> is writing
+        <strong>{capital(partial.role)}</strong> {partial.state === "writes" ? "is writing" : "was cut off here"}
         <span class="kl-dim">{count(partial.length)} characters so far</span>
       </p>
       <pre
