@@ -52,7 +52,8 @@ function brokenOff(view: View): TurnRow | null {
 /** What a model writes now, in the role `by` or in any, or the way to what it had written when it was stopped. */
 export function Writing({ view, by }: { view: View; by?: string }) {
   const partial = view.state.partial.value;
-  if (partial.turn !== null && (by ?? partial.role) === partial.role) return <Streaming partial={partial} />;
+  if (partial.turn !== null && (by ?? partial.role) === partial.role)
+    return <Streaming view={view} partial={partial} />;
   const stopped = brokenOff(view);
   if (!stopped || (by ?? stopped.role) !== stopped.role) return null;
   return (
@@ -194,7 +195,7 @@ function Why({ sections, open }: { sections: ExchangeText["sections"]; open: boo
 }
 
 /** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
-function Streaming({ partial }: { partial: Partial }) {
+function Streaming({ view, partial }: { view: View; partial: Partial }) {
   return (
     <section class="kl-streaming" aria-label={`what the ${partial.role} has written`}>
       {partial.state === "waits" ? (
@@ -202,13 +203,13 @@ function Streaming({ partial }: { partial: Partial }) {
           <strong>{capital(partial.role)}</strong> waits. {partial.text}
         </p>
       ) : (
-        <Written partial={partial} />
+        <Written partial={partial} cut={partial.state === "cut off" || view.link.value === "gone"} />
       )}
     </section>
   );
 }
 
-function Written({ partial }: { partial: Partial }) {
+function Written({ partial, cut }: { partial: Partial; cut: boolean }) {
   const box = useRef<HTMLPreElement>(null);
   const stick = useRef(true);
   useEffect(() => {
@@ -217,7 +218,7 @@ function Written({ partial }: { partial: Partial }) {
   return (
     <>
       <p class="kl-exchange-head">
-        <strong>{capital(partial.role)}</strong> {partial.state === "writes" ? "is writing" : "was cut off here"}
+        <strong>{capital(partial.role)}</strong> {cut ? "was cut off here" : "is writing"}
         <span class="kl-dim">{count(partial.length)} characters so far</span>
       </p>
       <pre
