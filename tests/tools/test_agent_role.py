@@ -305,9 +305,15 @@ def test_a_person_sees_what_an_edit_would_change(start: Start) -> None:
 
 def test_what_is_asked_at_once_is_asked_one_after_the_other(start: Start) -> None:
     session = start([{"ask_at_once": ["run make", "run lens"]}, SUBMIT], approve="routing")
+    cards: list[str] = []
     for wanted in ("run make", "run lens"):
         until(lambda title=wanted: title in getattr(session.state.question, "text", ""), 120)
-        session.approve()
+        assert session.state.question is not None
+        for before in cards:
+            with pytest.raises(SessionError, match="no longer open"):  # as a second click on the card before
+                session.approve(to="never", card=before)
+        cards.append(session.state.question.id)
+        session.approve(card=cards[-1])
     rested(session)
     steps = session.state.exchanges(session.turns[0].id)[0].steps
     assert [(s.title, s.result) for s in steps if s.kind == "permission"] == [

@@ -195,10 +195,10 @@ def redirect(state: State, to: str, suggestion: str, author: Author = Author.HUM
 PERMISSIONS = ("once", "turn", "never")
 
 
-def permission(turn: Turn, title: str, details: str) -> Question:
+def permission(turn: Turn, title: str, details: str, number: int) -> Question:
     """What an agent asks in the midst of its turn."""
     return Question(
-        kind=QuestionKind.PERMISSION, role=turn.role, turn=turn.id, suggestion=details,
+        number=number, kind=QuestionKind.PERMISSION, role=turn.role, turn=turn.id, suggestion=details,
         text=f"The {turn.role.value}'s agent asks: {title}",
         answer="Approve it once; approve(to='turn') for this turn, approve(to='never'); stop or cancel ends the turn.",
     )  # fmt: skip

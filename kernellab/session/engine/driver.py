@@ -395,7 +395,7 @@ class Driver:
     def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
         asked = self.running.permission(turn.id)
         self.bench.budget.pause()
-        question = decisions.permission(turn, title, details)
+        question = decisions.permission(turn, title, details, self._seq)
         self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
         return asked
 

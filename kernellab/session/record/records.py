@@ -161,11 +161,14 @@ class Question(Record):
     turn: str | None = None
     to: RouteKind | None = None
     suggestion: str = ""
+    #: tells questions of one turn apart; 0 where there is one at most
+    number: int = 0
 
     @property
     def id(self) -> str:
         """Names the question in an answer, so that an answer to an earlier one does no harm."""
-        return f"{self.kind.value}-{self.turn or 'start'}-{self.role.value}"
+        again = f"-{self.number}" if self.number else ""
+        return f"{self.kind.value}-{self.turn or 'start'}-{self.role.value}{again}"
 
 
 class _Event(Record):
