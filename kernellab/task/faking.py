@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, TypeVar
 
+from kernellab.errors import TaskError
 from kernellab.task.dtypes import channels_last
 from kernellab.task.recurrent import RECURRENT
 
@@ -74,6 +75,8 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
                 found = run()
             if not unsure:
                 return found
+        except _TooLong:
+            raise
         except (_Unsure, Exception):  # told as fake tensors tell it
             pass
         with faking(), torch.device(device):
@@ -146,6 +149,14 @@ def _left_alone() -> tuple[Any, ...]:
 
 class _Unsure(BaseException):
     """What fake tensors may do and meta tensors do not; no Exception, which a reference could catch."""
+
+
+class _TooLong(TaskError):
+    """A reference that loops in Python for longer than a person waits: other tensors would not shorten it."""
+
+
+#: calls of torch that one run may make, some 10 s of them without memory
+_MOST_CALLS = 200_000
 
 
 class _Within(threading.local):
@@ -231,8 +242,15 @@ def _modes() -> tuple[Any, Any]:
         def __init__(self, said: Mapping[str, Any]) -> None:
             super().__init__()
             self.said = said
+            self.calls = 0
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.calls += 1
+            if self.calls > _MOST_CALLS:
+                raise _TooLong(
+                    f"The task makes more than {_MOST_CALLS:,} calls of torch in one run{_line()}, each by Python.",
+                    "Write its loop over whole tensors (x[:, None] - x[None] for pairs of rows), or give fewer rows.",
+                )
             name = getattr(func, "__name__", "")
             if self.said and name == "__get__" and func.__self__.__name__ in self.said:
                 return self.said[func.__self__.__name__]
@@ -243,6 +261,14 @@ def _modes() -> tuple[Any, Any]:
             return called(func, RECURRENT, *args, **(kwargs or {}))
 
     return Meta, Calls
+
+
+def _line() -> str:
+    """The line of a task's text that is running, as a person is told it."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith("<task "):
+        frame = frame.f_back
+    return f" (at line {frame.f_lineno})" if frame is not None else ""
 
 
 class _Other(Exception):

@@ -302,8 +302,11 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
             top = min(dim.max, low + _FARTHEST)
             least = extent_at(dim, low, place)
             for wanted in (least + 1, least + 2):
-                high = top
-                while low + 1 < high and extent_at(dim, top, place) >= wanted:
+                # outwards from near: a reference that loops over pairs of rows takes minutes at a far size
+                high, reach = low, 1
+                while high < top and extent_at(dim, high, place) < wanted:
+                    high, reach = min(top, high + reach), 4 * reach
+                while low + 1 < high and extent_at(dim, high, place) >= wanted:
                     middle = (low + high) // 2
                     low, high = (low, middle) if extent_at(dim, middle, place) >= wanted else (middle, high)
     except TaskError:

@@ -140,3 +140,32 @@ def test_a_torch_for_cuda_keeps_the_guard_of_traces_in_a_thread_that_stays(monke
         session.join()
     faking._keep_guard.cache_clear()
     assert len(makers) == 1 and makers[0].is_alive()
+
+
+def test_a_loop_over_pairs_of_rows_ends_by_a_sentence_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """import torch
+
+def reference(x):
+    return torch.stack([(x[i] - x[j]).abs().sum() for i in range({0}) for j in range({0})])
+
+def inputs():
+    return torch.randn({0}, 4)
+"""
+    monkeypatch.setattr("kernellab.task.faking._MOST_CALLS", 5000)
+    assert load_task(text.format(16)).outputs[0].shape == (256,)
+    with pytest.raises(TaskError, match=r"5,000 calls of torch.*line 4"):
+        load_task(text.format(64))
+
+
+def test_the_steps_of_an_extent_are_looked_for_nearby_first() -> None:
+    text = TASK.format(body="    return torch.stack([x[i] * x[j] for i in range(len(x)) for j in range(i)])")
+    module = TaskModule("pairs", text.replace('"M", 1, 64', '"M"'))
+    made, seen = module.namespace["inputs"], []
+
+    def inputs(M: int = 24, N: int = 40) -> object:
+        seen.append(M)
+        return made(M, N)
+
+    module.namespace["inputs"] = inputs
+    assert infer(module).outputs[0].shape == ("(M*M - M) // 2", "N")
+    assert max(seen) < 200
