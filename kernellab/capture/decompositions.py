@@ -20,7 +20,7 @@ from torch.nn import functional
 from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all, one_hot
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
-from kernellab.capture.resize import RESIZED, SAMPLED
+from kernellab.capture.resize import RESIZED
 from kernellab.capture.special_functions import SPECIAL
 from kernellab.task.recurrent import RECURRENT
 
@@ -398,7 +398,7 @@ def rrelu(
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, **LOSSES, **RECURRENT, **PAIRS, **SAMPLED,
+    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

@@ -55,24 +55,24 @@ def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[...,
     return resize
 
 
-def grid_sample(
-    x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
-) -> Tensor:
-    """[N, C, h, w] of [N, C, H, W] at the places ``grid`` [N, h, w, 2], each axis weighed and limited by itself:
-    torch's own decomposition asks of all four neighbours whether both coordinates lie inside, in three times as many
-    steps."""
-    if mode != "bilinear" or padding_mode == "reflection" or x.dim() != 4 or x.is_complex():
-        return NotImplemented
+def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """[N, C, h, w] of [N, C, H, W] at the places ``grid`` [N, h, w, 2]. Bilinear (mode 0) past zeros (padding 0) or
+    borders (1), each axis is weighed and limited by itself: torch's own decomposition, which does the rest, asks of all
+    four neighbours whether both coordinates lie inside, in three times as many steps."""
+    border = padding == 1
+    if mode != 0 or padding == 2:
+        whole = torch._decomp.decomposition_table[torch.ops.aten.grid_sampler_2d.default]
+        return whole(x, grid, mode, padding, align_corners)
     axes = []
     for place, size in zip(grid.unbind(-1), (x.shape[3], x.shape[2]), strict=True):
         middle = size * 0.5 - 0.5
         at = place * (middle if align_corners else size * 0.5) + middle
-        if padding_mode == "border":
+        if border:
             # a place that is no number is the first
             at = torch.where(at > 0, at, 0).clamp(max=size - 1)
         low = torch.floor(at)
         near, high = at - low, low + 1
-        if padding_mode == "border":
+        if border:
             axis = [(low, 1 - near), (high.clamp(max=size - 1), near)]
         else:
             inside = [(corner >= 0) & (corner < size) for corner in (low, high)]
@@ -88,10 +88,9 @@ def grid_sample(
     return found[0] + found[1] + found[2] + found[3]
 
 
-#: function of torch -> what is called in its place
-SAMPLED: dict[str, Callable[..., Any]] = {"grid_sample": grid_sample}
 #: operation of ATen -> what is traced in its place
 RESIZED: dict[str, Callable[..., Any]] = {
+    "grid_sampler_2d.default": grid_sample,
     "_upsample_bilinear2d_aa.default": antialiased(1, _triangle),
     "_upsample_bicubic2d_aa.default": antialiased(2, _cubic),
 }
