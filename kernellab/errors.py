@@ -128,6 +128,10 @@ class VerifierError(KernellabError):
     """The judge could not do its work (not: the candidate failed)."""
 
 
+class JudgeLost(VerifierError):
+    """There is no connection to the machine of the judge: nothing is said of the kernel."""
+
+
 class SessionError(KernellabError):
     """A request that the session's state does not allow; the session is unharmed."""
 
@@ -155,7 +159,7 @@ class EvolveError(KernellabError):
 
 
 class WorkersLost(EvolveError):
-    """The cluster of a search is gone. The run is as it was, and continues with another."""
+    """Who does the jobs of a search is gone. The run is as it was, and continues with another."""
 
 
 class MemoryStoreError(KernellabError):

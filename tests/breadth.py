@@ -87,6 +87,7 @@ PROVE_ONLY = frozenset(
         "export/test_compiled.py::test_programs_of_cuda_core_take_the_cubin_of_their_text",
         "export/test_compiled.py::test_triton_finds_its_cubins_and_says_where_they_are_for_another_chip",
         "verifier/test_remote.py::test_a_connection_that_is_cut_in_the_middle_is_made_again",
+        "verifier/test_remote.py::test_a_search_measures_at_another_machine_and_is_left_as_it_was_where_that_is_gone",
         "verifier/test_remote.py::test_a_worker_of_a_cluster_that_dies_in_the_middle_is_followed_by_another",
         "bench/test_suites.py::test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time",
         "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem",

@@ -58,7 +58,8 @@ class SearchShell(BaseModel):
     )
     out: Path | None = Field(default=None, description="a folder for the best one's sketch, source and exported module")
     cluster: Annotated[str, Option(on=Surface.COMMAND, default="threads of this process")] = Field(
-        default="", description="who does the jobs: local:N processes here, or dask://HOST:PORT"
+        default="",
+        description="who does the jobs: local:N processes here, dask://HOST:PORT, or the judge at ssh://HOST",
     )
     detach: bool = Field(default=False, description="run in a background process")
     estimate: bool = Field(default=False, description="print the estimated cost and exit")

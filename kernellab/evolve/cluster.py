@@ -210,7 +210,7 @@ class DaskWorkers:
             return client(self._cluster)
         if kind == "dask" and rest.startswith("//"):
             return connected(rest[2:])
-        raise EvolveError(f"There is no cluster {where!r}.", "Write local, local:4 or dask://HOST:8786.")
+        raise EvolveError(f"There is no cluster {where!r}.", "Write local, local:4, dask://HOST:8786 or ssh://HOST.")
 
     def _local(self, processes: int, gpus: list[str]) -> Any:
         """Processes of this machine, each with its own judge, so that they build and check side by side. Those of

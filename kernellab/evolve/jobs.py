@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from kernellab.conditions import other_clock
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import KernellabError, TargetError, TaskError
+from kernellab.errors import KernellabError, TargetError, TaskError, WorkersLost
 from kernellab.evolve.records import Begun, Evaluation, Place, Proposal, Score, Spent, Step
 from kernellab.lowering import lower
 from kernellab.lowering.embedded_sketch import code_digest
@@ -52,6 +52,8 @@ class Job:
     name: str
     dsl: str
     chip: str | None
+    #: another machine, whose judge measures
+    target: Target | None = None
     sketch: str = ""
     source: Source | None = None
     allow_library: bool = False
@@ -118,11 +120,11 @@ class Cascade:
         """What ``steps`` come to. A fault of ours at one candidate is that candidate's end, not the run's.
 
         Raises:
-            TaskError, TargetError: the run itself cannot go on.
+            TaskError, TargetError: the run itself cannot go on. WorkersLost: the judge cannot be reached.
         """
         try:
             steps()
-        except (TaskError, TargetError):
+        except (TaskError, TargetError, WorkersLost):
             raise
         except Refused as refused:
             return self.evaluation(False, str(refused))
@@ -136,7 +138,7 @@ class Cascade:
     def evaluation(self, passed: bool, reason: str = "") -> Evaluation:
         return Evaluation(
             number=self.job.number, key=self.job.key, passed=passed, step=self.step, reason=reason,
-            spent=tuple(self.spent), worker=socket.gethostname(), chip=found(self.job.dsl, self.job.chip).chip.name,
+            spent=tuple(self.spent), worker=socket.gethostname(), chip=found(self.job).chip.name,
             **self.known,
         )  # fmt: skip
 
@@ -166,7 +168,7 @@ def prepare(job: Job) -> Prepared:
 
 
 def _prepared(job: Job) -> Prepared:
-    task, target = load(job), found(job.dsl, job.chip)
+    task, target = load(job), found(job)
     cascade = Cascade(job, list(job.spent))
     made: list[Source] = []
 
@@ -191,7 +193,7 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
     cascade.known |= {"source": done.source, "modelled_ms": done.modelled_ms, "place": done.place}
 
     def steps() -> None:
-        task, target = load(job), found(job.dsl, job.chip)
+        task, target = load(job), found(job)
         ranked = judge.rank(task, source, target, job.allow_library)
         cascade.took(Step.RANK if ranked.built else Step.BUILD, ranked.seconds, ranked.score is not None)
         if ranked.score is None:
@@ -203,20 +205,20 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
 
 def rank(job: Job, judge: Judge) -> Ranked:
     """Measure a candidate that was evaluated. Raises KernellabError."""
-    task, target = load(job), found(job.dsl, job.chip)
+    task, target = load(job), found(job)
     return judge.rank(task, source_of(job, task, target), target, job.allow_library)
 
 
 def verify(job: Job, judge: Judge) -> Verdict:
     """The full verdict on a candidate that was evaluated. Raises KernellabError."""
-    task, target = load(job), found(job.dsl, job.chip)
+    task, target = load(job), found(job)
     return judge.verify(task, source_of(job, task, target), target, _options(job))
 
 
 def compare(pair: tuple[Job, Job], judge: Judge) -> Verdict:
     """The verdict of the first, timed in turn with the second, by the name :data:`FIRST`. Raises KernellabError."""
     job, other = pair
-    task, target = load(job), found(job.dsl, job.chip)
+    task, target = load(job), found(job)
     options = _options(job).model_copy(update={"rivals": {FIRST: source_of(other, task, target)}})
     return judge.verify(task, source_of(job, task, target), target, options)
 
@@ -276,8 +278,8 @@ def job_of(begun: Begun, proposal: Proposal, **more: Any) -> Job:
     """A run's proposal as a job; the rules may call the library where no rule designs an operation."""
     return Job(
         number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
-        sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library or proposal.library,
-        rewritten=proposal.rewritten, precision=begun.precision, rounded=begun.rounded, **more,
+        target=begun.target, sketch=proposal.sketch, source=proposal.source, rewritten=proposal.rewritten,
+        allow_library=begun.allow_library or proposal.library, precision=begun.precision, rounded=begun.rounded, **more,
     )  # fmt: skip
 
 
@@ -291,8 +293,13 @@ def _load(text: str, name: str, precision: str, rounded: tuple[str, ...]) -> Tas
     return replace(load_task(text, name), fidelity=precision, rounded=frozenset(rounded))
 
 
+def found(asked: Begun | Job) -> Target:
+    """What a search's kernels are for: another machine, where its judge is there, else this one. Raises TargetError."""
+    return asked.target or _found(asked.dsl, asked.chip)
+
+
 @functools.lru_cache(maxsize=8)
-def found(dsl: str, chip: str | None) -> Target:
+def _found(dsl: str, chip: str | None) -> Target:
     return detect_target(dsl, chip)
 
 

@@ -1,4 +1,4 @@
-"""Who measures candidates on this machine: the process's one Verifier, one candidate at a time."""
+"""Who measures candidates for this process: its one Verifier, here or at another machine, one candidate at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from kernellab.errors import VerifierError
+from kernellab.errors import JudgeLost, VerifierError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Judge, Prepared, Ranked, score_of
 from kernellab.evolve.records import Evaluation
@@ -51,6 +51,8 @@ class LocalJudge:
         with engine().verifying:
             try:
                 yield engine().verifier()
+            except JudgeLost as lost:
+                raise WorkersLost(lost.message, "Go on with `kernellab evolve --resume RUN` when it is up.") from lost
             except VerifierError:
                 engine().drop_verifier()
                 raise

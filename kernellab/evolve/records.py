@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter
 from kernellab.exchanges import Exchange, StepKind, Usage
 from kernellab.options.search import Knobs, SearchOptions
 from kernellab.records import Author, Comparison, Record, Source, Timing, Verdict
+from kernellab.target import Target
 from kernellab.verifier.protocol.options import Fidelity
 
 #: the word for a run that asks no model
@@ -48,7 +49,8 @@ class SearchRequest(SearchOptions):
     #: who wrote the sketches, where they are a session's
     author: Author = Author.HUMAN
     workspace: str | Path | None = None
-    #: a Dask cluster that does the jobs: local:N or dask://HOST:PORT; "" threads of this process
+    #: who does the jobs: the processes local:N, a Dask cluster at dask://HOST:PORT, or threads of this process, whose
+    #: judge may be another machine's, ssh://HOST[:PORT][/PYTHON]
     cluster: str = ""
 
     def filled(self, usual: Knobs) -> SearchRequest:
@@ -237,6 +239,8 @@ class Begun(_Event):
     text: str
     dsl: str
     chip: str | None = None
+    #: another machine, whose judge measures; None where this one or a cluster does
+    target: Target | None = None
     knobs: Knobs
     #: a model that takes part as an operator: "model", "model:NAME", "replay:FILE"; "" none
     model: str = ""

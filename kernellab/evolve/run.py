@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.content import find_workspace, installed
 from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
+from kernellab.dsls.machine import detect_target
 from kernellab.errors import EvolveError, JournalError, KernellabError, SketchError, counted
 from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
@@ -49,6 +50,7 @@ from kernellab.session.start import design, task_text
 from kernellab.sketch.check import check
 from kernellab.task import load_task
 from kernellab.verifier.protocol.option_words import fidelity
+from kernellab.verifier.remote import SSH, target_at
 
 if TYPE_CHECKING:
     from kernellab.session.session import Session
@@ -68,17 +70,24 @@ _TOLD = 5
 class Run:
     """A search of the workspace's journal. One process works on it; every other may watch and steer.
 
-    ``cluster`` does the jobs where this process works on it ("local:4", "dask://HOST:PORT"); by default threads here.
+    ``cluster`` does the jobs where this process works on it ("local:4", "dask://HOST:PORT"); by default threads here,
+    for which the judge of another machine measures where the run began so ("ssh://HOST").
     """
 
     def __init__(self, workspace: Path, run: str, cluster: str = "") -> None:
-        """Raises EvolveError: there is no such run; JournalError."""
+        """Raises EvolveError: there is no such run, or another machine than when it began; JournalError."""
         self.id = run
         self.workspace = workspace
         self._stream = Stream(workspace, run)
         self._state = self._stream.state()
         self._lock = threading.RLock()
-        self._cluster = cluster
+        self._cluster = "" if cluster == _judge_of(self._state.begun) else cluster
+        if self._cluster and (self._state.begun.target or cluster.startswith(SSH)):
+            began = _judge_of(self._state.begun) or "this machine or a cluster"
+            raise EvolveError(
+                f"The run {run} began with the judge of {began}, so that {cluster} cannot measure for it.",
+                "Leave out --cluster, or begin another run there.",
+            )
         self._thread: threading.Thread | None = None
         self._nudge = threading.Event()
         self._lost = ""
@@ -124,7 +133,7 @@ class Run:
                 f"There is no candidate {number} in the run {self.id}.", _numbered(len(self.state.proposals))
             )
         begun = self.state.begun
-        task, target = load(begun), find_target(begun.dsl, begun.chip)
+        task, target = load(begun), find_target(begun)
         parent = f"p{proposal.parents[0]}" if proposal.parents else None
         return Candidate(
             id=f"p{number}", source=source_of(job_of(begun, proposal), task, target), sketch=proposal.sketch or None,
@@ -145,7 +154,7 @@ class Run:
         """The best one with all that an export says of it. Raises EvolveError: there is none yet."""
         candidate, verdict = self.best()
         begun = self.state.begun
-        target = find_target(begun.dsl, begun.chip)
+        target = find_target(begun)
         assert verdict is not None  # what is best has passed
         words = f"{target.dsl} on {target.chip.name} ({target.backend.value})"
         return VerifiedKernel(
@@ -160,7 +169,8 @@ class Run:
         """
         begun, candidate = self.state.begun, self.candidate(number)
         return design(
-            begun.text, dsl=begun.dsl, chip=begun.chip, name=name or begun.name, workspace=self.workspace,
+            begun.text, dsl=begun.dsl, chip=begun.chip, target=_judge_of(begun),
+            name=name or begun.name, workspace=self.workspace,
             sketch=candidate.sketch, source=None if candidate.sketch else candidate.source, fresh=True,
             options=_options(begun),
         )  # fmt: skip
@@ -244,7 +254,7 @@ class Run:
             MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
         """
         begun, state = self.state.begun, self.state
-        task, target = load(begun), find_target(begun.dsl, begun.chip)
+        task, target = load(begun), find_target(begun)
         verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items() if verdict.passed]
         into = into or Memory.open(self.workspace, place_named(begun.memory))
         return memory.offer_run(into, self.id, state, task, target, verified)
@@ -260,7 +270,7 @@ class Run:
     def _scheduler(self) -> Scheduler:
         state = self._state = fold(self._stream.read())
         begun, knobs = state.begun, state.knobs
-        task, target = load(begun), find_target(begun.dsl, begun.chip)
+        task, target = load(begun), find_target(begun)
         budget = Budget.parse(knobs.budget)
         _charge(budget, state, target.chip.kind == "gpu")
         asking = Asking()
@@ -316,7 +326,7 @@ class Run:
             raise EvolveError("Nothing to inject.", "Give a sketch, or a source.")
         self._check_island(island)
         if sketch:
-            _check_sketch(sketch, find_target(self.state.begun.dsl, self.state.begun.chip))
+            _check_sketch(sketch, find_target(self.state.begun))
         proposal = Proposal(
             number=0, round=0, island=island, operator="person" if author is Author.HUMAN else "agent", author=author,
             sketch=sketch, source=source, why=why,
@@ -481,8 +491,9 @@ def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
     text, called, _ = task_text(task, request.name)
     request = request.filled(read_table(place / FILE, "evolve", Knobs, EvolveError))
     chosen = _checked(request.knobs)
+    away = target_at(request.cluster, request.dsl, request.chip) if request.cluster.startswith(SSH) else None
     ready = get_adapter(request.dsl).readiness()
-    if not ready.ready:
+    if not (ready.ready or away):
         raise EvolveError(ready.reason, ready.remedy)
     for spec in filter(None, (request.model, *chosen.shares)):
         check_model(Role.DESIGNER, spec, place, chosen.budget)
@@ -493,9 +504,9 @@ def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
         *(first.model_copy(update={"source": source}) for source in request.sources),
     ]
     wanted = fidelity(request.precision)
-    asked = as_asked(load_task(text, called), wanted, find_target(request.dsl, request.chip))
+    asked = as_asked(load_task(text, called), wanted, away or detect_target(request.dsl, request.chip))
     return Begun(
-        name=called, text=text, dsl=request.dsl, chip=request.chip, knobs=chosen, model=request.model,
+        name=called, text=text, dsl=request.dsl, chip=request.chip, target=away, knobs=chosen, model=request.model,
         allow_library=request.allow_library, precision=wanted, rounded=tuple(sorted(asked.rounded)),
         given=tuple(given), memory=request.memory if request.memory is not None else memory_defaults(place).use,
         version=installed(),
@@ -565,6 +576,11 @@ def _check_operators(named: Sequence[str]) -> None:
 def _numbered(count: int) -> str:
     """What there is to choose from, in a sentence."""
     return f"Choose one of 0 to {count - 1}." if count > 1 else "There is only 0." if count else "It has none yet."
+
+
+def _judge_of(begun: Begun) -> str:
+    """The other machine whose judge measures, as ssh://HOST; "" where there is none."""
+    return begun.target.host if begun.target else ""
 
 
 def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:

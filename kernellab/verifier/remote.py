@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from kernellab import errors
 from kernellab.content import installed
-from kernellab.errors import EvolveError, KernellabError, TargetError, VerifierError
+from kernellab.errors import EvolveError, JudgeLost, KernellabError, TargetError, VerifierError
 from kernellab.records import StageResult
 from kernellab.target import Target
 from kernellab.verifier.protocol import wire
@@ -40,7 +40,9 @@ WAIT, _PAUSE = 300.0, 1.0
 _CUTS = 2
 #: seconds between two looks at a cancelled request; until ssh is through; until a machine has said what it is
 _LOOK, _THROUGH, _DETECT = 0.1, 15, 180.0
-_SSH = re.compile(r"ssh://((?:[\w.+][\w.+-]*@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
+#: how the place of a judge behind ssh begins
+SSH = "ssh://"
+_SSH = re.compile(SSH + r"((?:[\w.+][\w.+-]*@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
 _DASK = re.compile(r"dask://([\w.][\w.-]*:\d+)")
 _FORMS = "Write ssh://HOST, ssh://USER@HOST:PORT/PATH/TO/PYTHON or dask://HOST:8786."
 
@@ -128,7 +130,7 @@ class Remote:
                     now = time.monotonic()
                     lost_at = lost_at or now
                     if not self._known or now - lost_at > WAIT:
-                        raise VerifierError(
+                        raise JudgeLost(
                             f"There is no connection to {self.where}: {lost}",
                             "See that the machine is up, and ask again: nothing else is lost.",
                         ) from None

@@ -18,7 +18,9 @@ import psutil  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
 from kernellab.conditions import JudgedOn, of
-from kernellab.errors import TargetError, VerifierError
+from kernellab.errors import EvolveError, TargetError, VerifierError
+from kernellab.evolve.jobs import found as find_target
+from kernellab.evolve.run import begin, open_run
 from kernellab.records import Source, Verdict
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, remote
@@ -194,3 +196,21 @@ def test_a_fault_of_the_judge_there_keeps_its_trace(ssh: str, monkeypatch: pytes
     with Verifier() as verifier, pytest.raises(VerifierError, match="The judge failed: ValidationError") as found:
         verifier.verify(task, source, target, options=QUICK)
     assert "Traceback" in "".join(found.value.__notes__)
+
+
+def test_a_search_measures_at_another_machine_and_is_left_as_it_was_where_that_is_gone(
+    ssh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(TASK, "cpp", name="soft", workspace=tmp_path, cluster=ssh, rounds=1, islands=1, parallel=1)
+    assert find_target(run.state.begun).host == ssh
+    with pytest.raises(EvolveError, match="began with the judge of ssh://me@box"):
+        open_run(run.id, tmp_path, "local:2")
+    sent = (tmp_path / "ssh").read_text()
+    (tmp_path / "ssh").write_text("#!/bin/sh\necho 'ssh: no route to box' >&2\nexit 255\n")
+    with pytest.raises(EvolveError, match="no route to box"):
+        run.work().wait(120)
+    assert not run.state.evaluations and not run.state.status.ended
+    (tmp_path / "ssh").write_text(sent)
+    again = open_run(run.id, tmp_path, ssh).work().wait(240)
+    verdict = again.best()[1]
+    assert verdict is not None and of(verdict.conditions, JudgedOn), again.state.reason

@@ -92,7 +92,7 @@ def evidence(state: RunState) -> tuple[str, tuple[str, ...]]:
     if best is None:
         return "", ()
     place, modelled = state.evaluations[best].place, state.evaluations[best].modelled_ms
-    score, cores = state.scores.get(best), found(state.begun.dsl, state.begun.chip).chip.cores
+    score, cores = state.scores.get(best), found(state.begun).chip.cores
     if place.programs and place.programs < cores:
         return f"Candidate {best} has {place.programs:.0f} programs for {cores} cores.", MOVES["imbalance"]
     if score is not None and modelled and score.time.median_ms > _UNEXPLAINED * modelled:

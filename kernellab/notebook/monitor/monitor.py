@@ -76,7 +76,7 @@ class Monitor(Widget):
         """What a sketch for it costs is known once somebody writes one: not all who watch do. The editor's thread."""
         if not self._known.gathered:
             begun = self.run.state.begun
-            self._known = gathered(self.run.id, begun.text, begun.name, lambda: found(begun.dsl, begun.chip))
+            self._known = gathered(self.run.id, begun.text, begun.name, lambda: found(begun))
         return self._known
 
     def _saved(self) -> tuple[str, str]:
