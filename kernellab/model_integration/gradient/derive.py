@@ -22,6 +22,7 @@ from kernellab.model_integration.sources import tensors_in
 from kernellab.operations.aten import ATEN
 from kernellab.task import Task, TaskForm
 from kernellab.task.dims import extent
+from kernellab.task.faking import tracing
 
 _REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
 #: distinct sizes for symbols, so that none is taken for another
@@ -120,7 +121,7 @@ def _traced(task: Task) -> tuple[Graph, list[str]]:
         return tuple(found)
 
     try:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with tracing(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             traced = make_fx(
                 joint, decomposition_table=_decompositions(), tracing_mode="symbolic" if task.dims else "fake"
             )(*grads, *tensors)
