@@ -37,9 +37,8 @@ from pathlib import Path
 from pydantic import Field
 
 from kernellab.bench.suites import load_suite
-from kernellab.dsls.machine import gpu_products
+from kernellab.dsls.machine import detect_target, gpu_products
 from kernellab.errors import EvolveError, KernellabError
-from kernellab.evolve.jobs import found
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Step
 from kernellab.evolve.run import Run, begin, open_run
@@ -127,7 +126,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
-        self.target = found(self.dsl, None)
+        self.target = detect_target(self.dsl)
         if self.by_hand:
             self.hand = SETS[self.dsl][self.place].source(self.dsl)
             self.text, self.name = SETS[self.dsl][self.place].task, self.place
@@ -419,7 +418,7 @@ def _devices(options: argparse.Namespace) -> list[dict[str, str]]:
     turn, cores = (options.out / "turns").resolve(), len(os.sched_getaffinity(0))
     if options.pin:
         return [{"OMP_NUM_THREADS": str(options.pin), "MKL_NUM_THREADS": str(options.pin)}] * options.jobs
-    if found(options.dsl, None).backend is not Backend.CUDA:
+    if detect_target(options.dsl).backend is not Backend.CUDA:
         return [{turns.VARIABLE: f"all:{turn}"}]
     seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(len(gpu_products()))))
     # a team of threads for every core in each of several processes waits for itself more than it works

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import KernellabError
-from kernellab.evolve.jobs import cost_of, found, place_of
+from kernellab.dsls.machine import detect_target
+from kernellab.evolve.jobs import cost_of, place_of
 from kernellab.evolve.vary.rules import changes_numbers
 from kernellab.records import Timing
 from kernellab.sketch.rewrite import REWRITES, rewrites
@@ -42,7 +43,7 @@ WIN = 1.05
 
 def rows(wanted: Sequence[str], dsl: str, until: float, count: bool) -> Any:
     """What is known of each task, as far as the time goes."""
-    target = found(dsl, None)
+    target = detect_target(dsl)
     with Verifier() as judge:
         for place in wanted:
             if time.monotonic() > until:
