@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernellab.errors import KernellabError
 from kernellab.dsls.machine import detect_target
+from kernellab.errors import KernellabError
 from kernellab.evolve.jobs import cost_of, place_of
 from kernellab.evolve.vary.rules import changes_numbers
 from kernellab.records import Timing
