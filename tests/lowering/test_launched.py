@@ -20,6 +20,12 @@ _KERNEL = """
 def case_kernel(x, y, n, scale, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + at, (tl.load(x + at, mask=at < n) * scale).to(y.dtype.element_ty), mask=at < n)
+
+
+@kl_launched
+@triton.jit
+def pair_kernel(pair, n):
+    tl.store(pair[0] + n, tl.load(pair[1] + n))
 """
 
 

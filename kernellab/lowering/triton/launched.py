@@ -14,7 +14,7 @@ HELPERS = '''def kl_kind(value):
         return value.dtype, value.data_ptr() % 16 == 0
     if type(value) is int:
         return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
-    return getattr(value, "kind", type(value))
+    return type(value) if value is None or type(value) in (float, bool) else value.kind  # kl_described gives a kind
 
 
 class KlLaunched:
@@ -35,19 +35,22 @@ class KlLaunched:
         hooks = triton.knobs.runtime
         return (
             torch.compiler.is_compiling() or triton.JITFunction.run.__module__ != "triton.runtime.jit"
-            or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls
+            or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls or self.kernel.pre_run_hooks
         )  # fmt: skip
 
     def launch(self, grid, *arguments, **options):
-        if self.watched() or len(arguments) != len(self.constant):
+        if self.watched() or callable(grid) or len(arguments) != len(self.constant):
             return self.kernel[grid](*arguments, **options)
         driver = triton.runtime.driver.active
         device = driver.get_current_device()
-        kinds = [a if constant else kl_kind(a) for a, constant in zip(arguments, self.constant)]
-        key = (device, *options.items(), *kinds)
-        made = self.compiled.get(key)
+        try:
+            kinds = [a if constant else kl_kind(a) for a, constant in zip(arguments, self.constant)]
+            key = (device, *options.items(), *kinds)
+            made = self.compiled.get(key)
+        except (AttributeError, TypeError):  # an argument whose kind is not known here: Triton decides
+            return self.kernel[grid](*arguments, **options)
         if made is None:
-            if len(self.compiled) == 1024:
+            if len(self.compiled) >= 1024:
                 self.compiled.clear()
             made = self.compiled[key] = self.kernel[grid](*arguments, **options)
             self.prepare(made)
@@ -72,7 +75,7 @@ def kl_launched(kernel, prepare=lambda made: None):
 #: what a file with asynchronous kernels, which stand below ``@kl_mapped``, defines as well
 MAPS = '''def kl_keep_maps(made):
     """Has a compiled kernel keep the copy engine's maps, which Triton encodes in every call."""
-    launch = getattr(made.run, "launch", None)
+    launch = getattr(getattr(made, "run", None), "launch", None)  # None: a hook of Triton's compiler took the call
     if not getattr(launch, "__closure__", None):
         return  # another Triton
     held = dict(zip(launch.__code__.co_freevars, [cell.cell_contents for cell in launch.__closure__]))
@@ -88,12 +91,15 @@ MAPS = '''def kl_keep_maps(made):
         nested = isinstance(args[-1], (list, tuple))  # from Triton 3.7 on the kernel's arguments are one
         given = list(args[-1] if nested else args[-count:])
         for place, meta in described:
-            address = given[place].base
-            if address not in maps:
-                if len(maps) == 1024:
-                    maps.clear()
-                maps[address] = encode(given[place], meta, *more)
-            given[place : place + 1] = maps[address]
+            kept = hasattr(given[place], "kind")  # by kl_described: others may change between calls
+            found = kept and maps.get(given[place].base)
+            if not found:
+                found = encode(given[place], meta, *more)
+                if kept:
+                    if len(maps) >= 1024:
+                        maps.clear()
+                    maps[given[place].base] = found
+            given[place : place + 1] = found
         return raw(*args[:-1], given) if nested else raw(*args[:-count], *given)
 
     made.run.launch = launch_with_maps
