@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from kernellab.errors import TaskError
 from kernellab.task.call_inputs.slots import DENSE, is_array
@@ -66,12 +65,35 @@ def quiet_numpy() -> AbstractContextManager[Any]:
     return np.errstate(all="ignore")
 
 
-def in_written_order() -> AbstractContextManager[Any]:
+@contextmanager
+def in_written_order() -> Iterator[None]:
     """Products of an einsum from left to right: opt_einsum, where it is installed, takes another order at other sizes,
     with other rounding, and an infinity or NaN elsewhere."""
     import torch
 
-    return patch.object(torch.backends.opt_einsum, "enabled", False)
+    planner = torch.backends.opt_einsum
+    with _planner.lock:  # the flag is the process's: sessions run references in separate threads
+        if not _planner.users:
+            _planner.before = planner.enabled
+            if planner.enabled:
+                planner.enabled = False
+        _planner.users += 1
+    try:
+        yield
+    finally:
+        with _planner.lock:
+            _planner.users -= 1
+            if not _planner.users and _planner.before:
+                planner.enabled = True
+
+
+class _Planner:
+    """How many run in written order now, and whether torch planned before the first of them."""
+
+    lock, users, before = threading.Lock(), 0, False
+
+
+_planner = _Planner()
 
 
 def to_numpy(value: Any) -> Any:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Dim, Task, TaskForm, extent, forget_modules, load_task
 from kernellab.task.fit import fit
+from kernellab.task.values import in_written_order
 
 STRANGE = "import torch\ndef reference(x): return {}\ndef inputs(): return {}\n"
 RMS_NORM = """
@@ -347,3 +348,16 @@ def test_the_least_whole_number_divided_by_minus_one_is_an_error(quotient: str, 
     with pytest.raises(TaskError, match="divided by -1"):
         task.module().results([least, -torch.ones_like(least)])
     assert task.module().results([least + 1, -torch.ones_like(least)])[0].numel() == 4
+
+
+def test_references_that_run_together_keep_the_order_until_the_last_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = torch.backends.opt_einsum
+    monkeypatch.setattr(planner, "is_available", lambda: True)
+    monkeypatch.setattr(planner, "enabled", True)
+    first, second = in_written_order(), in_written_order()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert planner.enabled is False
+    second.__exit__(None, None, None)
+    assert planner.enabled is True
