@@ -59,6 +59,7 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("an input's copy", {"signature": "identity"}, {"signature": "stale"}),
     ("belongs to an earlier call", {"signature": "stale"}, {"signature": "identity"}),
     ("Runs differ", {"signature": "race"}, {"signature": "scattered"}),
+    ("wrong where values are equal", {"signature": "ties"}, {"signature": "wrong-values"}),
     ("another shape", {"signature": "shape"}, {"signature": "dtype"}),
     ("another dtype", {"signature": "dtype"}, {"signature": "shape"}),
     ("The number of outputs differs", {"signature": "count"}, {"signature": "shape"}),

@@ -149,6 +149,13 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
         ),
         (lambda look: look.integer and not look.everywhere, _TIE),
     ),
+    "ties": (
+        (
+            _always,
+            "It is right on other inputs, and wrong where values are equal: check each comparison (< against <=), and "
+            "which of equal values is taken.",
+        ),
+    ),
     "shape": ((_always, "The output has another shape than the reference: derive it from the inputs' sizes."),),
     "dtype": ((_always, "The output has another dtype than the reference: cast once, at the store."),),
     "count": ((_always, "The number of outputs differs from the reference's: return them all, in its order."),),

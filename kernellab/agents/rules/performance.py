@@ -31,8 +31,10 @@ _AGAIN = 1.2
 _HOT_SHARE = 0.05
 #: lines that a prompt names; the share from which one is where to begin, and from which that outside of all is named
 _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
-#: fewer samples of a line are chance; the share from which what is not the kernel's lines is what to look at
-_LEAST_SAMPLES, _ELSEWHERE_SHARE = 3, 0.4
+#: fewer samples of a line, and in all, are chance
+_LEAST_SAMPLES, _ENOUGH_SAMPLES = 3, 10
+#: the share from which what is not the kernel's lines is what to look at
+_ELSEWHERE_SHARE = 0.4
 #: arithmetic of a sketch above the reference's by this factor is worth a word
 _MORE_WORK = 1.5
 
@@ -309,7 +311,7 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     from kernellab.lens.cpp.hot import hot_lines
 
     found = hot_lines(brief.candidate.source, brief.verdict.hot) if told else ()
-    if brief.verdict.hot is None or not found or found[0].count < _LEAST_SAMPLES:
+    if brief.verdict.hot is None or not found:
         return ""
     if (around := _elsewhere(brief.verdict.hot, found)) or not lines:
         return around
@@ -346,10 +348,7 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
 
     if verdict.counters:
         return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
-    if verdict.hot is None:
-        return []
-    lines = hot_lines(source, verdict.hot)
-    if not lines:
+    if verdict.hot is None or verdict.hot.samples < _ENOUGH_SAMPLES or not (lines := hot_lines(source, verdict.hot)):
         return []
     told_lines = [line.told for line in lines if line.share >= _HOT_SHARE and line.count >= _LEAST_SAMPLES]
     outside = outside_of(verdict.hot, lines)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
+#: the name of what is wrong where equal elements are decided otherwise
+_TIES = "ties"
+
 
 def drawn(stages: Stages, survey: Survey) -> str:
     """Runs the drawn cases, of an interpreter those that the time allows; what was reached goes into the findings, and
@@ -106,7 +109,10 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     if not _refuses(stages, one, base, outputs, wrong):
         return False
     output, got, mismatch = wrong
-    found = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch)
+    # it was right on plain draws: what the numbers look like says nothing of what equal values make of it
+    tied = one.exact and mismatch.wrong is not None and mismatch.rule != "non-finite"
+    name = _TIES if tied or mismatch.rule == _TIES else None
+    found = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch, name=name)
     which = f"Output {output}: " if len(stages.limits) > 1 else ""
     raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {found.signature}.", one), found)
 
@@ -128,7 +134,7 @@ def _turned(one: Drawn, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mism
             wrong = where & apart(got, one.case.native[i]) & ~apart(got, other)
             if bool(wrong.any()):
                 message = f"{int(wrong.sum())} elements are wrong where two arguments are equal"
-                return i, got, Mismatch("wrong-values", message, wrong)
+                return i, got, Mismatch(_TIES, message, wrong)
     return None
 
 

@@ -25,6 +25,7 @@ REMEDIES = {
     "unwritten": "Store each element of the output, and read no memory that nothing was stored to.",
     "non-finite": "Guard the division, and subtract the row's maximum before exp.",
     "scattered": "Look for a step that depends on values (a branch, a tie), then for a tile that is not set.",
+    "ties": "Check each comparison (< against <=), and which of equal values is taken.",
     "wrong-values": "Compare the formula with the reference's, operation by operation.",
     "stale": "Compute from this call's inputs, and keep no result between calls.",
     "race": "Give parallel iterations separate elements to write, or add a barrier or an atomic.",
