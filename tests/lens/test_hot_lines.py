@@ -18,7 +18,7 @@ from kernellab.agents.rules.performance import slow_because, time_goes
 from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge
-from kernellab.lens.cpp.hot import hot_lines
+from kernellab.lens.cpp.hot import helpers_in, hot_lines
 from kernellab.records import (
     Author,
     Candidate,
@@ -244,3 +244,11 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     words, _ = slow_because(by_hand, RouteKind.DESIGNER)
     assert "so the time goes into" not in words, "a sketch's loops are not those of other code"
     assert ("of the samples are" in words) is (waiting > called or called == own > 4)
+
+
+@pytest.mark.skipif(shutil.which("c++filt") is None, reason="c++filt, which names functions, is not installed")
+def test_helpers_with_code_of_their_own_are_named() -> None:
+    packing = "_ZZN2kl12pack_uprightIffEEvPT_RKNS_6MatrixIT0_EEENKUlllE_clEll"
+    places = (("_ZL4int4PKfPKhl._omp_fn.0", 9), (packing, 2), ("_ZN2kl5blockILi8ELi2EfEEvPT1_l", 3), (packing, 2))
+    spots = tuple(HotSpot(function=name, offset=n, count=count) for n, (name, count) in enumerate(places))
+    assert helpers_in(HotSpots(samples=16, spots=spots)) == ("kl::pack_upright", "kl::block")

@@ -360,11 +360,14 @@ def _outside_told(hot: HotSpots, outside: float) -> str:
     said = f"{outside:.0%} of {hot.samples} samples are at no line of it"
     if hot.waiting is None:
         return f"{said}: in helpers, waiting threads, the call, the host code."
+    from kernellab.lens.cpp.hot import helpers_in
+
     helpers = round(outside * hot.samples) - hot.waiting - _calling(hot)
+    names = ", ".join(helpers_in(hot)[:2]) if helpers > 0 else ""
     parts = (
         (hot.waiting, "in OpenMP's runtime, where threads start and wait"),
         (_calling(hot), "in the call and its host code"),
-        (helpers, "in helpers"),
+        (helpers, f"in helpers{f' ({names})' if names else ''}"),
     )
     return f"{said}: {', '.join(f'{count / hot.samples:.0%} {where}' for count, where in parts if count > 0)}."
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from textwrap import shorten
 
 from kernellab.errors import SessionError
-from kernellab.lens.cpp.build import Compiled, compiled, flags_of, main_cpp
+from kernellab.lens.cpp.build import Compiled, compiled, demangled, flags_of, main_cpp
 from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
 from kernellab.records import HotSpots, Source
 
 _FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
+#: a function of the helpers, as it is demangled
+_HELPER = re.compile(r"\b(kl::\w+)[<(]")
 #: characters of a line that are quoted, and the share of its samples at the stack that is worth a word
 _QUOTED, _SPILLS = 80, 0.25
 
@@ -100,6 +102,16 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
         if number <= len(text)
     ]
     return tuple(sorted(found, key=lambda line: (-line.share, line.line)))
+
+
+def helpers_in(hot: HotSpots) -> tuple[str, ...]:
+    """The helpers that have code of their own and were sampled, the most first; blocking: c++filt, a moment."""
+    names = demangled("\n".join(spot.function for spot in hot.spots)).splitlines()
+    found = Counter[str]()
+    for name, spot in zip(names, hot.spots, strict=False):
+        if helper := _HELPER.search(name):
+            found[helper[1]] += spot.count
+    return tuple(name for name, _ in found.most_common())
 
 
 def _line(
