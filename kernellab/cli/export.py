@@ -84,6 +84,8 @@ def export(
         if len(sessions or []) > 1:
             raise SessionError("Trajectories are exported for one session or for all.", "Name one session, or none.")
         return _trajectories(sessions[0] if sessions else None, trajectories, form, licence, json)
+    if form != "rows":
+        raise SessionError(f"--form {form} is of trajectories, and kernels are exported.", "Pass --trajectories FILE.")
     if not sessions:
         raise SessionError("No session is named.", "Run kernellab export SESSION --out FILE.")
     if layout not in _LAYOUTS:

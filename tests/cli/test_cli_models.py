@@ -169,3 +169,8 @@ def test_a_foreign_kernel_is_lifted_to_a_sketch(run: Any, serve: Any, tmp_path: 
 def test_without_exchanges_there_is_nothing_to_export(run: Any) -> None:
     code, found, _ = run("export", "--trajectories", "none.jsonl", "--json")
     assert (code, found["rows"], found["file"]) == (1, 0, None)
+
+
+def test_a_form_of_trajectories_writes_no_kernel(run: Any, tmp_path: Path) -> None:
+    code, _, err = run("export", "any", "--form", "dpo", "--out", "out.jsonl")
+    assert code == 2 and "--trajectories" in err and not (tmp_path / "out.jsonl").exists()
