@@ -364,8 +364,7 @@ class Texts(TypedDict):
 
 class Partial(TypedDict):
     """What a running model turn has written so far: the last few thousand of `length` characters; turn None when
-    none. Where it waits for its next try, the text is why, and for how long; it is cut off where its process is
-    gone."""
+    none. Where it waits for its next try, the text is why, and for how long; cut off: its process is gone."""
 
     turn: str | None
     role: str

@@ -582,7 +582,7 @@ def test_a_killed_notebook_takes_the_agent_along_and_the_session_says_what_becam
     assert agents
     until(lambda: not any(p.is_running() and p.status() != "zombie" for p in agents), 10)
     looked = open_session("twice", tmp_path, resume=False)
-    assert looked.status is SessionStatus.PAUSED and "The process that ran it is gone" in looked.reason
+    assert looked.status is SessionStatus.PAUSED and "Its process is gone" in looked.reason
     assert any(step.title == "gate_sketch" for step in looked.state.steps["t1"])
     (row,) = turn_rows(looked.state)
     assert (row["state"], row["note"]) == ("stopped", looked.reason)

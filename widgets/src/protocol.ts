@@ -342,7 +342,7 @@ export interface Texts {
 
 /**
  * What a running model turn has written so far: the last few thousand of `length` characters; turn null when none.
- * Where it waits for its next try, the text is why, and for how long; it is cut off where its process is gone.
+ * Where it waits for its next try, the text is why, and for how long; cut off: its process is gone.
  */
 export interface Partial {
   turn: string | null;

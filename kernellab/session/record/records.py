@@ -279,7 +279,7 @@ class Approved(_Event):
 
 #: why a session that this process only looks at is shown as paused; never in a journal
 ELSEWHERE = "It runs in another notebook or process. Look on here, and decide there."
-CUT_OFF = "The process that ran it is gone. Run goes on with it; nothing was lost."
+CUT_OFF = "Its process is gone; Run goes on with it."
 
 
 class Undone(_Event):

@@ -219,7 +219,9 @@ function Written({ partial, cut }: { partial: Partial; cut: boolean }) {
     <>
       <p class="kl-exchange-head">
         <strong>{capital(partial.role)}</strong> {cut ? "was cut off here" : "is writing"}
-        <span class="kl-dim">{count(partial.length)} characters so far</span>
+        <span class="kl-dim">
+          {count(partial.length)} characters{cut ? "" : " so far"}
+        </span>
       </p>
       <pre
         ref={box}
