@@ -132,7 +132,7 @@ class Card(TypedDict):
     suggestion: str
     pending: bool
     editable: bool
-    #: may the role that is asked bring anything else, and keep what a person wrote?
+    #: may the role that is asked bring anything else, and keep what a person wrote? of a brief: is there one to keep?
     retry: bool
 
 

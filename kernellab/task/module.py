@@ -456,6 +456,11 @@ class TaskModule:
         message = f"{shown} raises {type(error).__name__}{at}{': ' + text if text else ''}."
         if what in ("reference", "Model.forward"):
             return TaskError(message, "See that inputs() gives what the reference takes, and that it runs on its own.")
+        if text.startswith("Dim.__init__()"):
+            return TaskError(
+                message,
+                'Write Dim("N", 1, 64): a name, the least, the most. Multiples are written in inputs: randn(64 * N).',
+            )
         return TaskError(message, "Fix it: it must run on its own.")
 
     def _line(self, error: BaseException) -> int | None:

@@ -236,6 +236,13 @@ def test_a_person_who_is_asked_for_the_code_of_a_newer_sketch_begins_from_the_co
     mine: list[Event] = [StatusChanged(status=SessionStatus.WAITING, question=asked)]
     before, now = texts(state(DESIGN, CODE, PASS), ""), texts(state(DESIGN, CODE, PASS, newer, mine), "")
     assert before["files"] and now["files"] == before["files"]
+    # the card offers to keep a text where there is one, and says nothing twice
+    first = [*DESIGN, *mine]
+    assert [drawn(state(*one))["card"]["retry"] for one in ((DESIGN, CODE, PASS, newer, mine), (first,))] == [
+        True,
+        False,
+    ]
+    assert drawn(state(first))["card"]["text"] == ""
     # its lines are of another sketch, and it is not what the turn's verdict is about
     assert now["line_map"] == {} and now["artefacts"] == []
     assert texts(state(DESIGN, CODE, PASS, newer), "")["files"] == {}

@@ -131,7 +131,7 @@ function Question({ view, card }: { view: View; card: Card }) {
     });
   const work = card.to === "coder" || card.to === "designer";
   const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to && (to !== "me" || work));
-  const stuck = card.kind === "error" && card.retry === false;
+  const stuck = (card.kind === "error" || card.kind === "brief") && card.retry === false;
   const yours = card.kind === "route" && card.retry === false;
   // a person who is the Conductor chooses, as at the Conductor's proposal
   const routes = card.kind === "route" || (card.kind === "brief" && card.role === "conductor");

@@ -111,7 +111,7 @@ export interface Card {
   suggestion: string;
   pending: boolean;
   editable: boolean;
-  /** may the role that is asked bring anything else, and keep what a person wrote? */
+  /** may the role that is asked bring anything else, and keep what a person wrote? of a brief: is there one to keep? */
   retry: boolean;
 }
 

@@ -182,7 +182,9 @@ def card(state: State, at: str | None) -> Card | None:
             "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
             "text": route.reason if route else _text(question, asked),
             "hint": _hint(state, question),
-            "retry": not _replaces(state, question)
+            "retry": _to_keep(state, question)
+            if question.kind is QuestionKind.BRIEF
+            else not _replaces(state, question)
             and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
             "evidence": _evidence(route) if route else wanted,
             "to": question.to.value if question.to else None,
@@ -193,6 +195,11 @@ def card(state: State, at: str | None) -> Card | None:
         }
     turn = state.turns.get(at or "")
     return _proposed(turn) if turn is not None and turn.route is not None else None
+
+
+def _to_keep(state: State, question: Question) -> bool:
+    """Is there a text that the person who is asked to write may keep?"""
+    return bool(state.sketch_turn() if question.role is Role.DESIGNER else state.candidate())
 
 
 def _may_retry(state: State, question: Question) -> bool:
@@ -227,14 +234,16 @@ def _hint(state: State, question: Question) -> str:
         again = "" if _may_retry(state, question) else f"The {role} by rules would answer the same again. "
         return f"{again}Write it yourself, or give the role to a model below and try again."
     if question.kind is QuestionKind.BRIEF:
-        panel = {Role.DESIGNER: "Write the sketch in the Sketch panel and apply it", Role.CODER: "Write the kernel in "
-                 "the Code panel and apply it"}.get(question.role, "Choose where the work goes")  # fmt: skip
-        return f"{panel}; or show the brief, and paste a model's reply."
+        panels = {Role.DESIGNER: "the sketch in the Sketch panel", Role.CODER: "the kernel in the Code panel"}
+        panel = panels.get(question.role)
+        return f"Write {panel} and apply it." if panel else "Choose where the work goes."
     return question.answer
 
 
 def _text(question: Question, asked: Turn | None) -> str:
-    """What came of a turn that is done; its title says whose it was."""
+    """What came of a turn that is done; the title says whose it was, and the hint how a brief is answered."""
+    if question.kind is QuestionKind.BRIEF:
+        return f"The Conductor suggests: {question.suggestion}" if question.suggestion else ""
     done = outcome(asked) if asked is not None and question.kind is QuestionKind.TURN else ""
     return done or question.text
 
