@@ -116,6 +116,7 @@ PROVE_ONLY = frozenset(
         "session/test_compare.py::test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_named",
         "session/test_compare.py::test_torch_compile_is_compared_after_the_session_has_finished",
         "session/test_session.py::test_a_finished_kernel_is_compared_with_torch_compile",
+        "teach/test_answers.py::test_what_only_triton_s_interpreter_runs_is_no_kernel",
         "teach/test_class.py::test_a_class_of_forty_has_its_points_and_no_trick_has_any",
         "teach/test_class.py::test_no_cell_of_a_lesson_answers_an_exercise_of_it",
         "teach/test_attack.py::test_holes_that_are_only_enough_together_are_named_as_a_pair",

@@ -135,11 +135,17 @@ def repaired(repairs: str) -> Repaired:
     except SyntaxError as error:
         raise CourseError(f"Line {error.lineno}: {error.msg}.", "Write functions of the judge, rewritten.") from None
     met = kernels()
-    rulings = dict(zip(met, _run([Run(source=k.source, repairs=repairs) for k in met]), strict=True))
+    rulings = dict(zip(met, _run([Run(source=_among(k, met), repairs=repairs) for k in met]), strict=True))
     refused = tuple((k.name, r.why) for k, r in rulings.items() if not k.hole and not r.accepted)
     passed = [k for k, r in rulings.items() if k.hole and r.accepted]
     closed = () if refused else tuple(name for name in holes() if name not in {k.hole for k in passed})
     return Repaired(closed, tuple(k.name for k in passed), refused)
+
+
+def _among(kernel: Kernel, met: Sequence[Kernel]) -> str:
+    """The kernel between the texts of those of the other kind: words of a source tell no cheat from an honest one."""
+    others = [other.source for other in met if bool(other.hole) != bool(kernel.hole)]
+    return f"{others[::2]!r}\n{kernel.source}\n{others[1::2]!r}\n"
 
 
 def _but(source: str, names: Sequence[str], left: set[str]) -> Run:

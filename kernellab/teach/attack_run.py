@@ -91,9 +91,12 @@ def _judge(request: Request, run: Run) -> types.ModuleType:
     exec(compile(request.judge, "judge.py", "exec"), names)
     opened = dict(names)
     exec(compile(request.closed, "closed.py", "exec"), names)
+    holes = {name for name, value in names.items() if opened.get(name, value) is not value}
     # functions look their names up in the module: those of the open judge go back, the modules it imports stay
     names.update({name: value for name, value in opened.items() if name not in run.closed})
+    rest = {name: value for name, value in opened.items() if name not in holes}
     exec(compile(run.repairs, "repairs.py", "exec"), names)
+    names.update(rest)  # a repaired judge still is this judge
     return module
 
 

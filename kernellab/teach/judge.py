@@ -2,7 +2,8 @@
 
 A sketch goes through the checker, the gate and the goals before any code is built, so that most faults are reported
 within a second; then it is lowered and the Verifier gives a quick look (T1), or a whole verdict (T2) where the learner
-asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at once.
+asks to pass. A cell that is no sketch is a kernel, and goes to the Verifier at once; one in Triton that is right in the
+interpreter is compiled for a GPU as well.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Gemm, Program
 from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, Missed, asked, facts, missed
@@ -200,11 +202,32 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if goals.dsl == "triton" and (fault := host_fault(module, tensors)) is not None:
             line, said = fault
             return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
+        outcome = _verified(source, task, verify, level, None)
+        if outcome.reached.good and goals.dsl == "triton" and (refused := _refused_by_compiler(source, task)):
+            said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
+            return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
+        return outcome
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
         return Outcome(Reached.UNREADABLE, said, ("goal-sketch", "check"))
     return _verified(source, task, verify, level, None)
+
+
+def _refused_by_compiler(source: Source, task: Task) -> str:
+    """Why Triton's compiler for a GPU does not take what its interpreter ran, which takes any Python; "" where it does,
+    or where a GPU has run it."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.lens.gpu.look import refusal
+    from kernellab.lens.look import arguments
+
+    chip = find_chip(_GPU)
+    if chip is None or detect_target(source.dsl).backend is not Backend.INTERPRETER:
+        return ""
+    try:
+        return refusal(source, arguments(task), chip)
+    except KernellabError as error:
+        return str(error)
 
 
 @dataclass(frozen=True)
@@ -224,7 +247,6 @@ def translations(text: str, task: Task) -> list[Translation]:
     from kernellab.lowering import lower
     from kernellab.session.edits import main_file
     from kernellab.sketch.check import load_program
-    from kernellab.target.chips import find_chip
 
     chip = find_chip(_GPU)
     if chip is None:

@@ -14,6 +14,7 @@ from teach_parts import ROOT, tasks
 from kernellab.dsls.machine import detect_target
 from kernellab.notebook.learn.linked import linked
 from kernellab.sketch.check import load_program
+from kernellab.target import Backend
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.feedback import Timed
 from kernellab.teach.goals import Facts, _synchronous, _uses
@@ -112,6 +113,36 @@ def test_a_product_is_shown_in_gluon_or_why_it_is_not() -> None:
     text, codes = shown["tile-the-product"]
     assert codes[-1].missing and not codes[-1].code and escape(codes[-1].missing) in linked(text, codes[-1])
     assert [code.language for code in shown["two-inputs"][1]] == ["Triton", "CUDA C++"]
+
+
+IN_PYTHON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, y, T: tl.constexpr):
+    T[1].copy_(torch.softmax(T[0], -1))
+
+
+def kernel(x):
+    y = torch.empty_like(x)
+    rows[(1,)](x, y, T=(x, y))
+    return y
+"""
+
+
+def test_what_only_triton_s_interpreter_runs_is_no_kernel(verifier: Verifier) -> None:
+    exercise = course(ROOT).exercise("triton-softmax")
+
+    def verify(task, source, options):
+        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
+    outcome = judge(IN_PYTHON, course(ROOT).task(exercise), exercise.goals, verify)
+    assert outcome.reached is Reached.REFUSED
+    if detect_target("triton").backend is Backend.INTERPRETER:
+        assert outcome.keys == ("goal-compiles", "refused") and "softmax" in outcome.said
 
 
 def test_what_to_try_next_follows_from_the_figures() -> None:

@@ -67,16 +67,24 @@ def test_a_repaired_judge_refuses_all_cheats_and_takes_honest_kernels() -> None:
 
 @pytest.mark.parametrize(
     "repairs",
-    [
-        "def judge(source):\n    return False, 'no'\n",
-        "def limit(want):\n    return 1e-12\n",
-        "def judge(source):\n    return 'nan' not in source and 'calls' not in source, ''\n",
-    ],
-    ids=["all-refused", "too-strict", "by-words"],
+    ["def right(error, most):\n    return False\n", "def limit(want):\n    return 1e-12\n"],
+    ids=["all-refused", "too-strict"],
 )
 def test_a_judge_that_refuses_honest_kernels_closes_nothing(repairs: str) -> None:
     result = repaired(repairs)
     assert result.closed == () and result.refused
+
+
+@pytest.mark.parametrize("function", ["judge", "start"])
+def test_a_judge_that_goes_by_words_of_a_source_closes_nothing(function: str) -> None:
+    words = [k.source.strip().splitlines()[-1].strip() for k in kernels() if not k.hole]
+    rule = f"any(word in source for word in {words!r})"
+    texts = {
+        "judge": f"def judge(source):\n    return {rule}, ''\n",
+        "start": f"def start(source):\n    names = {{}}\n    exec(source if {rule} else '', names)\n"
+        "    return lambda x, out: timed(names['kernel'], x, out)\n",
+    }
+    assert set(repaired(texts[function]).closed) == set(repaired("").closed)
 
 
 def test_an_attempt_that_ends_the_judge_or_writes_its_ruling_has_no_other_holes_for_it() -> None:

@@ -67,23 +67,26 @@ def call(request: Request, held: list[str]) -> Answer:
             "This machine has no sandbox, so this kernel's host code would run with your own rights.",
             "If you trust its author, allow it: --unsandboxed.",
         ])  # fmt: skip
-    kept = by_triton.Kept()
+    kept, ended = by_triton.Kept(), ""
     try:
         with cuda.compiled(request, kept), by_triton.compiled(request, kept), gpu(request):
             entry = _entry(request)
             given = arguments(request.arguments)
             entry(*given[: taken(entry, len(given), sum(bool(one.get("default")) for one in request.arguments))])
     except cuda.Refused as refused:
+        said = _first(str(refused))
         return Answer(
-            error=[f"The compiler refuses this source: {_first(str(refused))}", "Its verdict lists all errors."]
+            error=[f"The compiler refuses this source: {said}", "Its verdict lists all errors."], refused=said
         )
     except BaseException as error:
+        ended = _said(error, request)
         if not kept.kernels:
-            return Answer(error=[_said(error, request), "Give the task whose inputs it takes, and a source that runs."])
-        kept.note(f"The call ended early: {_said(error, request)}")
+            remedy = "Give the task whose inputs it takes, and a source that runs."
+            return Answer(error=[ended, remedy], refused=ended)
+        kept.note(f"The call ended early: {ended}")
     if not kept.kernels:
         missing = f"{request.entry_file} launches no kernel of Triton or CUDA C++."
-        return Answer(error=[missing, "The lens shows what such a kernel becomes."])
+        return Answer(error=[missing, "The lens shows what such a kernel becomes."], refused=missing)
     PROGRAMS.mkdir(exist_ok=True)
     for n, (text, (_, made)) in enumerate(kept.programs.items()):
         (PROGRAMS / f"{n}.cu").write_text(text, encoding="utf-8")
@@ -96,7 +99,7 @@ def call(request: Request, held: list[str]) -> Answer:
         found.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
     if tools.tool("nvdisasm") is None:
         kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
-    return Answer(kernels=found, notes=kept.notes, held=held)
+    return Answer(kernels=found, notes=kept.notes, refused=ended, held=held)
 
 
 def _entry(request: Request):  # type: ignore[no-untyped-def]

@@ -41,9 +41,11 @@ class Built:
 
 @dataclass(frozen=True)
 class Answer:
-    """``error`` is why there is nothing: (what, remedy)."""
+    """``error`` is why there is nothing: (what, remedy). ``refused`` is what the compiler or the call ended with, also
+    where some kernels were compiled before."""
 
     kernels: list[Built] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: list[str] = field(default_factory=list)
+    refused: str = ""
     held: list[str] = field(default_factory=list)

@@ -47,6 +47,7 @@ def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip,
         TargetError: the chip's compute capability is not known.
     """
     answer, _ = _called(source, arguments, chip, allowed)
+    _must(answer)
     capability = capability_of(chip)
     kernels = [built for built in answer.kernels if built.texts]
     read = {
@@ -71,7 +72,20 @@ class Cubins(NamedTuple):
 def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Cubins:
     """What the call compiles for ``chip``. Of trusted sources: what their host code writes there is not looked at.
     Raises as :func:`look_gpu`."""
-    return _called(source, arguments, chip, allowed=True, collect=True)[1]
+    answer, files = _called(source, arguments, chip, allowed=True, collect=True)
+    _must(answer)
+    return files
+
+
+def refusal(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> str:
+    """Why a compiler for ``chip`` does not take all that the call launches: "" where it does, or where there is no
+    sandbox to ask it in. Raises as :func:`look_gpu` where the call takes too long."""
+    return _called(source, arguments, chip, allowed=False)[0].refused
+
+
+def _must(answer: Answer) -> None:
+    if answer.error:
+        raise SessionError(*answer.error)
 
 
 def _called(
@@ -81,10 +95,7 @@ def _called(
         files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
         arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
     )  # fmt: skip
-    answer, files = _answer(json.dumps(asdict(request), sort_keys=True), collect)
-    if answer.error:
-        raise SessionError(*answer.error)
-    return answer, files
+    return _answer(json.dumps(asdict(request), sort_keys=True), collect)
 
 
 @lru_cache(maxsize=16)
