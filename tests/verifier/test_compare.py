@@ -252,3 +252,27 @@ def test_errors_are_scattered_only_where_they_follow_no_dimension() -> None:
     next_row = torch.zeros(64, 257, dtype=torch.bool)
     next_row[:, :7] = True
     assert not scattered(next_row) and not scattered(torch.ones(4, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor"), [(torch.bfloat16, 0.9873), (torch.bfloat16, 1.008), (torch.float16, 0.998)]
+)
+def test_sixteen_bits_have_the_scale_of_the_answer(dtype: torch.dtype, factor: float) -> None:
+    """0.9873: a variance over 40 numbers divided by 39. The framework's roundings widen the norm's limit alone."""
+    double = torch.randn(24, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    limits = Limits.of(str(dtype).removeprefix("torch."))
+    native = (double.to(dtype).double() * (1 + limits.floor * (torch.arange(40) % 2 - 0.5))).to(dtype)
+    reference = Reference(native, double)
+    assert judged(double.to(dtype), reference, limits) is None
+    found = judged((double * factor).to(dtype), reference, limits)
+    assert found is not None and found.rule == "scale"
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (24, 40), (1, 4096)])
+def test_honest_roundings_keep_the_scale(shape: tuple[int, ...]) -> None:
+    reference = case(shape, torch.bfloat16)
+    assert reference.double is not None
+    truncated = (reference.double.float().view(torch.int32) & ~0xFFFF).view(torch.float32).bfloat16()
+    by_rounded_factor = (reference.double * (1 + 2.0**-9)).bfloat16()
+    for got in (reference.native, truncated, by_rounded_factor):
+        assert judged(got, reference, Limits.of("bfloat16")) is None

@@ -80,9 +80,9 @@ def alike(task: Task, most: int) -> Sizes:
 
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
-    """Small sizes at powers of two, next to one, at a prime, at two and three, past 64 with each rest of four, and at
-    the ``numbers`` that a source names, their multiples and what lies next to them: a branch of the source begins
-    there."""
+    """Small sizes at powers of two, next to one, at a prime, at two and three, past 64 with each rest of four, each Dim
+    at none and one, and at the ``numbers`` that a source names, their multiples and what lies next to them: a branch of
+    the source begins there."""
     draw = random.SystemRandom()
 
     def power() -> Sizes:
@@ -111,23 +111,27 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     wanted: list[Callable[[], Sizes]] = [power, near, prime, partial(all_of, 2), partial(all_of, 3)]
     # loops are unrolled by two and four: each rest of each Dim, two Dims at a time
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
+    # each Dim empty, where it may be, and a single one, with the others long enough to show it
+    wanted += [partial(named, d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
     least = len(wanted)
     for number in [n for n in numbers if n not in full.values()]:
         for dim in task.dims:
             if dim.min <= number <= dim.max:
-                wanted.append(partial(named, dim.name, number * draw.choice((1, 1, 2, 3))))
-                # a bound is met on either side of it
-                wanted.append(partial(named, dim.name, number + 1))
-    del wanted[least + 2 * DRAWN.named :]
+                # a bound is met on either side of it, and a tile again
+                wanted += [partial(named, dim.name, n) for n in (number, number + 1, number * draw.choice((2, 3)))]
+    del wanted[least + 3 * DRAWN.named :]
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
 
 
 def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
     """For an interpreter, whose other sizes are small: each Dim in turn a little longer than two of the largest tile
-    that the source names, the others short; what goes from tile to tile shows there."""
+    that the source names, the others short; what goes from tile to tile shows there. Likewise past the largest number
+    that it names."""
     tile = max((n for n in numbers if n & (n - 1) == 0 and 8 <= n <= _LARGEST_TILE), default=0)
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     longer = [{**short, d.name: _inside(task, d.name, 2 * tile + 1)} for d in task.dims if tile and d.max > tile]
+    most = {d.name: max((n for n in numbers if 2 * tile < n < d.max - 1), default=0) for d in task.dims}
+    longer += [{**short, name: number + 2} for name, number in most.items() if number]
     return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.named_bytes, [], tries=1)
 
 

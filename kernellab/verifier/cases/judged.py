@@ -18,6 +18,8 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import NUMERIC, PIECE, Limits, Mismatch, accepts, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.planted import PLANTED, planted
+from kernellab.verifier.compare.records import Reference
+from kernellab.verifier.compare.scale import another_scale
 from kernellab.verifier.protocol.memory import identical
 from kernellab.verifier.protocol.rules import CORRECT, DEVICE, ERROR
 
@@ -215,7 +217,9 @@ class Comparison:
             return False
         rules = zip(outputs, exact, self.dtypes, self._own_limits, strict=True)
         return all(
-            str(got.dtype) == f"torch.{dtype}" and accepts(got, want, limits) is not None
+            str(got.dtype) == f"torch.{dtype}"
+            and (error := accepts(got, want, limits)) is not None
+            and another_scale(got, Reference(want, want), limits, error) is None
             for got, want, dtype, limits in rules
         )
 

@@ -109,15 +109,15 @@ def _row(rows: Tensor, seen: torch.Generator) -> int:
 
 
 def _special(number: float) -> Pattern:
-    """In rows in turn: the first element, the last, one between; of a negative infinity also a leading half, and a
-    whole row. The rows behind stay as they are."""
+    """In rows in turn: the first element, the last, from one between every other one to the end; of a negative infinity
+    also a leading half, and a whole row. The rows behind stay as they are."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
 
         n = rows.shape[-1]
         between = int(torch.randint(n, (1,), generator=seen))
-        places = [slice(0, 1), slice(n - 1, n), slice(between, between + 1)]
+        places = [slice(0, 1), slice(n - 1, n), slice(between, n, 2)]
         if number == -inf:
             places = [slice(0, max(1, n // 2)), slice(n - 1, n), slice(0, n)]
         order = torch.randperm(rows.shape[0], generator=seen).tolist()

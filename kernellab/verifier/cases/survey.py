@@ -212,7 +212,8 @@ class Survey:
             both = f"in {names[0]} and {names[1]} at once not handled"
             # of numbers that are never negative, -1 would be refused where 0 and 1 are right
             signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
-            usual, said = ((0.0, 1.0, -1.0), "0, 1 or -1") if signed else ((0.0, 1.0), "0 or 1")
+            # a number next to zero is not within a tolerance that a comparison has
+            usual, said = ((0.0, 1.0, -1.0, _NEXT), "0, 1 or -1") if signed else ((0.0, 1.0, _NEXT), "0 or 1")
             covered = [f"{said} {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
             for values, words, others in ((usual, said, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)
@@ -473,6 +474,7 @@ _INSIDE = {
 #: of all elements at once, where that alone reaches an edge
 _FACTORS = (1 / 64, 8.0)
 _SPECIAL = ("NaN", "inf", "-inf")
+_NEXT = 2.0**-30
 #: supports whose values patterns cannot set one by one
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
@@ -524,9 +526,11 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     inside = DrawnLimit(values="", low=0.0 if near else low, high=high)
     usual = DrawnLimit(values="", least=rms * DRAWN.usual)
     of_all = inside.model_copy(update={"least": usual.least})
-    for kind, most in (("scaled", huge**0.5), ("uniform", -(huge**0.5)))[: 1 + (legal.low < 0)]:
-        yield _Proposal(_pattern(position, kind, most, 0), Grade.CONDITION, large, True, True, right=inside)
-    yield _Proposal(_pattern(position, "scaled", huge, 0), Grade.CONDITION, large, True, True, right=inside)
+    # also all of one sign: a maximum from -1e30 shows in no other
+    signs = (*(-1,) * (legal.low < 0), *(1,) * (legal.low < 0 < legal.high))
+    for size in (huge**0.5, huge):
+        for kind, end in (("scaled", size), *(("uniform", sign * size) for sign in signs)):
+            yield _Proposal(_pattern(position, kind, end, 0), Grade.CONDITION, large, True, True, right=inside)
     yield _Proposal(_pattern(position, "scaled", tiny**0.5, 0), Grade.CONDITION, small, True, True, right=usual)
     narrow = value.dtype == torch.float16
     yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, narrow, True, right=usual)

@@ -3,11 +3,11 @@
 All of: shapes, dtypes, integers and bools exact (ties aside, and where a rounding of the floats that they are made of
 decides between two neighbours; of integer arguments what float32 holds exactly decides nothing); for floats (a) the
 AKG paper's eq. 2-3, (b) the relative Frobenius error against float64 of the whole output and of each 64x64 tile of
-its last two dimensions, (c) a bound for every element; the places of NaN and infinities follow the reference. Where
-the framework itself is far from float64, the limits widen with it; so they do where the problem itself is ill-
-conditioned (normalising a constant row), which the reference at inputs one rounding away shows. Where the formula
-cuts (a threshold on a sum), an element may have any of the values that the reference has with its sums rounded
-otherwise, each of them to the usual few roundings.
+its last two dimensions, (c) a bound for every element, (d) of 16 bits the slope on float64's answer; the places of NaN
+and infinities follow the reference. Where the framework itself is far from float64, the limits widen with it; so they
+do where the problem itself is ill-conditioned (normalising a constant row), which the reference at inputs one rounding
+away shows. Where the formula cuts (a threshold on a sum), an element may have any of the values that the reference has
+with its sums rounded otherwise, each of them to the usual few roundings.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kernellab.task.dtypes import computable, is_float8, reals
 from kernellab.verifier.compare.chunked import compare_pieces
 from kernellab.verifier.compare.close import not_close
 from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
+from kernellab.verifier.compare.scale import another_scale
 from kernellab.verifier.compare.tiles import (
     kinds,
     matrix_of,
@@ -68,6 +69,8 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
         mismatch, relative = _compare(got, reference, limits)
     if mismatch is None and limits.close and reference.native.is_floating_point():
         mismatch = not_close(got, reference, limits.own)
+    if mismatch is None and reference.native.is_floating_point():
+        mismatch = another_scale(got, reference, limits, relative)
     return mismatch, relative
 
 

@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why an output is wrong. ``rule`` is shape, dtype, exact, non-finite, elements, frobenius, tile, tau or close."""
+    """Why an output is wrong. ``rule`` is shape, dtype, count, exact, non-finite or one of ``NUMERIC``."""
 
     rule: str
     message: str
@@ -96,4 +96,4 @@ class Limits:
 
 #: rules that ask how large an error is, and so may be widened by the problem's conditioning; of integers, by what
 #: roundings and ties leave open
-NUMERIC = ("elements", "frobenius", "tile", "tau", "exact", "close")
+NUMERIC = ("elements", "frobenius", "tile", "tau", "exact", "close", "scale")

@@ -33,6 +33,8 @@ def numeric(
         return "all-zero"
     if any(_same(g, i) for i in inputs if i.shape == got.shape):
         return "identity"
+    if mismatch.rule == "scale":
+        return "off-by-scale"
     assert mismatch.wrong is not None
     if at_edge(mismatch.wrong):
         return "edge-tile"

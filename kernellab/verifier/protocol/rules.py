@@ -60,6 +60,10 @@ class ErrorRule:
     row: int = 32
     #: standard deviations by which the number of elements that tau allows may be exceeded in a small output
     tau_deviations: float = 3.0
+    #: a 16-bit output's slope on the answer: off by this share of the floor (truncation: 0.28 % of bfloat16's 1 %),
+    scale_share: float = 0.5
+    #: and by so many of the dtype's roundings for one element (five times what is likely), fewer for the mean of many
+    scale_roundings: float = 1.0
     #: eq. 2's epsilon, relative to the output's rms
     epsilon: float = 1e-8
 

@@ -1,0 +1,53 @@
+"""Is an output of 16 bits the right answer times another factor?
+
+Its rounding is as large as a wrong divisor of 1 % (an unbiased variance over 40 numbers), but rounding goes both ways:
+the least-squares slope of the output on the answer stays near 1, the nearer the more elements weigh in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernellab.verifier.compare.records import Limits, Mismatch, Reference
+from kernellab.verifier.compare.tiles import matrix_of, places
+from kernellab.verifier.protocol.rules import DEVICE, ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def another_scale(got: Tensor, reference: Reference, limits: Limits, relative: float) -> Mismatch | None:
+    """The mismatch of a float16 or bfloat16 output whose slope on the answer is off by more than ``scale_share`` of the
+    floor, the rounding of its elements (``scale_roundings`` of the dtype's, over the root of how many of them weigh)
+    and the framework's own times its factor; None where it is not. ``relative``: its relative error, which bounds it.
+    """
+    import torch
+
+    least = ERROR.scale_share * limits.floor
+    if got.element_size() != 2 or not relative > least:
+        return None
+    sides = [t for t in (got, reference.native, reference.nudged) if t is not None]
+    slopes, square, fourth = [0.0] * len(sides), 0.0, 0.0
+    matrices, exact = [matrix_of(t) for t in sides], matrix_of(reference.want)
+    for at in places(exact.shape, DEVICE.piece):
+        want = exact[at].double()
+        pieces = [m[at].double() for m in matrices]
+        usable = want.isfinite()
+        for piece in pieces:
+            usable &= piece.isfinite()
+        want = torch.where(usable, want, want.new_zeros(()))
+        square += float(want.square().sum())
+        fourth += float(want.square().square_().sum())
+        for i, piece in enumerate(pieces):
+            slopes[i] += float(torch.where(usable, piece, want).sub_(want).mul_(want).sum())
+    if not (0.0 < square < float("inf") and 0.0 < fourth < float("inf")):
+        return None
+    off, *own = (s / square for s in slopes)
+    rounding = ERROR.scale_roundings * torch.finfo(got.dtype).eps * fourth**0.5 / square
+    limit = least + rounding + ERROR.framework_factor * limits.own * max(abs(s) for s in own)
+    if abs(off) <= limit:
+        return None
+    said = f"The output is the right one times {1 + off:.4f} ({100 * abs(off):.2g} % off, limit {100 * limit:.2g} %)"
+    return Mismatch("scale", said, torch.ones(got.shape, dtype=torch.bool, device=got.device), relative)
