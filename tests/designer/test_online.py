@@ -94,10 +94,13 @@ def test_narrow_rows_off_16_bytes_take_one_read_for_both(tmp_path: Path) -> None
     h200 = Target("triton", Backend.CUDA, replace(find_chip("h200"), cores=1))
     (odd, task), (even, _) = designed(50257, h200), designed(50304, h200)
     assert odd.count("load(x[") == 2 and even.count("load(x[") == 3
+    lanes = load_program(odd).constexprs[0]
+    assert f"16 * {lanes.name}" in odd and "reduce_sum(exp(parts" in odd, "a lane's elements share one exponential"
     program = load_program(odd)
     x = torch.randn(4, 50257).to(torch.bfloat16)
     x[1, :9000] = -torch.inf
     x[2, 9000:] += 300.0
+    x[3, 40000] = torch.nan
     (got,) = call(lower(program, bind(program, task, {}, h200), h200), tmp_path, x)
     exact = torch.log_softmax(x.double(), 1)
     finite = exact.isfinite()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernellab.designer.emit.loops import begin, grid, loop
-from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, plus
+from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, listed, plus
 from kernellab.designer.emit.stores import runs, store_all
 from kernellab.designer.emit.writer import Writer, identity
 from kernellab.designer.ir.dtypes import DTYPES
@@ -289,7 +289,10 @@ class RunningPair:
         words = ("largest", "sums") if pair.largest else ("middle", "squares", "seen")
         self._names = [w.names.fresh(f"{w.title(pair.first).split('_')[0]}_{word}") for word in words]
         starts = [identity(pair.first) if pair.largest else _ZERO, *([_ZERO] * (len(words) - 1))]
-        shape, row = w.shape(self._lanes), w.scopes[0].body
+        row = w.scopes[0].body
+        #: a lane's share of a tile of several rows of lanes is joined first: one exponential scales its sum for all
+        self._row = [Name(w.t.blocks[self._lanes[-1]])] if w.t.parts > 1 else []
+        shape = self._row or w.shape(self._lanes)
         for name, start in zip(self._names, starts, strict=True):
             row.append(let(name, filled(shape, start, DTYPES[_DTYPE])))
 
@@ -302,12 +305,20 @@ class RunningPair:
         x = w.named(w.spread(w.masked(self._pair.first), self._lanes), "element").tree
         grown, base = w.names.fresh("grown"), w.names.fresh("base")
         lowest = identity(self._pair.first)
-        w.body.append(let(grown, call("max", Name(top), x)))
+        below: Expr = Name(base)
+        if self._row:
+            parts = w.names.fresh("parts")
+            w.body.append(let(parts, call("reshape", x, listed([Num(w.t.parts), *self._row]))))
+            x, below = Name(parts), tree.Subscript(base, (tree.NewAxis(), tree.Slice()))
+        w.body.append(let(grown, call("max", Name(top), self._joined("max", x))))
         # where a lane has met -inf alone its exponentials are 0
         w.body.append(let(base, call("where", Binary("==", Name(grown), lowest), _ZERO, Name(grown))))
         before = Binary("*", Name(sums), call("exp", Binary("-", Name(top), Name(base))))
-        w.body.append(let(sums, Binary("+", before, call("exp", Binary("-", x, Name(base))))))
+        w.body.append(let(sums, Binary("+", before, self._joined("sum", call("exp", Binary("-", x, below))))))
         w.body.append(let(top, Name(grown)))
+
+    def _joined(self, kind: str, parts: Expr) -> Expr:
+        return call(f"reduce_{kind}", parts, axis=Num(0)) if self._row else parts
 
     def _moments(self) -> None:
         w, r = self._w, self._pair.first

@@ -314,7 +314,9 @@ class Writer:
     def extent(self, axis: Axis) -> tree.Expr:
         """Elements of a tile along ``axis``."""
         block = self.t.blocks.get(axis)
-        return Name(block) if block else extent(axis.extent)
+        if not block:
+            return extent(axis.extent)
+        return Name(block) if self.t.parts == 1 else Binary("*", tree.Num(self.t.parts), Name(block))
 
     def start(self, axis: Axis) -> tree.Expr:
         """Where the tile along ``axis`` starts."""

@@ -59,6 +59,8 @@ class Tiling:
     descriptors: bool | None = None
     #: the largest element of a row of narrow floats and the exponentials below it are found in one read
     once: bool = False
+    #: rows of lanes, each as long as its block says, that a tile of that row is
+    parts: int = 1
     #: a row that lies in the cache has a pass for each reduction, of narrow elements
     cached: bool = False
     #: groups of warps that multiply what one more warp loads through the chip's copy engine; 0: every warp does both
