@@ -43,6 +43,8 @@ _STEPS = (2, 8, 32, 128)
 _LARGE = 1 << 22
 #: calls of torch that one reference may make: each is traced, checked and designed
 _MOST_CALLS = 2500
+#: writes into pieces of tensors, each of which is a copy of the whole, and a launch
+_MOST_WRITES = 256
 #: far from the sample value, so that a constant derived from it in an unknown way shows in the check
 _PERTURB = 0.8137205519482161
 
@@ -150,11 +152,25 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
+            _check_writes(task, program)
             return program.run_decompositions(_decompositions() | _wanted(program))
     except CaptureError:
         raise
     except Exception as error:
         raise _explain(task, module, error) from error
+
+
+def _check_writes(task: Task, program: Any) -> None:
+    """Raises CaptureError where a loop fills tensors piece by piece for so long that its design would take minutes."""
+    writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
+    if len(writes) > _MOST_WRITES:
+        line = (writes[-1].meta.get("custom") or {}).get("line", 0)
+        raise CaptureError(
+            f"The reference of {task.name!r} writes {len(writes)} pieces of tensors one by one (at line {line}), "
+            "and each would be a launch.",
+            "Put them together with torch.stack, or write the loop over whole tensors: x[:, None] - x[None] for pairs "
+            "of rows.",
+        )
 
 
 def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:

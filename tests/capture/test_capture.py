@@ -80,6 +80,14 @@ def test_a_loop_of_too_many_calls_is_refused_by_its_line(monkeypatch: pytest.Mon
         graph_of("    for _ in range(60): x = x + 1\n    return x")
 
 
+def test_a_tensor_that_a_loop_fills_piece_by_piece_is_refused_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "_MOST_WRITES", 20)
+    loop = "    y = torch.zeros(x.shape)\n    for i in range({}): y[i] = x[i] * 2\n    return y"
+    assert graph_of(loop.format(20), "torch.randn(32, 4)").outputs
+    with pytest.raises(CaptureError, match=r"writes 21 pieces of tensors one by one \(at line 6\)"):
+        graph_of(loop.format(21), "torch.randn(32, 4)")
+
+
 def test_float64_reaches_dtypes_fixed_inside_the_reference() -> None:
     graph = graph_of("    return (x.to(torch.float16) + torch.ones(x.shape[1], dtype=torch.float16)).float()")
     x = torch.randn(3, 4, dtype=torch.float64)
