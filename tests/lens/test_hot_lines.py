@@ -201,7 +201,7 @@ def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int,
     assert said in words and words.count("kernel.cpp:") == (not elsewhere)
     told = time_goes(source, verdict)
     assert len(told) == 1 + bool(elsewhere) and ("at no line of it" in told[-1]) is bool(elsewhere)
-    assert "so the time goes into" not in words, "what was sampled stands for what a model guesses"
+    assert "so by the cost model the time goes into" not in words, "what was sampled stands for what a model guesses"
     listed_in_part = verdict.model_copy(update={"hot": hot.model_copy(update={"further": elsewhere})})
     around, _ = slow_because(RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, listed_in_part, turns_left=3))
     assert ("many lines share the time" in around) is bool(elsewhere) and "around the lines" not in around
@@ -242,7 +242,7 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     assert own == 4 or ("OpenMP" in parts, "host code" in parts) == (waiting > 0, called > 0)
     by_hand = replace(brief, candidate=candidate.model_copy(update={"author": Author.MODEL}))
     words, _ = slow_because(by_hand, RouteKind.DESIGNER)
-    assert "so the time goes into" not in words, "a sketch's loops are not those of other code"
+    assert "so by the cost model the time goes into" not in words, "a sketch's loops are not those of other code"
     assert ("of the samples are" in words) is (waiting > called or called == own > 4)
 
 

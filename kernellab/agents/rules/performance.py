@@ -430,8 +430,8 @@ def _around(cost: Cost) -> str:
         return ""
     once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
     return (
-        f"{once}, so the time goes into what the loop of line {hottest.line} does each time: its loads, its stores and "
-        "its arithmetic. Change one thing at a time."
+        f"{once}, so by the cost model the time goes into what the loop of line {hottest.line} does each time: its "
+        "loads, its stores and its arithmetic. Change one thing at a time."
     )
 
 
