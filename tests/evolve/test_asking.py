@@ -89,6 +89,12 @@ def test_a_model_is_asked_nothing_twice_at_once() -> None:
     assert len(made.asks) == 2
 
 
+def test_who_has_a_share_takes_part_whatever_else_is_named() -> None:
+    found = state([1.0], Knobs(operators=("rules",), vary="model=0.5"))
+    mix = Mix(OPERATOR.task, OPERATOR.target, lambda spec: OPERATOR if spec else None)
+    assert {"model/difference", "rules:tile"} <= set(mix.operators(found))
+
+
 def test_a_model_that_never_gives_a_sketch_ends_no_run(tmp_path: Path) -> None:
     with FakeServer(answer("I would use a larger tile.")) as server:
         run = asking(tmp_path, server, operators=("model",), parallel=1).work().wait(60)

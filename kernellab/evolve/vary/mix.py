@@ -100,11 +100,14 @@ class Mix:
         ])  # fmt: skip
 
     def operators(self, state: RunState) -> list[str]:
-        """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind."""
+        """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind; who has a
+        share takes part."""
         known = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
         known += [(name, KIND) for player in self._players(state) for name in player.operators]
-        wanted = state.knobs.operators
-        return [name for name, kind in known if not wanted or name in wanted or kind in wanted]
+        wanted, shares = state.knobs.operators, state.knobs.shares
+        return [
+            name for name, kind in known if not wanted or name in wanted or kind in wanted or _spec(name) in shares
+        ]
 
     def _players(self, state: RunState) -> list[ModelOperator]:
         """The search's model, and who varies candidates by ``vary``."""
