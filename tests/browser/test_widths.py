@@ -46,6 +46,17 @@ def test_tabs_and_verdict_are_whole_at_every_width(browser: Any, fixture: str) -
         page.close()
 
 
+def test_a_long_label_of_a_verdict_is_whole(browser: Any) -> None:
+    long = "drawn inputs: 54% tried (19 of 35), as many as fit the time"
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": 340, "height": 900})
+        page.goto(look.address(base, fixture="designed", panel="verdict", theme="light"))
+        page.wait_for_selector("body[data-ready]")
+        page.locator(".kl-outcome .kl-label").first.evaluate("(label, text) => { label.textContent = text; }", long)
+        assert page.evaluate(CUT, ".kl-outcome .kl-label") == []
+        page.close()
+
+
 def test_a_line_that_can_be_pinned_shows_its_pin_under_the_pointer(browser: Any) -> None:
     with look.served() as base:
         page = browser.new_page()

@@ -534,6 +534,14 @@ def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_firs
         assert ("Correct your sketch" in card["hint"]) == (author is Author.HUMAN)
 
 
+def test_the_evidence_of_an_end_does_not_repeat_that_its_last_stage_passed() -> None:
+    fact = RouteFact(text="stage fast: Right.", of_stage=True)
+    for to, shown in ((RouteKind.FINISH, []), (RouteKind.CODER, ["stage fast: Right."])):
+        route = told(fact).model_copy(update={"to": to})
+        card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=route)))["card"]
+        assert card["evidence"] == shown
+
+
 def told(fact: RouteFact) -> Route:
     return ROUTE.model_copy(update={"facts": (fact,)})
 

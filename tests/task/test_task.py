@@ -294,6 +294,12 @@ def test_importing_the_task_room_does_not_import_torch() -> None:
     assert seen.stdout.strip() == "False"
 
 
+def test_an_argument_that_a_dim_does_not_take_says_what_it_takes() -> None:
+    text = native("x", dims='Dim("M", 1, 64, multiple=8), Dim("N", 1, 64)')
+    with pytest.raises(TaskError, match=r"'multiple'.*Write Dim\(.*Multiples are written in inputs"):
+        load_task(text)
+
+
 def test_a_device_that_is_not_here_is_named_with_the_way_around_it() -> None:
     text = "import torch\ndef reference(x):\n    return x + torch.zeros(3, device='npu')\n"
     text += "def inputs():\n    return torch.ones(3)\n"

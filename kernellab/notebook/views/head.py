@@ -253,6 +253,8 @@ def _evidence(route: Route) -> list[str]:
     has all their digits."""
     shown = []
     for fact in route.facts:
+        if fact.of_stage and route.to is RouteKind.FINISH:
+            continue  # that it passed is the reason
         if fact.got is not None or fact.want is not None:
             got, want = both(fact.got, fact.want)
             shown.append(f"{fact.text}: got {got}, want {want}")

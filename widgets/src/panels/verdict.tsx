@@ -180,13 +180,16 @@ function Compiler({ view, lines }: { view: View; lines: VerdictView["compiler"] 
 
 function Gate({ gate }: { gate: Detail["gate"] }) {
   if (!gate) return null;
+  // of a right one the reason says that, and on how many cases
+  const right = gate.state === "right";
   const facts = [
-    gate.cases ? `${gate.cases} small cases run` : "",
+    gate.cases && !right ? `${gate.cases} small cases run` : "",
     gate.max_error !== null ? `largest error ${gate.max_error.toPrecision(2)}` : "",
   ].filter(Boolean);
   return (
     <p class="kl-gate">
-      <span class="kl-dim">Sketch:</span> {capital(gate.state)}. {gate.reason}
+      <span class="kl-dim">Sketch:</span> {right ? "" : `${capital(gate.state)}. `}
+      {gate.reason}
       {facts.length > 0 && <span class="kl-dim"> {facts.join(", ")}</span>}
     </p>
   );
