@@ -413,6 +413,10 @@ def test_one_line_says_how_it_stands() -> None:
     assert "verifier" in turns_text(state(*ALL))
 
 
+def test_the_cell_that_reproduces_a_failure_is_kept_as_it_is() -> None:
+    assert "assert reference(x) is not None</pre>" in snapshot(state(DESIGN, CODE, PASS, EDIT, FAIL))
+
+
 def test_a_session_that_ends_slower_than_eager_says_keep_eager() -> None:
     ended: list[Event] = [StatusChanged(status=SessionStatus.FINISHED)]
     for verdict, said in ((fast(0.4, 0.3, 0.5), True), (fast(0.98, 0.9, 1.1), False), (FAST, False)):

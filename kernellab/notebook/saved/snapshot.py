@@ -90,9 +90,8 @@ def verdict_html(verdict: Verdict) -> str:
     errors = "\n".join(f"{c.place}: {c.message}" for c in evidence.compiler)
     places = f"<p>{MAP_WORDS}</p>{_pre(chr(10).join(evidence.error_map))}" if evidence.error_map else ""
     extra = places + (_pre(errors) if errors else "")
-    again = (
-        _folded("A cell that reproduces it", _code(evidence.reproduction, "cell.py")) if evidence.reproduction else ""
-    )
+    # it holds the kernel and its headers: in colour it is five times as long
+    again = _folded("A cell that reproduces it", _pre(evidence.reproduction)) if evidence.reproduction else ""
     head = f"<b>{verdict.outcome}</b>: {escape(verdict.reason)}"
     return f"<div>{head}<table><tbody>{table}</tbody></table>{extra}{again}</div>"
 
