@@ -123,6 +123,13 @@ TOLD = {
     ),
     "negative places": (GATHER, "x[i.clamp(min=0)]", "i in 0..23 only"),
     "a sum in 32 bits": (INTEGERS, "x.sum(-1, dtype=torch.int32).long()", "x in 0..99 only"),
+    "a maximum from -1e30": (
+        task_of("x.amax(0)", "x", ONE), "x.amax(0).clamp(min=-1e30)", "large x not handled"
+    ),
+    "the last of two NaN": (
+        ARGMAX, "torch.where(x.isnan().any(-1), 39 - x.isnan().flip(-1).int().argmax(-1), x.argmax(-1))",
+        "NaN in x not propagated",
+    ),
     "integers as float32": (INTEGERS, "x.float().sum(-1).long()", "x in 0..99 only"),
 }  # fmt: skip
 
@@ -713,6 +720,21 @@ def test_each_rest_of_four_past_sixty_four_and_sizes_of_two_and_three_are_tried(
     for name in ("M", "N"):
         assert {s[name] % 4 for s in found if 64 < s[name] < 132} == {0, 1, 2, 3}
     assert all({"M": n, "N": n} in found for n in (2, 3))
+
+
+@pytest.mark.parametrize("body", ["x.mean(-1) if x.shape[1] else x.sum(-1)", "x.sum(-1) / max(x.shape[1], 2)"])
+def test_a_dim_of_none_and_of_one_is_tried_with_the_others_long(body: str, judge: Judge) -> None:
+    dims = 'from kernellab import Dim\nM, N = Dim("M", 0, 64), Dim("N", 0, 64)\n'
+    text = f"import torch\n{dims}def reference(x):\n    return x.mean(-1)\n"
+    task = load_task(f"{text}def inputs(M=24, N=40):\n    return torch.randn(M, N)\n", "mean")
+    verdict = judge(kernel(task, body), task)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
+
+
+def test_an_interpreter_meets_a_size_past_the_largest_number_of_the_source() -> None:
+    from kernellab.verifier.cases.extents import beyond_tiles
+
+    assert {s["N"] for s in beyond_tiles(SIZED, (16, 1500))} == {3, 33, 1502}
 
 
 SCALAR = """import torch

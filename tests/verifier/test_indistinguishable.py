@@ -190,6 +190,7 @@ def test_what_the_rules_write_has_no_flag(dsl: str) -> None:
 
 TELLS = {
     "a variable": "inside = 'PYTHONUNBUFFERED' in os.environ",
+    "a variable that it lacks": "inside = 'JPY_PARENT_PID' not in os.environ",
     "a cache's variable": "inside = 'TVM_FFI_CACHE_DIR' in os.environ",
     "its parent": "inside = os.getppid() == 1",
     "its parent's name": "inside = 'python' in open('/proc/%d/comm' % os.getppid()).read()",

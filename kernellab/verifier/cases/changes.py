@@ -121,6 +121,8 @@ def _exact(
 
 #: values at which a formula of two arguments may have a separate case
 SPECIAL = (0.0, 1.0, inf, -inf, nan)
+#: and usual ones, of which one is next to zero: within a tolerance that a comparison has
+USUAL = (0.0, 1.0, 2.0**-30)
 
 
 def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPECIAL) -> tuple[Tensor, Tensor]:

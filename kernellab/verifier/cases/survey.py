@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import combinations
+from itertools import combinations, product
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.changes import SPECIAL
+from kernellab.verifier.cases.changes import SPECIAL, USUAL
 from kernellab.verifier.cases.input_specs import meet
 from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
@@ -140,7 +140,8 @@ class Survey:
             self._resume()
             if proposal.grade is Grade.CONDITION and proposal.purpose is None and not self.conditions:
                 continue
-            if len(self.cases) >= self.most or not self._time_left(DRAWN.drawing):
+            # one in any case: without conditions that is a NaN, which too few kernels keep
+            if len(self.cases) >= self.most or ((self.cases or self.dropped) and not self._time_left(DRAWN.drawing)):
                 self.untried += 1
                 continue
             self._try(proposal)
@@ -212,8 +213,7 @@ class Survey:
             both = f"in {names[0]} and {names[1]} at once not handled"
             # of numbers that are never negative, -1 would be refused where 0 and 1 are right
             signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
-            # a number next to zero is not within a tolerance that a comparison has
-            usual, said = ((0.0, 1.0, -1.0, _NEXT), "0, 1 or -1") if signed else ((0.0, 1.0, _NEXT), "0 or 1")
+            usual, said = ((*USUAL, -1.0), "0, 1 or -1") if signed else (USUAL, "0 or 1")
             covered = [f"{said} {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
             for values, words, others in ((usual, said, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)
@@ -446,7 +446,7 @@ def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
     others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
     found: list[_Proposal] = []
     while told or others:
-        found += [*others[:1], *told[:1]]
+        found += [*told[:1], *others[:1]]
         del others[:1], told[:1]
     return found
 
@@ -474,7 +474,6 @@ _INSIDE = {
 #: of all elements at once, where that alone reaches an edge
 _FACTORS = (1 / 64, 8.0)
 _SPECIAL = ("NaN", "inf", "-inf")
-_NEXT = 2.0**-30
 #: supports whose values patterns cannot set one by one
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
@@ -517,8 +516,7 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
             purpose=kind if kind == "NaN" else "inf", right=right,
         )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0
-    # float16's denormals are usual numbers
-    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64
+    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64  # float16's denormals are usual numbers
     huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
     large, small = f"large {name} not handled", f"tiny {name} not handled"
     # samples that come near to zero end there; what zero itself does is asked above
@@ -527,13 +525,11 @@ def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str |
     usual = DrawnLimit(values="", least=rms * DRAWN.usual)
     of_all = inside.model_copy(update={"least": usual.least})
     # also all of one sign: a maximum from -1e30 shows in no other
-    signs = (*(-1,) * (legal.low < 0), *(1,) * (legal.low < 0 < legal.high))
-    for size in (huge**0.5, huge):
-        for kind, end in (("scaled", size), *(("uniform", sign * size) for sign in signs)):
-            yield _Proposal(_pattern(position, kind, end, 0), Grade.CONDITION, large, True, True, right=inside)
-    yield _Proposal(_pattern(position, "scaled", tiny**0.5, 0), Grade.CONDITION, small, True, True, right=usual)
-    narrow = value.dtype == torch.float16
-    yield _Proposal(_pattern(position, "scaled", tiny, 0), Grade.CONDITION, small, narrow, True, right=usual)
+    kinds = (("scaled", 1), ("uniform", -1), ("uniform", 1))[: 1 + (legal.low < 0) * (1 + (legal.high > 0))]
+    for size, (kind, sign) in product((huge**0.5, huge), kinds):
+        yield _Proposal(_pattern(position, kind, sign * size, 0), Grade.CONDITION, large, True, True, right=inside)
+    for size, always in ((tiny**0.5, True), (tiny, value.dtype == torch.float16)):
+        yield _Proposal(_pattern(position, "scaled", size, 0), Grade.CONDITION, small, always, True, right=usual)
     ends = (info.smallest_normal, info.max / 4)
     yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
 

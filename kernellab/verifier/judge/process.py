@@ -42,6 +42,12 @@ _TICK = time.clock_getres(6)
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
+#: what a user's shells and notebooks have in their environment
+_SHELLS = {
+    "DISPLAY": ":0", "EDITOR": "vi", "LANG": "en_US.UTF-8", "SHELL": "/bin/bash", "TERM": "xterm-256color",
+    "JPY_PARENT_PID": "1200", "SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 22", "XDG_RUNTIME_DIR": "/run/user/1000",
+    "XDG_SESSION_TYPE": "x11",
+}  # fmt: skip
 
 
 class WorkerFailure(Exception):
@@ -242,7 +248,8 @@ class WorkerProcess:
     def _variables(self) -> dict[str, str]:
         if self.role == "ordinary":
             # as a user's shell has them; what is built goes to the home folder's cache
-            return {**passed(), "HOME": str(self.scratch / "home"), "TMPDIR": str(self.scratch / "tmp")}
+            home = str(self.scratch / "home")
+            return {**passed(), **_SHELLS, "HOME": home, "PWD": home, "TMPDIR": str(self.scratch / "tmp")}
         return {**self.server.environment, **self._folders(), **self.environment(self.scratch)}
 
     def _folders(self) -> dict[str, str]:
