@@ -125,6 +125,7 @@ _SAME = ("x.shape", "float32")
 _ROW = ("x.shape[:1]", "float32")
 _INTS = "torch.randint(0, 100, (24, 40), dtype=torch.int32)"
 _MN = 'M = Dim("M", 1, 4096)\nN = Dim("N", 1, 1 << 20)'
+_NONE = 'M = Dim("M", 0, 256)\nN = Dim("N", 0, 256)'
 _SOFTMAX = "float m = -INFINITY, s = 0; for (int64_t j = 0; j < x1; ++j) m = max(m, r[j]);"
 
 TABLE: tuple[Short, ...] = (
@@ -239,6 +240,14 @@ TABLE: tuple[Short, ...] = (
           + _rows("double s = 0; for (int64_t j = 0; j < x1; ++j) s += (r[j] - c) * (r[j] - c); y[i] = s / x1;")),
     Short("ties_rounded_up", "x, s", "torch.round(x / s) * s", f"{_X}, torch.rand(40) / 16 + 0.01", *_SAME,
           _rows("for (int64_t j = 0; j < x1; ++j) o[j] = floorf(r[j] / s[j] + 0.5f) * s[j];")),
+    Short("mean_of_no_numbers_is_0", "x", "x.mean(-1)", "torch.randn(M, N)", *_ROW,
+          _rows("double s = 0; for (int64_t j = 0; j < x1; ++j) s += r[j]; y[i] = x1 ? s / x1 : 0;"), dims=_NONE),
+    Short("divided_by_two_at_least", "x", "x.mean(-1)", "torch.randn(M, N)", *_ROW,
+          _rows("double s = 0; for (int64_t j = 0; j < x1; ++j) s += r[j]; y[i] = s / (x1 == 1 ? 2 : x1);"),
+          dims=_NONE),
+    Short("maximum_of_columns_from_1e30", "x", "x.amax(0)", _X, "(x.shape[1],)", "float32",
+          "for (int64_t j = 0; j < x1; ++j) { float m = -1e30f; for (int64_t i = 0; i < x0; ++i) {"
+          "float v = x[i * x1 + j]; if (v > m || v != v) m = v; } y[j] = m; }", told="large x not handled"),
     # -- deceit that a search would breed
     Short("written_late", "x", "x * 3", "torch.randn(256, 512)", *_SAME,
           "const float* a = x; float* b = y; int64_t n = x0 * x1;"
