@@ -1,12 +1,13 @@
-"""Whole spaces of tunables, measured point by point, and how near to the fastest each way to search them comes. A script.
+"""Whole spaces of tunables, measured point by point, and how near to the fastest each search comes. A script.
 
     python -m tests.tuning.spaces record --out spaces.jsonl --jobs 8 --seconds 480 [--dsl cpp|triton] [TASK ...]
     python -m tests.tuning.spaces compare --out spaces.jsonl [--seeds 20]
 
-``record`` times every legal point of the first design of each task (:data:`MOST` drawn ones of a larger space) alone in a
-worker of the Verifier: a line of JSON for each. Called again, points that have their line are left out. ``compare`` lets
-``tune`` search what was recorded; each look at a point errs as the point's quartiles say. A figure is the fastest
-recorded time over that of the point that the search calls its best; 1 is the best there is.
+``record`` times every legal point of the first design of each task (:data:`MOST` drawn ones of a larger space) alone
+in a worker of the Verifier: a line of JSON for each. Called again, points that have their line are left out.
+``compare`` lets ``tune``, chance, and a surrogate by scikit-learn (pip install scikit-learn) search what was recorded;
+each look at a point errs as the point's quartiles say. A figure is the fastest recorded time over that of the point
+that the search calls its best; 1 is the best there is.
 """
 
 from __future__ import annotations
@@ -112,8 +113,6 @@ class Look:
 
 def compare(rows: Sequence[dict[str, Any]], seeds: int) -> str:
     """A table: each way to search, by the number of points that it may measure."""
-    from kernellab.tuning import surrogate
-
     spaces: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         spaces.setdefault(row["task"], []).append(row)
@@ -124,25 +123,22 @@ def compare(rows: Sequence[dict[str, Any]], seeds: int) -> str:
         "| search | " + " | ".join(f"{n} points" for n in TRIALS) + " |",
         "|---" * (len(TRIALS) + 1) + "|",
     ]
-    ways = {"first design": None, "climb": False, "surrogate": True} | ({"drawn": "drawn"})
+    ways = ("first design", "climb", "drawn", "surrogate", "surrogate, no model")
     each: dict[str, list[str]] = {task: [] for task in spaces}
-    for name, way in ways.items():
+    for way in ways:
         cells = []
         for trials in TRIALS:
             over = []
             for seed in range(seeds):
-                logs = []
-                for task, mine in spaces.items():
-                    logs.append(math.log(_share(mine, way, trials, seed)))
+                logs = [math.log(_share(mine, way, trials, seed)) for mine in spaces.values()]
                 over.append(math.exp(statistics.fmean(logs)))
             cells.append(f"{statistics.fmean(over):.3f} [{min(over):.3f}, {max(over):.3f}]")
-        text.append(f"| {name} | " + " | ".join(cells) + " |")
+        text.append(f"| {way} | " + " | ".join(cells) + " |")
     for task, mine in spaces.items():
-        shares = (statistics.fmean(_share(mine, w, 16, s) for s in range(seeds)) for w in ways.values())
+        shares = (statistics.fmean(_share(mine, w, 16, s) for s in range(seeds)) for w in ways)
         each[task] = [f"{share:.2f}" for share in shares]
     text += ["", "| space, 16 points | of | " + " | ".join(ways) + " |", "|---" * (len(ways) + 2) + "|"]
     text += [f"| {task} | {len(spaces[task])} | " + " | ".join(cells) + " |" for task, cells in each.items()]
-    del surrogate
     return "\n".join(text)
 
 
@@ -153,12 +149,41 @@ def _share(rows: Sequence[dict[str, Any]], way: object, trials: int, seed: int) 
     best = space.start(rows[0]["sketch"])
     if way == "drawn":
         drawn = [best, *look.random.sample(list(look.rows), min(trials - 1, len(look.rows)))]
-        seen = {p: m.time.median_ms for p in drawn if (m := look(p, CALLS)).time is not None}
-        best = min(seen, key=lambda p: seen[p])
-    elif way is not None:
-        tuned = tune([rows[0]["sketch"]], space, look, trials, modelled=bool(way), seed=seed)
-        best = tuned.best or best
+        best = fastest([look(p, CALLS) for p in drawn])
+    elif way == "climb":
+        best = tune([rows[0]["sketch"]], space, look, trials).best or best
+    elif way != "first design":
+        best = fastest(modelled(space, look, trials, seed, way == "surrogate"))
     return min(ms.values()) / ms[best]
+
+
+def fastest(measured: Sequence[Measured]) -> Point:
+    return min((m for m in measured if m.time is not None), key=lambda m: m.time.median_ms).point
+
+
+def modelled(space: Recorded, look: Look, trials: int, seed: int, cost: bool) -> list[Measured]:
+    """Points by a surrogate: a forest over the tunables' logarithms (and the cost model's time) learns the logarithm of
+    the times, and the next four are those of the largest expected improvement, as the spread of the trees has it."""
+    import numpy as np
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    every = list(space.costs)
+    rows = np.array(
+        [[*(math.log2(v) for _, v in p.values), *([math.log(space.costs[p] or 1.0)] if cost else [])] for p in every]
+    )
+    ranked = [every.index(p) for p in space.ranked(every)] if cost else list(range(len(every)))
+    chosen = list(dict.fromkeys([0, *ranked[:1], *look.random.sample(range(len(every)), min(2, len(every)))]))
+    done: dict[int, Measured] = {}
+    while len(done) < min(trials, len(every)):
+        for at in chosen[: trials - len(done)]:
+            done[at] = look(every[at], CALLS)
+        timed = [at for at in done if done[at].time is not None]
+        logs = np.array([math.log(done[at].time.median_ms) for at in timed])
+        forest = ExtraTreesRegressor(64, min_samples_leaf=1, bootstrap=True, random_state=seed).fit(rows[timed], logs)
+        each = np.stack([one.predict(rows) for one in forest.estimators_])
+        gain = np.maximum(logs.min() - each, 0).mean(0) - 1e-6 * each.mean(0)
+        chosen = [at for at in np.argsort(-gain) if at not in done][:4]
+    return list(done.values())
 
 
 def read(file: Path) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ MOVES = {
     "launches": ("rules:join", "rules:fuse", "rules:online"),
     "instructions": (
         "rules:apart",
+        "rules:turn",
         "rules:select",
         "rules:factor",
         "rules:vectorise",

@@ -21,6 +21,7 @@ from kernellab.sketch.rewrite.rules import (
     online,
     select,
     tiles,
+    turn,
 )
 from kernellab.sketch.syntax.messages import nearest
 from kernellab.sketch.syntax.parse import parse
@@ -44,6 +45,7 @@ _ALL = (
         "apart", "An axis of two to four places that a sum or a maximum takes along, as a tile a place.", apart.apart
     ),
     rewrite("select", "The first few of a row by a maximum each, in place of an order of the row.", select.select),
+    rewrite("turn", "An operand copied once into the order in which it is read.", turn.turn),
     rewrite("online", "A maximum and the sum below it in one pass that rescales, or in two.", online.online),
     rewrite("placement", "A loop moves between the grid and the program.", loops.placement),
     rewrite("persist", "A program a core, each of which walks over many tiles.", hints.persist),

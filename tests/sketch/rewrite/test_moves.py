@@ -259,3 +259,42 @@ def test_what_is_written_again_is_not_read_later() -> None:
     assert rewrites(WRITTEN_AGAIN, CPU, {"apart"}) == []
     once = WRITTEN_AGAIN.replace("        b = b + 1\n", "")
     assert len(rewrites(once, CPU, {"apart"})) == 1
+
+
+DOWN = """import torch
+
+
+def reference(a, b):
+    return (a[:, :, None] * b[None, :, :]).sum(1)
+
+
+def inputs(seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randint(-9, 9, ({rows}, 37), generator=g), torch.randint(-9, 9, (37, 80), generator=g)
+"""
+READS = """sketch s {
+    tensors: x[5, 64, 7]: f32; y[64, 7]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(7):
+        total = full([64], 0.0, f32)
+        for j in range(%s):
+            load(x[%s] -> a)
+            total = total + a
+        store(total -> y[0:64, i])
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [50, 3])
+def test_an_operand_whose_lanes_lie_a_row_apart_is_copied_once(rows: int) -> None:
+    """Sizes that no tile divides are padded in the copy and in its reads."""
+    found = moved(DOWN.format(rows=rows), "turn")
+    assert found and all("_turned[" in text and "_turn {" in text for text in found)
+
+
+def test_only_what_is_read_again_and_across_its_rows_is_copied() -> None:
+    (found,) = rewrites(READS % (5, "2, 0:64, i"), CPU, {"turn"})
+    assert "x_turned[5, 7, 64]" in found.text and "load(x_turned[2, i, 0:64] -> a)" in found.text
+    assert not rewrites(READS % (5, "j, 0:64, i"), CPU, {"turn"}), "each element is read once"
+    assert not rewrites(READS.replace("[64]", "[7]") % (5, "2, i, 0:7"), CPU, {"turn"}), "lanes lie side by side"
