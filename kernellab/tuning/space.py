@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from kernellab.task import Task
 
 Value = int | float
-#: points of one schedule that a search chooses of, at most
-LARGEST = 4096
 
 
 @dataclass(frozen=True)
@@ -50,16 +47,6 @@ class Space:
         tunables = load_program(sketch).tunables
         values = {c.name: c.value for c in tunables if c.name not in self.fixed and c.value is not None}
         return Point.of(sketch, values)
-
-    def every(self, sketch: str) -> list[Point]:
-        """Every point of a schedule's sets, legal or not; :data:`LARGEST` of a larger space, spread over it evenly."""
-        from kernellab.sketch.check import load_program
-
-        start = dict(self.start(sketch).values)
-        sets = {c.name: sorted(c.choices) or [c.value] for c in load_program(sketch).tunables if c.name in start}
-        stride = math.ceil(math.prod(map(len, sets.values())) / LARGEST)
-        made = itertools.islice(itertools.product(*sets.values()), 0, None, stride)
-        return [Point.of(sketch, dict(zip(sets, values, strict=True))) for values in made]
 
     def neighbours(self, point: Point) -> list[Point]:
         """Each tunable one step up or down, the others as they are; legal ones, the cheapest by the model first."""

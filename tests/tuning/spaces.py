@@ -29,6 +29,7 @@ from typing import Any
 from kernellab.errors import KernellabError
 from kernellab.evolve.jobs import found
 from kernellab.records import Timing
+from kernellab.sketch.check import load_program
 from kernellab.tuning import Measured, WorkerMeasure, tune
 from kernellab.tuning.space import Point, Space
 from kernellab.verifier import Verifier
@@ -36,6 +37,8 @@ from tests.sketch.rewrite.designs import designs
 
 #: points of one space, at most; seconds of calls of each
 MOST, CALLS = 72, 0.2
+#: points of one schedule that are chosen of, at most
+LARGEST = 4096
 TRIALS = (8, 16, 32)
 TASKS = (
     "matmul/addmm", "matmul/matmul_f16", "matmul/matmul_both_transposed", "matmul/batched", "matmul/triangular",
@@ -50,7 +53,11 @@ TASKS = (
 
 def points(space: Space, sketch: str) -> list[Point]:
     """The legal points of a sketch in an order that chance decides, its defaults first; at most :data:`MOST`."""
-    start, every = space.start(sketch), space.every(sketch)
+    start = space.start(sketch)
+    sets = {c.name: sorted(c.choices) for c in load_program(sketch).tunables if c.choices}
+    stride = math.ceil(math.prod(map(len, sets.values())) / LARGEST)
+    made = itertools.islice(itertools.product(*sets.values()), 0, None, stride)
+    every = [Point.of(sketch, {**dict(start.values), **dict(zip(sets, one, strict=True))}) for one in made]
     Random(sketch).shuffle(every)
     return list(itertools.islice((p for p in [start, *(p for p in every if p != start)] if space.cost(p)), MOST))
 
@@ -158,14 +165,14 @@ def _share(rows: Sequence[dict[str, Any]], way: object, trials: int, seed: int) 
 
 
 def fastest(measured: Sequence[Measured]) -> Point:
-    return min((m for m in measured if m.time is not None), key=lambda m: m.time.median_ms).point
+    return min((m.time.median_ms, n, m.point) for n, m in enumerate(measured) if m.time is not None)[2]
 
 
 def modelled(space: Recorded, look: Look, trials: int, seed: int, cost: bool) -> list[Measured]:
     """Points by a surrogate: a forest over the tunables' logarithms (and the cost model's time) learns the logarithm of
     the times, and the next four are those of the largest expected improvement, as the spread of the trees has it."""
     import numpy as np
-    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.ensemble import ExtraTreesRegressor  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     every = list(space.costs)
     rows = np.array(
@@ -177,8 +184,8 @@ def modelled(space: Recorded, look: Look, trials: int, seed: int, cost: bool) ->
     while len(done) < min(trials, len(every)):
         for at in chosen[: trials - len(done)]:
             done[at] = look(every[at], CALLS)
-        timed = [at for at in done if done[at].time is not None]
-        logs = np.array([math.log(done[at].time.median_ms) for at in timed])
+        times = {at: math.log(one.time.median_ms) for at, one in done.items() if one.time is not None}
+        timed, logs = list(times), np.array(list(times.values()))
         forest = ExtraTreesRegressor(64, min_samples_leaf=1, bootstrap=True, random_state=seed).fit(rows[timed], logs)
         each = np.stack([one.predict(rows) for one in forest.estimators_])
         gain = np.maximum(logs.min() - each, 0).mean(0) - 1e-6 * each.mean(0)
