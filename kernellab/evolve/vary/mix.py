@@ -105,9 +105,7 @@ class Mix:
         known = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
         known += [(name, KIND) for player in self._players(state) for name in player.operators]
         wanted, shares = state.knobs.operators, state.knobs.shares
-        return [
-            name for name, kind in known if not wanted or name in wanted or kind in wanted or _spec(name) in shares
-        ]
+        return [name for name, kind in known if not wanted or name in wanted or kind in wanted or _spec(name) in shares]
 
     def _players(self, state: RunState) -> list[ModelOperator]:
         """The search's model, and who varies candidates by ``vary``."""
