@@ -196,7 +196,7 @@ def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: i
             found.append(_tunable(name, default, choices))
     if file.warps and warps == file.warps:
         # one value for the file: for a launch that needs another the lowering chooses
-        found.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16)))
+        found.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16, *((32,) if file.warps == 32 else ()))))
     if file.warps and k.streams and t.stages == file.stages:
         found.append(_tunable("num_stages", t.stages, (*((1,) if t.stages == 1 else ()), 2, 3, 4, 5)))
     if t.descriptors is not None:

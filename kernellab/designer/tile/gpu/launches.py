@@ -19,7 +19,7 @@ _MOST = 1 << 15
 #: a contiguous axis below so many elements leaves lanes idle; elements side by side that fill lines of memory
 _SHORT, _LINE = 64, 256
 #: rows of lanes that a tile of a row off 16 bytes has
-_PARTS = 16
+_PARTS = 8
 #: share of the second-level cache that rows may take which are read again
 _CACHED = 0.7
 
@@ -67,8 +67,8 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     if _held(ctx, k, red) > ctx.style.whole_row:
         firsts = [first for r in k.reds if (first := first_of(r)) is not None]
         mine = [first for first in firsts if first in k.reds]
-        # rows off 16 bytes are read element by element: 8192 rows of 50257 bf16 on an H200 0.795 ms, 1.20 in passes;
-        # where 16 elements of a lane share one exponential 0.654, and 2048 rows of 131071 take 0.544 (0.613)
+        # rows off 16 bytes are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes;
+        # where 8 elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
         odd = ctx.style.measured and k.varies and ctx.size(inner) * widest_along(k, [inner]) % 16 != 0
         once = odd and any(first.kind == "max" and first.arg.dtype in ("bfloat16", "float16") for first in mine)
         # float32 of what is stored narrow: passes over the cache take less than a second exponential of each element;
@@ -84,8 +84,8 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
             times = 2 if ctx.size(inner) >= 8 * ctx.style.whole_row else 1
             length = max(length, times * ctx.style.whole_row)
         if once and len(k.red) == len(mine) == 1 and len(k.reds) == 2:
-            lanes = {inner: ctx.block("LANES", length // 4, inner, 64)}
-            return replace(t, blocks=lanes, once=True, parts=_PARTS, warps=16, why=why.ONLINE)
+            lanes = {inner: ctx.block("LANES", length // 2, inner, 64)}
+            return replace(t, blocks=lanes, once=True, parts=_PARTS, warps=32, why=why.ONLINE)
         blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
         return replace(
             t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, why=why.ONLINE if online else t.why
