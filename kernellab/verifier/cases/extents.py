@@ -27,16 +27,22 @@ _NUMBER = re.compile(
 
 def secret_sizes(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
     """Sizes that no one knows before: one next to the full one, one half as large again, and two from all over the
-    Dims' ranges, as many small as large; those that the task takes, of at most twice the full one's bytes."""
+    Dims' ranges, as many small as large, of which one has a Dim anywhere in its range: else who asks often finds the
+    large sizes that are hardly ever drawn; those that the task takes, of at most twice the full one's bytes."""
     draw = random.SystemRandom()
-    drawn = _anywhere(task, draw)
+    drawn, most = _anywhere(task, draw), max(2 * size, CORRECT.family_bytes)
+
+    def evenly() -> Sizes:
+        some, name = {k: drawn(k) for k in full}, draw.choice(list(full))
+        return {**some, name: draw.randint(_inside(task, name, 1), _longest(task, some, (name,), most)[name])}
+
     wanted: list[Callable[[], Sizes]] = [
         lambda: {k: _inside(task, k, n + draw.choice((-1, 1))) for k, n in full.items()},
         lambda: {k: _inside(task, k, n * draw.choice((1, 1.5))) for k, n in full.items()},
         lambda: {k: drawn(k) for k in full},
-        lambda: {k: drawn(k) for k in full},
+        evenly,
     ]
-    return _taken(task, wanted, max(2 * size, CORRECT.family_bytes), [dict(full)])
+    return _taken(task, wanted, most, [dict(full)])
 
 
 def asked(task: Task, full: Mapping[str, int], sizes: Sequence[Sizes]) -> list[Sizes]:
