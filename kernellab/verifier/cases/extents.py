@@ -136,8 +136,8 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
     tile = max((n for n in numbers if n & (n - 1) == 0 and 8 <= n <= _LARGEST_TILE), default=0)
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     longer = [{**short, d.name: _inside(task, d.name, 2 * tile + 1)} for d in task.dims if tile and d.max > tile]
-    most = {d.name: max((n for n in numbers if 2 * tile < n < d.max - 1), default=0) for d in task.dims}
-    longer += [{**short, name: number + 2} for name, number in most.items() if number]
+    most = {d.name: max((n for n in numbers if 2 * tile < n < d.max - 2), default=0) for d in task.dims}
+    longer += [{**short, name: number + 3} for name, number in most.items() if number]
     return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.named_bytes, [], tries=1)
 
 
