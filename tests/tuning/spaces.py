@@ -161,7 +161,7 @@ def _share(rows: Sequence[dict[str, Any]], way: object, trials: int, seed: int) 
         best = tune([rows[0]["sketch"]], space, look, trials).best or best
     elif way != "first design":
         best = fastest(modelled(space, look, trials, seed, way == "surrogate"))
-    return min(ms.values()) / ms[best]
+    return float(min(ms.values()) / ms[best])
 
 
 def fastest(measured: Sequence[Measured]) -> Point:
