@@ -26,8 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
-from kernellab.evolve.jobs import found
 from kernellab.records import Timing
 from kernellab.sketch.check import load_program
 from kernellab.tuning import Measured, WorkerMeasure, tune
@@ -63,7 +63,7 @@ def points(space: Space, sketch: str) -> list[Point]:
 
 
 def record(place: str, dsl: str, until: float, known: set[str]) -> Any:
-    target = found(dsl, None)
+    target = detect_target(dsl)
     design = next(designs(place, 1, {dsl: target}), None)
     if design is None:
         return

@@ -118,7 +118,7 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         "|" + 6 * "---|",
     ]
     for name in REWRITES:
-        applies = sum(bool(row["applies"][name]) for row in counted)
+        applies = sum(bool(row["applies"].get(name)) for row in counted)
         on = [(row, found_[name]) for row, found_ in tried if name in found_]
         wins = [gain for row, gain in on if won(row, gain)]
         first = sum(best[row["task"]] == name for row, gain in on if won(row, gain))
