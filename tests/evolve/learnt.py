@@ -2,10 +2,10 @@
 
     python -m tests.evolve.learnt [--seeds 20]
 
-Each space of ``kernellab/evolve/lab/pools`` is held out in turn. Elsewhere a forest (pip install scikit-learn) learns the
-logarithm of a child's time over its parent's from the parent's place and the rewrite. In the held-out space a parent is
-drawn, a rewrite chosen, and one of its children drawn; a figure is the geometric mean of the child's speed over its
-parent's. Intervals are of a bootstrap over the held-out operators (95 %).
+Each space of ``kernellab/evolve/lab/pools`` is held out in turn. Elsewhere a forest (pip install scikit-learn) learns
+the logarithm of a child's speed over its parent's from the parent's place and the rewrite. In the held-out space a
+parent is drawn, a rewrite chosen, and one of its children drawn; a figure is the geometric mean of the child's speed
+over its parent's. Intervals are of a bootstrap over the held-out operators (95 %).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from random import Random
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from kernellab.evolve.lab.pool import FOLDER, load
+from kernellab.evolve.lab.pool import load, names
 
 #: parents drawn in each held-out space
 DRAWS = 400
@@ -53,10 +53,10 @@ def main() -> None:
     means: dict[str, dict[str, float]] = defaultdict(dict)
     for held, inside in spaces.items():
         outside = [row for name, space in spaces.items() if name != held for row in space]
-        names = sorted({name for row in outside for name in row[2]})
+        known = sorted({name for row in outside for name in row[2]})
         moves = sorted({row[1] for space in spaces.values() for row in space})
 
-        def matrix(given: list, names: list = names, moves: list = moves) -> np.ndarray:  # type: ignore[type-arg]
+        def matrix(given: list, names: list = known, moves: list = moves) -> np.ndarray:  # type: ignore[type-arg]
             return np.array([[*(r[2].get(n, 0.0) for n in names), *(r[1] == m for m in moves)] for r in given])
 
         target = np.array([np.mean(row[3]) for row in outside])
