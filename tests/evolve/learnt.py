@@ -46,18 +46,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     seeds = parser.parse_args().seeds
-    spaces = {
-        file.name.partition(".")[0]: rows(load(file.name.partition(".")[0]))
-        for file in sorted(FOLDER.glob("*.json.gz"))
-    }
+    spaces = {name: rows(load(name)) for name in names()}
     means: dict[str, dict[str, float]] = defaultdict(dict)
     for held, inside in spaces.items():
         outside = [row for name, space in spaces.items() if name != held for row in space]
         known = sorted({name for row in outside for name in row[2]})
         moves = sorted({row[1] for space in spaces.values() for row in space})
 
-        def matrix(given: list, names: list = known, moves: list = moves) -> np.ndarray:  # type: ignore[type-arg]
-            return np.array([[*(r[2].get(n, 0.0) for n in names), *(r[1] == m for m in moves)] for r in given])
+        def matrix(given: list, columns: list = known, moves: list = moves) -> np.ndarray:  # type: ignore[type-arg]
+            return np.array([[*(r[2].get(n, 0.0) for n in columns), *(r[1] == m for m in moves)] for r in given])
 
         target = np.array([np.mean(row[3]) for row in outside])
         forest = ExtraTreesRegressor(200, min_samples_leaf=5, random_state=1).fit(matrix(outside), target)
