@@ -11,7 +11,7 @@ import pytest
 
 from kernellab.target import Backend
 from kernellab.task import load_task
-from kernellab.verifier.judge.pool import INDUCTOR, Pool, memory_limit
+from kernellab.verifier.judge.pool import Pool, inductor, memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS
@@ -70,11 +70,11 @@ def test_without_landlock_compiled_baselines_share_nothing(pool: Pool, monkeypat
 
 def test_compiled_baselines_come_from_a_server_of_their_own_that_has_imported_the_compiler(pool: Pool) -> None:
     with pool.worker("cpp", Backend.CPU, "compile", 1) as worker:
-        assert worker.server.environment.items() >= INDUCTOR.items()
+        assert worker.server.environment.items() >= inductor().items()
         compiler = worker.server
         assert not compiler.failed
     with pool.worker("cpp", Backend.CPU, "candidate", 1) as worker:
-        assert not INDUCTOR.keys() & worker.server.environment.keys()
+        assert not inductor().keys() & worker.server.environment.keys()
         assert worker.server is not compiler
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,6 +35,9 @@ _BASELINES = 6
 #: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each). A pool of processes
 #: that compile would each import torch first, which takes longer than the few kernels of a task
 INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+#: options of the widest vector instructions that torch writes, by what /proc/cpuinfo calls them
+_WIDEST = {"avx512_bf16": "-mavx512bf16", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16", "amx_int8": "-mamx-int8",
+           "amx_fp16": "-mamx-fp16", "avx10_2": "-mavx10.2"}  # fmt: skip
 #: a fork server, 180 MB, is kept so long without a question once a kernel for another environment comes
 IDLE_SECONDS = 20.0
 #: what a worker of torch.compile imports before it compiles anything (4 s), imported by a separate fork server
@@ -43,6 +49,20 @@ def memory_limit(task: Task, backend: Backend) -> int:
     """Resident bytes that a worker may have for calls of ``task``."""
     context = DEVICE.context_bytes if backend is Backend.CUDA else 0
     return CAPS.memory + CAPS.memory_factor * input_bytes(task) + context
+
+
+@cache
+def inductor() -> dict[str, str]:
+    """:data:`INDUCTOR`, and where the compiler knows the processor's vector instructions, that they are right: else
+    torch tries each set by a process that imports torch (2.5 s each, thirteen of them with torch 2.11)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("flags")[2].split("\n")[0]
+        options = [option for flag, option in _WIDEST.items() if flag in flags.split()]
+        tried = [os.environ.get("CXX") or "g++", "-mavx512f", *options, "-E", "-x", "c++", "/dev/null"]
+        known = not subprocess.run(tried, capture_output=True, timeout=10, check=False).returncode
+    except (OSError, subprocess.SubprocessError):
+        known = False
+    return INDUCTOR | ({"TORCHINDUCTOR_VEC_ISA_OK": "1"} if known else {})
 
 
 def _key(preload: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -82,7 +102,7 @@ class Pool:
         adapter = get_adapter(dsl)
         # some compilers end the process that imports them where there is no HOME
         home = {"HOME": str(self._root)}
-        environment = {**home, **adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
+        environment = {**home, **adapter.environment(backend, self._root), **(inductor() if compiles else {})}
         return (*adapter.preload, *(_COMPILER if compiles else ())), environment
 
     def end_idle(self, dsl: str, backend: Backend) -> None:
