@@ -112,17 +112,18 @@ def _begun(task: Path, options: SearchOptions, shell: SearchShell) -> Run | None
     """The run, after its greatest cost is printed; None where that was all that was asked."""
     from kernellab.evolve.estimate import estimate
     from kernellab.evolve.records import SearchRequest
-    from kernellab.evolve.run import planned, readable, start
+    from kernellab.evolve.run import planned, readable, recorded
 
     sketches = tuple(read_text(path, "sketch") for path in shell.start)
     request = SearchRequest(**options.model_dump(exclude_unset=True), sketches=sketches, cluster=shell.cluster)
     earlier = [run.state for run in readable(5)[0]]
-    cost = estimate(planned(task, request).knobs, request.dsl, bool(request.model), earlier)
+    begun = planned(task, request)
+    cost = estimate(begun.knobs, request.dsl, bool(request.model), earlier)
     if shell.estimate:
         emit(cost.model_dump()) if shell.json_ else print(cost.text)
         return None
     say(cost.text)
-    return start(task, request)
+    return recorded(begun, request)
 
 
 @run_app.command("night")

@@ -471,7 +471,12 @@ def begin(task: str | Path | Task, dsl: str = "cpp", **asked: Any) -> Run:
 
 def start(task: str | Path | Task, request: SearchRequest) -> Run:
     """Begin a run of a request; it waits for :meth:`Run.work`. Raises as :func:`evolve`."""
-    begun, place = planned(task, request), _place(request)
+    return recorded(planned(task, request), request)
+
+
+def recorded(begun: Begun, request: SearchRequest) -> Run:
+    """The run of what :func:`planned` gave, in its journal."""
+    place = _place(request)
     run = f"{begun.name}-{uuid.uuid4().hex[:8]}"
     stream = Stream(place, run)
     stream.acquire()

@@ -63,7 +63,7 @@ class Head(TypedDict):
     prediction: Prediction | None
     comparing: bool
     sol_ms: float | None
-    #: how the best kernel is called from a cell, "" while there is none
+    #: how the best kernel is called from a cell, "" while none is as fast as eager
     call: str
 
 

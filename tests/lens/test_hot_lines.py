@@ -246,9 +246,15 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     assert ("of the samples are" in words) is (waiting > called or called == own > 4)
 
 
-@pytest.mark.skipif(shutil.which("c++filt") is None, reason="c++filt, which names functions, is not installed")
 def test_helpers_with_code_of_their_own_are_named() -> None:
     packing = "_ZZN2kl12pack_uprightIffEEvPT_RKNS_6MatrixIT0_EEENKUlllE_clEll"
-    places = (("_ZL4int4PKfPKhl._omp_fn.0", 9), (packing, 2), ("_ZN2kl5blockILi8ELi2EfEEvPT1_l", 3), (packing, 2))
+    own = "_ZL4tileRN2kl3VecILi8EEE"
+    places = (
+        ("_ZL4int4PKfPKhl._omp_fn.0", 9),
+        (own, 8),
+        (packing, 2),
+        ("_ZN2kl5blockILi8ELi2EfEEvPT1_l", 3),
+        (packing, 2),
+    )
     spots = tuple(HotSpot(function=name, offset=n, count=count) for n, (name, count) in enumerate(places))
     assert helpers_in(HotSpots(samples=16, spots=spots)) == ("kl::pack_upright", "kl::block")

@@ -21,18 +21,18 @@ export function Header({ view }: { view: View }) {
       <div class="kl-figures">
         {head.best ? <Best view={view} best={head.best} /> : <span class="kl-dim">no verified candidate yet</span>}
         {head.ledger && <Ledger ledger={head.ledger} />}
-        {head.call && (
+        {head.best && (
           <Button
             action="take"
             pressed={taking}
-            title="Call it, export it, download the figures"
+            title={head.call ? "Call it, export it, download the figures" : "Download the figures"}
             onClick={() => setTaking(!taking)}
           >
-            Use it
+            {head.call ? "Use it" : "Figures"}
           </Button>
         )}
       </div>
-      {taking && head.call && <Take view={view} call={head.call} />}
+      {taking && head.best && <Take view={view} call={head.call} />}
     </header>
   );
 }

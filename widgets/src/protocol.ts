@@ -45,7 +45,7 @@ export interface Head {
   prediction: Prediction | null;
   comparing: boolean;
   sol_ms: number | null;
-  /** how the best kernel is called from a cell, "" while there is none */
+  /** how the best kernel is called from a cell, "" while none is as fast as eager */
   call: string;
 }
 

@@ -1,4 +1,4 @@
-/** Taking the best kernel along: how it is called, the module, all candidates as a table. */
+/** Taking the best kernel along: how it is called and the module, where it is faster; all candidates as a table. */
 import { useState } from "preact/hooks";
 import { save } from "./download";
 import type { Ask } from "./protocol";
@@ -21,18 +21,22 @@ export function Take({ view, call }: { view: View; call: string }) {
   };
   return (
     <div class="kl-row kl-take" role="toolbar" aria-label="use the best kernel">
-      <code>{call}</code>
-      <Copy text={call} view={view}>
-        Copy the call
-      </Copy>
-      <Button
-        action="export"
-        busy={busy === "module"}
-        title="One Python module that needs torch and the DSL's runtime, but not kernellab"
-        onClick={() => fetch("module")}
-      >
-        Download the module
-      </Button>
+      {call && (
+        <>
+          <code>{call}</code>
+          <Copy text={call} view={view}>
+            Copy the call
+          </Copy>
+          <Button
+            action="export"
+            busy={busy === "module"}
+            title="One Python module that needs torch and the DSL's runtime, but not kernellab"
+            onClick={() => fetch("module")}
+          >
+            Download the module
+          </Button>
+        </>
+      )}
       <Button
         action="export-csv"
         busy={busy === "candidates"}

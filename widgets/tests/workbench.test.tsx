@@ -61,7 +61,10 @@ describe("the header", () => {
     const eager = { ...best.speedups[0], baseline: "eager", value: 0.04, low: 0.03, high: 0.05, text: "0.04x eager" };
     await open("designed", { best: { ...best, speedups: [eager as (typeof best.speedups)[0]] }, call: "" });
     expect(shown.text("[data-action=look-best]")).toBe(`fastest #${best.number}`);
-    expect(shown.all("[data-action=take]")).toHaveLength(0);
+    expect(shown.text("[data-action=take]")).toBe("Figures");
+    await shown.click("[data-action=take]");
+    expect(shown.all("[data-action=export]")).toHaveLength(0);
+    expect(shown.all("[data-action=export-csv]")).toHaveLength(1);
   });
 
   it("shows a decision that could not be carried out", async () => {

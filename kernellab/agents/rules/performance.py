@@ -235,7 +235,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     hot = _hot_line(brief, lines=follows or to is RouteKind.CODER)
     # what was sampled stands in place of what a model guesses, and a sketch's cost says nothing of other code
     words, found = _of_launches(cost, brief.target, brief.allow_library, guess=follows and not hot)
-    words = [hot, *words] if hot else words
+    words = [hot, *words] if hot else words or ["Measure one change at a time."]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -335,7 +335,7 @@ def _elsewhere(hot: HotSpots, lines: Sequence[HotLine]) -> str:
     if (call := _calling(hot) / hot.samples) >= _ELSEWHERE_SHARE:
         return (
             f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
-            "change: few outputs and temporary tensors help there."
+            "change: fewer outputs and fewer temporary tensors help there."
         )
     return ""
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from textwrap import shorten
 
 from kernellab.errors import SessionError
-from kernellab.lens.cpp.build import Compiled, compiled, demangled, flags_of, main_cpp
+from kernellab.lens.cpp.build import Compiled, compiled, flags_of, main_cpp
 from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
 from kernellab.records import HotSpots, Source
 
 _FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
-#: a function of the helpers, as it is demangled
-_HELPER = re.compile(r"\b(kl::\w+)[<(]")
+#: a function of the helpers, or in one: the length of its name, and what begins with it
+_HELPER = re.compile(r"_Z+NK?2klL?(\d{1,3})(\w+)")
 #: characters of a line that are quoted, and the share of its samples at the stack that is worth a word
 _QUOTED, _SPILLS = 80, 0.25
 
@@ -105,12 +105,11 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
 
 
 def helpers_in(hot: HotSpots) -> tuple[str, ...]:
-    """The helpers that have code of their own and were sampled, the most first; blocking: c++filt, a moment."""
-    names = demangled("\n".join(spot.function for spot in hot.spots)).splitlines()
+    """The helpers that have code of their own and were sampled, the most first."""
     found = Counter[str]()
-    for name, spot in zip(names, hot.spots, strict=False):
-        if helper := _HELPER.search(name):
-            found[helper[1]] += spot.count
+    for spot in hot.spots:
+        if helper := _HELPER.match(spot.function):
+            found[f"kl::{helper[2][: int(helper[1])]}"] += spot.count
     return tuple(name for name, _ in found.most_common())
 
 

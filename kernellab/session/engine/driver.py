@@ -166,7 +166,7 @@ class Driver:
         running = self.state.status is SessionStatus.RUNNING
         if running and self.engine.hold(self.journal, self.session) is not None:
             self.look_only()
-        while True:
+        while not self.engine.closing:
             try:
                 if self.state.status is SessionStatus.RUNNING:
                     self.bench.budget.go_on()
@@ -217,8 +217,9 @@ class Driver:
     def resume(self) -> None:
         """Take the turn again that a process left in the midst, if one did; a view says what keeps it."""
         if self.state.cut_off:
+            self._pace = Pace.ON
             try:
-                self.go_on(one=False)
+                self._emit(decisions.RUNNING)  # no person decided: what is to be asked is asked, and limits stay
             except KernellabError as error:
                 self.message = str(error)
 
@@ -422,7 +423,8 @@ class Driver:
             done = await self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
         finally:
             wanted = self.running.end(turn.id)
-        if wanted and not self.engine.closing:  # else it is taken again, as after a kill
+        cut_off = self.engine.closing and done.state is TurnState.FAILED  # it is taken again, as after a kill
+        if wanted and not cut_off:
             self._ended(turn, done)
         if self.at_rest:
             self.engine.let_go(self.session)

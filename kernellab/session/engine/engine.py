@@ -68,8 +68,8 @@ class Engine:
 
     @property
     def closing(self) -> bool:
-        """Does the process end? What that cuts off is no news."""
-        return not threading.main_thread().is_alive()
+        """Does the process end? What that cuts off is no news. A thread that is waited for keeps it alive."""
+        return not any(thread.is_alive() and not thread.daemon for thread in threading.enumerate())
 
     @property
     def is_here(self) -> bool:
