@@ -121,6 +121,7 @@ def masks_as_queries(args: Sequence[Any]) -> AbstractContextManager[object]:
 def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
     """A division of a dtype's least whole number by -1 raises, where ``args`` hold large ones: on a CPU torch leaves it
     to the processor, which ends the process."""
+    import numpy as np
     import torch
 
     from kernellab.task.meta.operators import watching
@@ -128,6 +129,8 @@ def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
     wide = torch.int32, torch.int64  # narrower ones are divided as these
 
     def large(value: Any) -> bool:
+        if type(value) is int:
+            return abs(value) > _SMALL
         if type(value) is not torch.Tensor or value.dtype not in wide or value.device.type != "cpu":
             return False
         # a tensor without memory has no numbers to look at
@@ -140,10 +143,9 @@ def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
     def ran(func: Any, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
         name = func.overloadpacket.__name__.rstrip("_")
         whole = name in _DIVISIONS or (name == "div" and options.get("rounding_mode") is not None)
-        if whole and all(isinstance(g, int) or getattr(g, "dtype", None) in wide for g in given[:2]):
-            value, by = (g.numpy() if isinstance(g, torch.Tensor) else g for g in given[:2])
-            least = min(torch.iinfo(g.dtype).min for g in given[:2] if isinstance(g, torch.Tensor))
-            if bool(((value == least) & (by == -1)).any()):
+        if whole and (dtype := torch.result_type(*given[:2])) in wide:
+            value, by = (g.numpy() if isinstance(g, torch.Tensor) else np.asarray(g) for g in given[:2])
+            if bool(((value == torch.iinfo(dtype).min) & (by == -1)).any()):
                 raise RuntimeError("The least number of a dtype is divided by -1, which its quotient cannot hold.")
         return func(*given, **options)
 

@@ -50,8 +50,10 @@ def _keep_guard() -> None:
     made = threading.Event()
 
     def stay() -> None:
-        make()
-        made.set()
+        try:
+            make()
+        finally:
+            made.set()
         threading.Event().wait()
 
     threading.Thread(target=stay, name="kernellab-trace-guard", daemon=True).start()
@@ -75,7 +77,7 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
                 found = run()
             if not unsure:
                 return found
-        except _TooLong:
+        except TooLong:
             raise
         except (_Unsure, Exception):  # told as fake tensors tell it
             pass
@@ -151,7 +153,7 @@ class _Unsure(BaseException):
     """What fake tensors may do and meta tensors do not; no Exception, which a reference could catch."""
 
 
-class _TooLong(TaskError):
+class TooLong(TaskError):
     """A reference that loops in Python for longer than a person waits: other tensors would not shorten it."""
 
 
@@ -245,13 +247,13 @@ def _modes() -> tuple[Any, Any]:
             self.calls = 0
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.calls += 1
+            name = getattr(func, "__name__", "")
+            self.calls += name != "__get__"  # a tensor's size and dtype are no work
             if self.calls > _MOST_CALLS:
-                raise _TooLong(
+                raise TooLong(
                     f"The task makes more than {_MOST_CALLS:,} calls of torch in one run{_line()}, each by Python.",
                     "Write its loop over whole tensors (x[:, None] - x[None] for pairs of rows), or give fewer rows.",
                 )
-            name = getattr(func, "__name__", "")
             if self.said and name == "__get__" and func.__self__.__name__ in self.said:
                 return self.said[func.__self__.__name__]
             meta = self.said and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"

@@ -22,7 +22,7 @@ from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
 from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of
 from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.dtypes import masks_as_queries, whole_divisions
-from kernellab.task.faking import without_memory
+from kernellab.task.faking import TooLong, without_memory
 from kernellab.task.values import as_tensor, device_of, in_written_order, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:
@@ -357,6 +357,8 @@ class TaskModule:
 
         try:
             return without_memory(known)
+        except TooLong:
+            raise
         except TaskError:
             # what needs values is drawn for real; any other fault comes again
             return known()

@@ -367,3 +367,11 @@ def test_references_that_run_together_keep_the_order_until_the_last_has_run(monk
     assert planner.enabled is False
     second.__exit__(None, None, None)
     assert planner.enabled is True
+
+
+@pytest.mark.parametrize("by", ["torch.tensor([-1], dtype=torch.int8)", "torch.tensor(-1)"])
+def test_the_least_whole_number_is_found_in_the_dtype_of_the_division(by: str) -> None:
+    text = f"import torch\n\ndef reference(a):\n    return torch.div(a, {by}, rounding_mode='trunc')\n\n"
+    task = load_task(text + "def inputs():\n    return (torch.arange(4, dtype=torch.int32),)\n", "quotient")
+    with pytest.raises(TaskError, match="divided by -1"):
+        task.module().results([torch.full((4,), -(2**31), dtype=torch.int32)])

@@ -382,3 +382,20 @@ def test_a_whole_number_may_amplify_a_rounding_of_what_it_is_multiplied_by(
     assert (compare(got, case.nudged[0], Limits.of(dtype))[0] is None) is right
     if right and dtype == "float32":
         assert compare(got, case.references[0], Limits.of(dtype))[0] is not None, "the case does not amplify enough"
+
+
+@pytest.mark.parametrize(
+    ("formula", "wrong"),
+    [
+        ("torch.floor(x.float() / 2)", "torch.floor((x.float() - 1) / 2)"),
+        ("(x.float() == 3.0).float()", "x.float() * 0"),
+        ("torch.exp(x.float() / 100)", "torch.exp(x.float() / 100) * 1.0001"),
+    ],
+)
+def test_whole_numbers_that_float32_holds_excuse_nothing(formula: str, wrong: str) -> None:
+    text = f"import torch\n\ndef reference(x):\n    return {formula}\n\n"
+    task = load_task(text + "def inputs():\n    return (torch.arange(1000),)\n", name="whole")
+    for seed in range(6):
+        case = Case(task, (), Family.OWN, seed)
+        got = eval(wrong, {"torch": torch, "x": case.args[0]})
+        assert compare(got, case.nudged[0], Limits.of("float32"))[0] is not None

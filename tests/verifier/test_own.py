@@ -275,3 +275,6 @@ def test_views_are_no_work_of_the_framework() -> None:
 
     assert told(turned, [torch.randn(4, 4, 2)], lambda: None)["library"] == {}
     assert set(told(lambda x: turned(x).sum(), [torch.randn(4, 4, 2)], lambda: None)["library"]) == {"sum"}  # type: ignore[arg-type]
+    with torch.inference_mode():  # where torch leaves operators whole that may copy
+        found = told(lambda x: x.t().contiguous(), [torch.randn(64, 32)], lambda: None)  # type: ignore[arg-type]
+    assert set(found["moves"]) == {"clone"}  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
         return found
     # what becomes of whole numbers is float32 in most references, also where the outputs are narrower
     units = (torch.finfo(r.native.dtype).eps for r in found if r.native.is_floating_point())
-    with Converted(min(*units, 2.0**-23), seed, EXACT):
+    with Converted(min(*units, 2.0**-23), seed, EXACT, narrow=torch.float32):
         moved = in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
     if moved is None or len(moved) != len(found):
         return found

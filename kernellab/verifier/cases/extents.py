@@ -136,7 +136,9 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
     tile = max((n for n in numbers if n & (n - 1) == 0 and 8 <= n <= _LARGEST_TILE), default=0)
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     longer = [{**short, d.name: _inside(task, d.name, 2 * tile + 1)} for d in task.dims if tile and d.max > tile]
-    most = {d.name: max((n for n in numbers if 2 * tile < n < d.max - 2), default=0) for d in task.dims}
+    # a program a row takes a millisecond there
+    far = {d.name: min(d.max - 2, 4 * _LARGEST_TILE) for d in task.dims}
+    most = {d.name: max((n for n in numbers if 2 * tile < n < far[d.name]), default=0) for d in task.dims}
     longer += [{**short, name: number + 3} for name, number in most.items() if number]
     return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.named_bytes, [], tries=1)
 

@@ -213,7 +213,7 @@ class Survey:
             both = f"in {names[0]} and {names[1]} at once not handled"
             # of numbers that are never negative, -1 would be refused where 0 and 1 are right
             signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
-            usual, said = ((*USUAL, -1.0), "0, 1 or -1") if signed else (USUAL, "0 or 1")
+            usual, said = ((*USUAL, -1.0), "0, near 0, 1 or -1") if signed else (USUAL, "0, near 0 or 1")
             covered = [f"{said} {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
             for values, words, others in ((usual, said, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)

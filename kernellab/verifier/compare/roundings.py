@@ -129,7 +129,8 @@ class Reordered(Rounded):  # type: ignore[no-untyped-call]
 
 
 class Converted(Rounded):  # type: ignore[no-untyped-call]
-    """Inside, what an operation makes of whole numbers is moved by one rounding, and nothing else is.
+    """Inside, what an operation makes of whole numbers is moved by one rounding where float32 does not hold it, and
+    nothing else is: what it holds, every right kernel has, and a floor or a comparison may follow.
 
     A whole number is exact, so no nudge of the inputs shows what the first rounding behind it comes to: an angle of 999
     times a frequency is off by 6e-5.
@@ -137,12 +138,10 @@ class Converted(Rounded):  # type: ignore[no-untyped-call]
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         out = func(*args, **kwargs)
-        name = func.overloadpacket.__name__
-        whole = any(isinstance(a, torch.Tensor) and a.dtype in _WHOLE for a in args)
-        if not whole or (name in self.exact and name != "_to_copy"):
+        if func.overloadpacket.__name__ in self.exact or not any(map(_is_whole, args)):
             return out
         move = 1 + self.unit * self._way()
-        return _each(out, lambda t: t * move)
+        return _each(out, lambda t: t.where(self._holds(t), t * move))
 
 
 class Tied(Operators):  # type: ignore[no-untyped-call]
@@ -206,6 +205,13 @@ _HIDDEN = (torch.ops.aten._scaled_dot_product_attention_math.default,)
 @cache
 def _hidden() -> Mapping[Any, Callable[..., Any]]:
     return get_decompositions([torch.ops.aten.gelu, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
+
+
+def _is_whole(value: Any) -> bool:
+    """Does a tensor hold whole numbers alone, in whatever dtype?"""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.dtype in _WHOLE or (value.is_floating_point() and bool((value == value.round()).all()))
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -174,6 +174,8 @@ class Pool:
         if held is None or held.gone():
             return None
         self._baselines[key] = held
+        # its server is in use with it
+        self._asked |= {k: time.monotonic() for k, server in self._servers.items() if server is held.server}
         return held
 
     def _begun(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int) -> Worker:

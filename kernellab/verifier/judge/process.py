@@ -45,9 +45,18 @@ _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
 #: what a user's shells and notebooks have in their environment
 _SHELLS = {
     "DISPLAY": ":0", "EDITOR": "vi", "LANG": "en_US.UTF-8", "SHELL": "/bin/bash", "TERM": "xterm-256color",
-    "JPY_PARENT_PID": "1200", "SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 22", "XDG_RUNTIME_DIR": "/run/user/1000",
     "XDG_SESSION_TYPE": "x11",
 }  # fmt: skip
+
+
+def _drawn() -> dict[str, str]:
+    """Those whose values differ between users: a constant would tell this process from theirs."""
+    below = secrets.randbelow
+    near = [f"10.{below(256)}.{below(256)}.{1 + below(254)}" for _ in range(2)]
+    return {
+        "JPY_PARENT_PID": str(300 + below(60000)), "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}",
+        "SSH_CONNECTION": f"{near[0]} {32768 + below(28000)} {near[1]} 22",
+    }  # fmt: skip
 
 
 class WorkerFailure(Exception):
@@ -249,7 +258,7 @@ class WorkerProcess:
         if self.role == "ordinary":
             # as a user's shell has them; what is built goes to the home folder's cache
             home = str(self.scratch / "home")
-            return {**passed(), **_SHELLS, "HOME": home, "PWD": home, "TMPDIR": str(self.scratch / "tmp")}
+            return {**passed(), **_SHELLS, **_drawn(), "HOME": home, "PWD": home, "TMPDIR": str(self.scratch / "tmp")}
         return {**self.server.environment, **self._folders(), **self.environment(self.scratch)}
 
     def _folders(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ _FREE = frozenset(
     (
         "full", "full_like", "new_full", "fill_", "zero_", "resize_", "empty", "empty_like", "empty_strided",
         "empty_permuted", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros", "ones", "ones_like",
-        "_unsafe_view", "reshape", "set_", "item", "_local_scalar_dense", "is_same_size", "scalar_tensor",
+        "_unsafe_view", "set_", "item", "_local_scalar_dense", "is_same_size", "scalar_tensor",
     )
 )  # fmt: skip
 
@@ -73,7 +73,12 @@ def library_seconds(
         name = func.overloadpacket.__name__
         if func.namespace not in _FRAMEWORK:
             return _opened(func, args, kwargs, clock)
-        if name in _FREE or _is_view(func):
+        if _is_view(func):
+            # what torch leaves whole in inference mode may copy: its parts are watched
+            with watching(clock):
+                found = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if found is NotImplemented else found
+        if name in _FREE:
             return func(*args, **kwargs)
         synchronize()
         start = time.perf_counter()
