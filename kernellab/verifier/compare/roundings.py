@@ -138,10 +138,13 @@ class Converted(Rounded):  # type: ignore[no-untyped-call]
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         out = func(*args, **kwargs)
-        if func.overloadpacket.__name__ in self.exact or not any(map(_is_whole, args)):
+        moves = isinstance(out, torch.Tensor) and out.is_floating_point() and any(map(_is_whole, args))
+        if not moves or func.overloadpacket.__name__ in self.exact or func._schema.returns[0].alias_info is not None:
             return out
-        move = 1 + self.unit * self._way()
-        return _each(out, lambda t: t.where(self._holds(t), t * move))
+        # a reference that names float32 makes it here, too: whether a number needed rounding, float64 tells
+        wide = [a.double() if isinstance(a, torch.Tensor) and a.dtype == torch.float32 else a for a in args]
+        held = self._holds(func(*wide, **kwargs))
+        return out.where(held, out * (1 + self.unit * self._way()))
 
 
 class Tied(Operators):  # type: ignore[no-untyped-call]
