@@ -13,7 +13,7 @@ and their rates are in :mod:`tests.agents.weak_player`, the operators and arms h
 the player writes the code itself, from right code with half of what makes it fast left out, and nothing else slips; all
 that differs between the arms is whether prompts say where the time goes.
 
-A source that two arms of an operator come to is judged once, at T2 with the shortest timing: arms then differ by what
+A source that two arms of an operator come to is judged once, at T2 (``worth``: with the shortest timing): arms then differ by what
 was written, not by two measurements of one kernel. Intervals are 95 %, by bootstrap over operators. A script is no
 model: this measures what the parts' *words* name, for a player who follows them, and nothing of a model's skill.
 """
@@ -69,7 +69,7 @@ SLOW = 0.5
 TURNS, SEED = 14, 33
 #: operators of ``profile`` whose first right kernel is above this times its bound count
 ABOVE = 1.5
-OPTIONS = {"budget": 0.05}
+OPTIONS = {"budget": 0.05}  # in ``profile`` the usual one: the shortest has six samples of where the time goes
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def session(arm: str, ablation: Sequence[str], name: str, text: str, rules: Scri
             (Path(folder) / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
             done = design(
                 text, dsl="cpp", roles={"designer": "model", "coder": "model"}, name=name,
-                workspace=folder, ablation=tuple(ablation), max_turns=TURNS, improve=True, options=OPTIONS,
+                workspace=folder, ablation=tuple(ablation), max_turns=TURNS, improve=True,
+                options=OPTIONS if slow is None else {},
                 memory="off",
             ).wait(3600)  # fmt: skip
         best, turns = done.state.best(), list(done.state.turns.values())
