@@ -13,9 +13,10 @@ and their rates are in :mod:`tests.agents.weak_player`, the operators and arms h
 the player writes the code itself, from right code with half of what makes it fast left out, and nothing else slips; all
 that differs between the arms is whether prompts say where the time goes.
 
-A source that two arms of an operator come to is judged once, at T2 (``worth``: with the shortest timing): arms then differ by what
-was written, not by two measurements of one kernel. Intervals are 95 %, by bootstrap over operators. A script is no
-model: this measures what the parts' *words* name, for a player who follows them, and nothing of a model's skill.
+A source that two arms of an operator come to is judged once, at T2 (``worth``: with the shortest timing): arms then
+differ by what was written, not by two measurements of one kernel. Intervals are 95 %, by bootstrap over operators. A
+script is no model: this measures what the parts' *words* name, for a player who follows them, and nothing of a model's
+skill.
 """
 
 from __future__ import annotations
