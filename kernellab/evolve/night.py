@@ -27,7 +27,7 @@ _LOOK = 0.2
 #: seconds that a run may take to end
 _ENDING = 600.0
 #: minutes that every run has worked already
-_NONE_LEFT = 0.01
+_NONE_LEFT = 1e-6
 
 
 @dataclass

@@ -171,7 +171,7 @@ def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell)
     assert "(right)" in attack("def kernel(x, out):\n    out[:] = float('nan')\n")
     assert shell.run_line_magic("kernel_grade", "attack-the-judge") == 2
     assert "2 of its 10 holes (clean, right)" in repr(shell.run_line_magic("kernel_attack", ""))
-    assert "an honest kernel is refused" in attack("def judge(source):\n    return False, 'no'\n", "--close")
+    assert "an honest kernel is refused" in attack("def right(error, most):\n    return False\n", "--close")
     closed = "def right(error, most):\n    return bool((error <= most).all())\n"
     assert "1 of 10 holes closed" in attack(closed, "--close")
     assert shell.run_line_magic("kernel_grade", "close-the-holes") == 1

@@ -84,16 +84,17 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
         if message["op"] == "prepare":
             return {"prepared": prepare(message, pool)}
 
-        pool.end_idle(message["source"]["dsl"], Backend(message["backend"]))
-
         def progress(result: StageResult) -> None:
             wire.send(channel, {"progress": result.model_dump(mode="json")})
 
-        if message["op"] == "rank":
-            asked = RankOptions.model_validate(message["options"]).as_verification()
-            ranking = Ranked(requested(message, asked), pool, progress).run()
-            return {"ranking": ranking.model_dump(mode="json")}
-        request = requested(message, VerifyOptions.model_validate(message["options"]))
+        ranks, options = message["op"] == "rank", message["options"]
+        asked = (
+            RankOptions.model_validate(options).as_verification() if ranks else VerifyOptions.model_validate(options)
+        )
+        request = requested(message, asked)
+        pool.end_idle(request.source.dsl, request.backend)
+        if ranks:
+            return {"ranking": Ranked(request, pool, progress).run().model_dump(mode="json")}
         verdict = Verification(request, pool, progress).run()
         return {"verdict": verdict.model_dump(mode="json")}
     except KernellabError as error:
