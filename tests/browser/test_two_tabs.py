@@ -57,7 +57,7 @@ def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: La
     assert other.page.evaluate(_END_SUBSHELL) > 0
     assert page.page.evaluate(_END_SUBSHELL) > 0
     _untrusted_is_shown_on_a_word(other)
-    board.root.locator("[data-action=stop][aria-disabled=true]").wait_for(timeout=SOON)
+    board.root.get_by_role("button", name="Stop", exact=True).click()
     board.wait("stopped", 20_000)
     Board(other.page, "one").wait("stopped", 20_000)
     assert board.root.get_by_text("Kernel busy").count() == 0
@@ -79,7 +79,7 @@ def test_a_page_whose_kernel_has_ended_shows_what_was_recorded(page: Lab, worksp
     board.wait("waiting", SOON)
     page.save()
     page.restart()
-    board.root.get_by_role("button", name="Stop", exact=True).click()
+    board.root.locator("[data-action=stop][aria-disabled=true]").wait_for(timeout=SOON)
     board.root.get_by_text("it is gone or was restarted").first.wait_for(timeout=3_000)
     assert board.root.get_by_text("Cannot send").count() == 0
 
