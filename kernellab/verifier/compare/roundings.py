@@ -41,6 +41,7 @@ SUMS = frozenset((
 PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "convolution"))
 #: half a unit of the last place of float32, in which products of narrower numbers are added up, too
 _FLOAT32 = 2.0**-24
+#: dtypes that hold whole numbers alone
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 #: half a unit of the last of TF32's ten bits
 _TF32 = 2.0**-11
