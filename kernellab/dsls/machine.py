@@ -27,6 +27,7 @@ from kernellab.errors import KernellabError, TargetError
 from kernellab.records import Environment
 from kernellab.target import JUDGED, Backend, Chip, Target
 from kernellab.target.chips import find_chip, known_chips
+from kernellab.target.cpu import cpu_fields, cpu_flags
 from kernellab.target.target import VECTORS
 
 _ISA = (
@@ -142,9 +143,7 @@ def usable_cores() -> int:
 
 
 def _linux_facts() -> Chip:
-    info = _read(Path("/proc/cpuinfo"))
-    fields = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", info, re.MULTILINE))
-    flags = set((fields.get("flags") or fields.get("Features") or "").split())
+    fields, flags = cpu_fields(), cpu_flags()
     isa = tuple(name for name in _ISA if name in flags)
     cores = usable_cores()
     simd = 512 if "avx512f" in flags else 256 if "avx2" in flags else 128

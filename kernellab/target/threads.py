@@ -1,11 +1,14 @@
-"""How many threads torch uses: one for what is small."""
+"""How many threads torch uses: one for what is small; and the runtimes in which threads wait."""
 
 from __future__ import annotations
 
+import os.path
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: OpenMP's runtimes, in which threads begin and wait
+_OPENMP = ("libgomp", "libomp", "libiomp")
 _LOCK = threading.Lock()
 _inside = 0
 _before = 1
@@ -46,3 +49,8 @@ def all_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(1)
+
+
+def is_openmp(path: str) -> bool:
+    """Is a file one of OpenMP's runtimes, which computes nothing?"""
+    return os.path.basename(path).startswith(_OPENMP)

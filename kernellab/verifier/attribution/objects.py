@@ -56,8 +56,6 @@ _COMPUTES = re.compile(
 )
 
 
-#: OpenMP's runtimes, in which threads begin and wait
-_OPENMP = ("libgomp", "libomp", "libiomp")
 #: a kernel's own object is smaller than a library's file, and its code than a library's
 _LARGE_FILE, _LARGE = 256 << 10, 2 << 20
 
@@ -70,11 +68,6 @@ _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", *(f"{os.path.r
 SYSTEM_CODE = ("[vdso]", "[vsyscall]", "[uprobes]")
 #: paths of objects that the judge itself has loaded into its workers
 NEUTRAL: set[str] = set()
-
-
-def is_openmp(path: str) -> bool:
-    """Is a file one of OpenMP's runtimes, which computes nothing?"""
-    return os.path.basename(path).startswith(_OPENMP)
 
 
 class Kind(Enum):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kernellab.records import HotSpot, HotSpots
+from kernellab.target.threads import is_openmp
 from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, executable
 from kernellab.verifier.attribution.objects import (
     SYSTEM_CODE,
@@ -20,7 +21,6 @@ from kernellab.verifier.attribution.objects import (
     copied_from,
     function_at,
     is_of,
-    is_openmp,
     kind_of,
     library_of,
     makes_code,

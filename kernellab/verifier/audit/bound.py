@@ -15,6 +15,7 @@ from typing import Any
 
 from kernellab.content import written
 from kernellab.errors import KernellabError
+from kernellab.target.cpu import cpu_fields
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
@@ -125,16 +126,9 @@ def _cache_file(threads: int) -> Path | None:
     folder = os.environ.get(CACHE)
     if not folder:
         return None
-    cpu = next((line for line in _cpu_lines() if line.startswith("model name")), platform.processor())
+    cpu = cpu_fields().get("model name") or platform.processor()
     key = f"{cpu}:{platform.machine()}:{os.cpu_count()}:{threads}:{torch.__version__}"
     return Path(folder) / f"roofs-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
-
-
-def _cpu_lines() -> list[str]:
-    try:
-        return Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return []
 
 
 @lru_cache(maxsize=4)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kernellab.dsls import get_adapter
 from kernellab.target import Backend
+from kernellab.target.cpu import cpu_flags
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.attribution.objects import NEUTRAL
@@ -56,8 +57,7 @@ def inductor() -> dict[str, str]:
     """:data:`INDUCTOR`, and where the compiler knows the processor's vector instructions, that they are right: else
     torch tries each set by a process that imports torch (2.5 s each, thirteen of them with torch 2.11)."""
     try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("flags")[2].split("\n")[0]
-        options = [option for flag, option in _WIDEST.items() if flag in flags.split()]
+        options = [option for flag, option in _WIDEST.items() if flag in cpu_flags()]
         tried = [os.environ.get("CXX") or "g++", "-mavx512f", *options, "-E", "-x", "c++", "/dev/null"]
         known = not subprocess.run(tried, capture_output=True, timeout=10, check=False).returncode
     except (OSError, subprocess.SubprocessError):

@@ -21,6 +21,7 @@ import torch
 
 from kernellab.content import written
 from kernellab.errors import KernellabError
+from kernellab.target.cpu import cpu_fields, cpu_flags
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
@@ -138,9 +139,7 @@ def _file(threads: int) -> Path | None:
 @lru_cache(maxsize=1)
 def _machine() -> str:
     words = [*os.uname()[1::3], str(os.cpu_count()), torch.__version__]
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        words += sorted({line for line in lines if line.startswith(("model name", "flags"))})
+    words += [cpu_fields().get("model name", ""), *sorted(cpu_flags())]
     return hashlib.sha256(":".join(words).encode()).hexdigest()[:12]
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kernellab.target.threads import is_openmp
 from kernellab.verifier.worker.results import flatten
 
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
@@ -143,7 +144,7 @@ def runtimes() -> list[str]:
     """The files of the OpenMP runtimes that are loaded, of which torch and a compiler may bring one each."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         loaded = {line.split(" ", 5)[-1].strip() for line in maps if "omp" in line}
-    return sorted(p for p in loaded if os.path.basename(p).startswith(("libgomp", "libomp", "libiomp")))
+    return sorted(p for p in loaded if is_openmp(p))
 
 
 def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, str]) -> dict[str, Any]:
