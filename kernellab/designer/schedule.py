@@ -34,6 +34,7 @@ from kernellab.designer.passes.plan import Planner, runs_along
 from kernellab.designer.passes.round_tf32 import round_factors
 from kernellab.designer.passes.routed import routed
 from kernellab.designer.passes.split.k import split_products
+from kernellab.designer.passes.split.lines import bytes_along
 from kernellab.designer.passes.split.precision import in_planes
 from kernellab.designer.passes.split.reductions import split_reductions
 from kernellab.designer.passes.split.window_halves import windows_in_halves
@@ -130,6 +131,10 @@ def _halves(ctx: Context) -> bool:
     return ctx.gpu and ctx.style.measured and not ctx.scalar_products
 
 
+def _narrow_products(ctx: Context) -> bool:
+    return asynchronous_chip(ctx) and ctx.style.measured and not ctx.scalar_products
+
+
 #: in order; each takes a plan and returns another
 PASSES = (
     Pass("stored-once", lambda ctx: ctx.style.fused, lambda _, plan: stored_once(plan)),
@@ -138,6 +143,7 @@ PASSES = (
         lambda ctx: ctx.gpu and ctx.style.measured,
         lambda ctx, plan: in_planes(plan, ctx.size, ctx.chip, partial(of_float32, ctx)),
     ),
+    Pass("bytes-along", _narrow_products, lambda ctx, plan: bytes_along(plan, ctx.size)),
     Pass("join-rows", _copies_windows, lambda _, plan: join_rows(plan)),
     Pass(
         "channels-last",

@@ -25,8 +25,8 @@ from kernellab.designer.emit.products import inside, keep_inside, multiply_parts
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum
+from kernellab.designer.ir.dtypes import DTYPES, item_bytes
+from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum, Op
 from kernellab.designer.passes.attention import Roles, Scaled, first_key, last_key, roles, scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
@@ -120,7 +120,7 @@ def _step(w: Writer, a: _Attention) -> None:
     exp = "exp2" if a.of.binary else "exp"
     if w.t.descriptors:
         # its load next to the keys': two that follow each other wait for one barrier
-        w.value_of(a.of.b)
+        w.value_of(_unscaled(w, a.of.b, r.col)[0])
     name, scale = _scores(w, a)
     scores: Node = Name(name)
     top, base, keep, weights = (Name(w.names.fresh(n)) for n in ("top", "base", "keep", "weights"))
@@ -138,12 +138,16 @@ def _step(w: Writer, a: _Attention) -> None:
     if a.of.parts:
         _add_parts(w, a, weights, keep)
     else:
-        values = w.value_of(a.of.b)
-        if not zero_at_edge(w, a.of.b, r.keys):
+        factor, scale_of_keys = _unscaled(w, a.of.b, r.col)
+        values = w.value_of(factor)
+        if not zero_at_edge(w, factor, r.keys):
             values = keep_inside(w, values, r.keys)
         values = w.spread(values, (r.keys, r.col))
         body.append(let(a.acc, Binary("*", Name(a.acc), _column(w, a, keep, r.col))))
-        shares = call("cast", weights, Name(DTYPES[a.of.narrow])) if a.of.narrow else weights
+        shares: Node = weights
+        if scale_of_keys is not None:
+            shares = Binary("*", weights, w.spread(w.value_of(scale_of_keys), (r.row, r.keys)).tree)
+        shares = call("cast", shares, Name(DTYPES[a.of.narrow])) if a.of.narrow else shares
         body.append(multiply(shares, values.tree, a.acc, w.t.precision))
     body.append(let(a.top, top))
 
@@ -165,6 +169,17 @@ def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
     w.body.append(let(a.acc, Binary("+", scaled_down, Name(step))))
 
 
+def _unscaled(w: Writer, factor: Expr, along: Axis) -> tuple[Expr, Expr | None]:
+    """A factor of packed numbers without its scale, and that scale where it does not vary ``along`` an axis: it is
+    multiplied with the tile of scores or weights, which has fewer elements."""
+    if w.t.lanes and isinstance(factor, Op) and factor.op == "mul":
+        for packed, scale in (factor.args, factor.args[::-1]):
+            cast = isinstance(packed, Op) and packed.op == "cast" and item_bytes(packed.args[0].dtype) == 1
+            if cast and along not in w.free(scale):
+                return packed, scale
+    return factor, None
+
+
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
@@ -175,7 +190,11 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
     full = (r.row, r.keys)
     if r.width in w.t.whole and not inner.parts:
         precision = {"precision": Str(w.t.precision)} if w.t.precision else {}
-        w.body.append(let(name, call("dot", *_sides(w, a), **precision)))
+        product: Node = call("dot", *_sides(w, a), **precision)
+        by_key = _unscaled(w, inner.b, r.width)[1]
+        if by_key is not None:
+            product = Binary("*", product, w.spread(w.value_of(by_key), full).tree)
+        w.body.append(let(name, product))
     else:
         w.body.append(accumulator(name, w.shape(full), a.dtype))
         if r.width in w.t.whole:
@@ -247,7 +266,8 @@ def _add_scores(w: Writer, a: _Attention, name: str) -> None:
 
 def _sides(w: Writer, a: _Attention) -> tuple[Node, Node]:
     r, inner = a.roles, a.of.inner
-    left, right = inside(w, (inner.a, inner.b), r.width)
+    factor = _unscaled(w, inner.b, r.width)[0] if r.width in w.t.whole else inner.b
+    left, right = inside(w, (inner.a, factor), r.width)
     left = _all_rows(w, a, left)
     return w.spread(left, (r.row, r.width)).tree, w.spread(right, (r.width, r.keys)).tree
 

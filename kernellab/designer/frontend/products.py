@@ -28,10 +28,15 @@ _REUSED_CPU, _COSTLY = 16, 8
 #: columns from which on a GPU stores a factor of costly operations, which the copy engine then takes as it lies. On an
 #: H100 a GELU before 4096 columns takes 0.214 ms (0.517), a softmax before 512 columns 0.167 (0.161 on the fly)
 _REUSED_GPU = 1024
+#: rows of the other factor from which on a GPU unpacks a factor in a launch before the product, which then reads it by
+#: the copy engine
+_UNPACKED = 2048
 #: what an operation costs that is more than a multiplication
 _COSTS = {"div": 4, "exp": 8, "exp2": 8, "log": 8, "sqrt": 4, "rsqrt": 4, "tanh": 8, "erf": 8, "pow": 16, "sigmoid": 8}
 #: on a GPU also activations, which are one operation each
 _COSTS_GPU = {**_COSTS, "silu": 8, "gelu": 12}
+#: dtypes of a byte that tensor cores multiply
+_BYTES = FLOAT8 | {"int8"}
 #: neighbouring rows, and summed elements, that a tile reads as one slice
 _ROWS, _SUMMED = 64, 32
 #: views that leave elements in their order
@@ -44,7 +49,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     taken = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
-    if b.narrow and over.axes and any(i.dtype in FLOAT8 for i in b.inputs.values()):
+    if b.narrow and over.axes and any(i.dtype in _BYTES for i in b.inputs.values()):
         # before a factor is stored in parts: scales of its blocks would be part of what is stored
         product = _narrow(
             b, node, *(b.value(left, (*batch, rows, over)), b.value(right, (*batch, over, cols))), over, (rows, cols)
@@ -57,6 +62,9 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     a, c = (rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))
     dtype = aten.wide(node.dtype)
     if not aten.is_float(dtype):
+        product = _narrow(b, node, a, c, over, (rows, cols)) if b.narrow and over.axes else None
+        if product is not None:
+            return aten.settle(aten.cast(product, "int64"), node.dtype)
         # no tensor core adds up in 64 bits: a sum of products
         pair = Op("mul", (aten.cast(a, "int64"), aten.cast(c, "int64")), "int64", node.line)
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
@@ -67,15 +75,20 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
 
 
 def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix, Ix]) -> Expr | None:
-    """The product by the narrow floats that both factors are casts of, scaled; None where they are not."""
+    """The product by the narrow numbers that both factors are casts of, scaled; None where they are not."""
     found = narrow_factors(a, c, over.axes[0])
     if found is None:
         return None
-    product = b.dot(found.left, found.right, over.axes[0], *around, "float32", node.line)
-    if found.steps:
-        if not isinstance(product, Dot):
-            return None
+    whole = found.left.dtype == "int8"
+    if whole and not (isinstance(extent := over.extent, int) and extent < _MOST_INT8):
+        return None
+    product = b.dot(found.left, found.right, over.axes[0], *around, "int32" if whole else "float32", node.line)
+    if (found.steps or whole) and not isinstance(product, Dot):
+        return None
+    if found.steps and isinstance(product, Dot):
         product = replace(product, steps=found.steps)
+    if whole and aten.is_float(node.dtype):
+        product = aten.cast(product, "float32")
     return scaled(product, found.scales, node.line)
 
 
@@ -89,10 +102,10 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
         if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
             narrow = b.dtype(ref) in ("bfloat16", "float16")  # others are split on the way to tensor cores anyway
-            _apart(b, ref, leads, b.sizes is not None or (narrow and others >= _REUSED_GPU))
+            _apart(b, ref, leads, b.sizes is not None or (narrow and others >= _REUSED_GPU), others >= _UNPACKED)
 
 
-def _apart(b: Builder, ref: Ref, rows: bool, reused: bool) -> None:
+def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None:
     source = ref
     while b.nodes[source.name].aten in _RESHAPES and not b.is_stored(source):
         below = b.nodes[source.name].args[0]
@@ -105,9 +118,16 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool) -> None:
     value = b.value(ref, index)
     over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
     again = _joined(value, own, over) and b.readers(source.name) > 1
+    again |= b.sizes is None and unpack and b.dtype(ref) in ("bfloat16", "float16") and _is_unpacked(value)
     again |= reused and _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
     if again or _scattered(b, value, own, _ROWS) or _scattered(b, value, over, _SUMMED):
         b.stop(source)
+
+
+def _is_unpacked(value: Expr) -> bool:
+    """Is it made of numbers of one byte, or of parts of one?"""
+    leaves = [e for e in walk(value, inside=False) if isinstance(e, Leaf)]
+    return not isinstance(value, Leaf) and any(e.dtype in _BYTES or e.dtype == "uint8" for e in leaves)
 
 
 def _cost(value: Expr, costs: Mapping[str, int]) -> int:
@@ -241,9 +261,10 @@ PRODUCTS: dict[str, Handler] = {
 # -- narrow ------------------------------------------------------------------------------------------------------------
 
 
-#: floats whose numbers are all numbers of the wider ones
+#: dtypes whose numbers are all numbers of the wider ones
 _WIDER = {
     **dict.fromkeys(FLOAT8, frozenset(["float16", "bfloat16", "float32"])),
+    "int8": frozenset(["float16", "bfloat16", "float32", "int16", "int32", "int64"]),
     "float16": frozenset(["float32"]),
     "bfloat16": frozenset(["float32"]),
 }
@@ -252,6 +273,8 @@ _WIDER = {
 Scales = list[tuple[str, Expr]]
 #: summed elements that one scale of a block may stand for
 _BLOCKS = (32, 64, 128)
+#: summed elements from which on products of two int8 may leave 32 bits
+_MOST_INT8 = 1 << 17
 
 
 @dataclass
@@ -265,13 +288,14 @@ class Narrow:
 
 
 def narrow_factors(a: Expr, b: Expr, over: Axis) -> Narrow | None:
-    """Both factors as narrow floats that tensor cores multiply; None where they are not such."""
+    """Both factors as narrow numbers that tensor cores multiply; None where they are not such."""
     steps: list[Expr] = []
     (left, first), (right, second) = (_bare(e, over.leaves(), steps) for e in (a, b))
     eight = {left.dtype, right.dtype} <= FLOAT8
     alike = eight or left.dtype == right.dtype in _WIDER
     plain = isinstance(left, Leaf) and isinstance(right, Leaf)
-    if not (alike and plain) or (left is a and right is b) or (steps and not eight):
+    already = left is a and right is b and left.dtype != "int8"
+    if not (alike and plain) or already or (steps and not eight):
         return None
     return Narrow(left, right, [*first, *second], tuple(steps))
 

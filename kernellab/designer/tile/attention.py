@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.designer.ir.expr import Attend, Axis
+from kernellab.designer.ir.expr import Attend, Axis, Leaf
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.attention import last_key
@@ -17,6 +17,8 @@ from kernellab.designer.tile.windows import even
 _COLUMNS, _WIDTH = 256, 256
 #: queries that one tile reads the keys for, keys of one piece at least, and the share of the chip that all pieces fill
 _FEW, _PIECE, _FILLED = 64, 512, 0.9
+#: programs that share a core where each unpacks its keys
+_UNPACKING = 4
 #: bytes of shared memory that Triton takes for reductions and barriers
 _SCRATCH = 8 << 10
 #: results of a tile that eight warps keep in registers in addition to its scores
@@ -117,7 +119,8 @@ def pieces(ctx: Context, k: Launch) -> int:
         tried.append(2 * tried[-1])
 
     def filled(parts: int) -> float:
-        slots = held * ctx.cores
+        # keys or values that are unpacked keep a program's warps busy: several share a core
+        slots = (_UNPACKING if _unpacks(att) else held) * ctx.cores
         return programs * parts / (-(-programs * parts // slots) * slots)
 
     return next((parts for parts in tried if filled(parts) >= _FILLED), max(tried, key=filled))
@@ -144,7 +147,12 @@ def _streaming(ctx: Context, att: Attend, rows: int, width: int) -> tuple[int, i
     keys = 128 if (width > 64 or not att.narrow) and height == 16 else 64
     while keys > 16 and 2 * 3 * keys * power(width) * _item(att) + _SCRATCH > ctx.shared:
         keys //= 2
-    return height, keys, 8 if keys > 64 else 4, 3
+    return height, keys, 8 if keys > 64 or _unpacks(att) else 4, 3
+
+
+def _unpacks(att: Attend) -> bool:
+    """Are keys or values made of other numbers as they are read?"""
+    return not all(isinstance(e, Leaf) for e in (att.inner.b, att.b))
 
 
 def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[int, int, int, int] | None:

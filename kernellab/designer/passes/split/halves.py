@@ -22,7 +22,7 @@ from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 from kernellab.designer.ir.scaling import NARROW, WIDE, down, in_two, largest, up
 from kernellab.designer.passes.plan import Rewrite
-from kernellab.designer.passes.split.lines import in_memory_order, whole_lines, wider
+from kernellab.designer.passes.split.lines import in_memory_order, stem_of, turned, whole_lines, wider
 
 
 def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
@@ -93,17 +93,8 @@ def _turned(side: _Side, dot: Dot, layout: Layout) -> tuple[Launch, _Side]:
     """A launch that stores a factor with the summed axis last, and that factor."""
     (over,) = dot.axes
     order = (*(a for a in (*side.outer, side.last) if a is not over), over)
-    name = layout.fresh(f"{_stem(side.value)}_turned")
-    layout.views[name] = tuple(a.extent for a in order)
-    layout.dtypes[name] = WIDE
-    index = tuple(Ix((a,)) for a in order)
-    launch = Launch(LaunchKind.POINTWISE, frozenset(order), frozenset(), title="turn")
-    launch.outs.append(Output(name, index, side.value, WIDE))
-    return launch, _Side(Leaf(name, index, WIDE), order[:-1], over, side.own, True)
-
-
-def _stem(value: Expr) -> str:
-    return value.tensor if isinstance(value, Leaf) else "factor"
+    launch, leaf = turned(side.value, order, WIDE, layout)
+    return launch, _Side(leaf, order[:-1], over, side.own, True)
 
 
 def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Parts]:
@@ -119,7 +110,7 @@ def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Pa
     launch.reds.append(top)
     scaled = Op("mul", (value, down(top)), WIDE)
     high, low = in_two(scaled)
-    stem = _stem(side.value)
+    stem = stem_of(side.value)
     written, read = ((*(Ix((a,)) for a in side.outer), Ix((last,))) for last in (wide, side.last))
     leaves = []
     for word, part in (("hi", high), ("lo", low)):

@@ -1,15 +1,23 @@
-"""Rows of whole lines for the parts of a factor, so that factors of any shape are read as fast."""
+"""How a product's factors are stored for it: in rows of whole lines, or with the summed axis last."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
 from kernellab.capture.graph import Extent
+from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Inner, Iota, Ix, Leaf, Num, Op
 from kernellab.designer.ir.extents import Length
-from kernellab.designer.ir.normal import Layout
+from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
+from kernellab.designer.ir.normal import Layout, Output
 from kernellab.designer.passes.plan import Rewrite
 
 #: elements of two bytes in a multiple of which rows begin
 _LINE = 64
+#: rows of the other factor from which on a factor of bytes is stored in another order first
+_READ_AGAIN = 128
 
 
 def whole_lines(extent: Length) -> Extent:
@@ -45,3 +53,51 @@ def in_memory_order(side: Expr, dot: Dot | Inner) -> tuple[Axis, ...]:
         if set(order) == set(axes) and len(order) == len(axes):
             return order
     return tuple(sorted(axes, key=lambda a: (a in dot.axes, a.uid)))
+
+
+def stem_of(value: Expr) -> str:
+    """What the names of tensors made of ``value`` begin with."""
+    return value.tensor if isinstance(value, Leaf) else "factor"
+
+
+def turned(value: Expr, order: tuple[Axis, ...], dtype: str, layout: Layout) -> tuple[Launch, Leaf]:
+    """A launch that stores ``value`` with its axes in ``order``, and what it stores."""
+    name = layout.fresh(f"{stem_of(value)}_turned")
+    layout.views[name] = tuple(a.extent for a in order)
+    layout.dtypes[name] = dtype
+    index = tuple(Ix((a,)) for a in order)
+    launch = Launch(LaunchKind.POINTWISE, frozenset(order), frozenset(), title="turn")
+    launch.outs.append(Output(name, index, value, dtype))
+    return launch, Leaf(name, index, dtype)
+
+
+def bytes_along(plan: Plan, size: Callable[[Axis], int]) -> Plan:
+    """``plan`` with factors of one byte stored with the summed axis last, before each product that reads them often.
+
+    Tensor cores read such numbers from shared memory in no other order.
+    """
+    layout = plan.layout.copied()
+    return Plan(tuple(each for k in plan.launches for each in _along(k, size, layout)), layout)
+
+
+def _along(k: Launch, size: Callable[[Axis], int], layout: Layout) -> list[Launch]:
+    if k.kind is not LaunchKind.PRODUCT:
+        return [k]
+    dot, free, before = k.product, Free(), []
+    sides = {"a": dot.a, "b": dot.b}
+    for name, side, other in (("a", dot.a, dot.b), ("b", dot.b, dot.a)):
+        over = dot.axes[-1]
+        if not isinstance(side, Leaf) or item_bytes(side.dtype) > 1 or in_memory_order(side, dot)[-1] is over:
+            continue
+        if math.prod(size(a) for a in free(other) - free(side)) < _READ_AGAIN or any(
+            not isinstance(a.extent, int) for a in free(side)
+        ):
+            continue
+        order = (*(a for a in in_memory_order(side, dot) if a not in dot.axes), *dot.axes)
+        launch, sides[name] = turned(side, order, side.dtype, layout)
+        before.append(launch)
+    if not before:
+        return [k]
+    again = replace(dot, a=sides["a"], b=sides["b"])
+    instead = Rewrite(lambda e: again if e is dot else None)
+    return [*before, replace(k, dot=again, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.expr import Axis, Iota, Num, Op, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.pairs import first_of
 from kernellab.designer.ir.tiling import Tiling
@@ -20,6 +20,8 @@ _MOST = 1 << 15
 _SHORT, _LINE = 64, 256
 #: rows of lanes that a tile of a row off 16 bytes has
 _PARTS = 8
+#: numbers that share a byte or a word, and elements of a tile that unpacks them
+_PACKED, _UNPACKED = 8, 1 << 14
 #: share of the second-level cache that rows may take which are read again
 _CACHED = 0.7
 
@@ -62,6 +64,8 @@ def reduction(ctx: Context, k: Launch) -> Tiling:
 def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Whole rows, short ones side by side; else blocks."""
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
+    if len(red) == len(k.red) > 1 and (unpacked := _unpacked(ctx, k, t, tiled, red)) is not None:
+        return unpacked
     if len(red) == len(k.red) > 1 and (several := _several(ctx, t, tiled, red)) is not None:
         return several
     if _held(ctx, k, red) > ctx.style.whole_row:
@@ -97,6 +101,28 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         return t
     rows = _rows_side_by_side(ctx, ctx.size(inner), ctx.volume(par))
     return replace(t, blocks={par[-1]: ctx.block("ROWS", rows, most=64)}) if rows > 1 else t
+
+
+def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
+    """Rows of numbers that lie packed, low and high half of a byte say: a step of the loop takes one part of each, so
+    that no lanes change places; rows share the vector that they are multiplied with. None where nothing is packed."""
+    *rest, parts = red
+    values = (e for root in k.roots for e in walk(root) if isinstance(e, Op) and e.op == "where")
+    packed = any(isinstance(e.args[0], Op) and _tells(e.args[0], parts) for e in values)
+    size = math.prod(power(ctx.size(a)) for a in rest)
+    if not packed or ctx.size(parts) > _PACKED or not ctx.bounded(rest) or size > ctx.style.whole_row:
+        return None
+    par = [a for a in tiled if a in k.par]
+    rows = below(max(1, min(_UNPACKED // size, ctx.volume(par) // (2 * ctx.cores)))) if par else 1
+    blocks = {par[-1]: ctx.block("ROWS", rows, most=64)} if rows > 1 else {}
+    return replace(t, whole=frozenset(rest), blocks=blocks, why=why.WHOLE_ROW)
+
+
+def _tells(condition: Op, axis: Axis) -> bool:
+    """Does a condition compare the place along ``axis`` with a number?"""
+    first, *others = condition.args
+    here = isinstance(first, Iota) and first.index.leaves() == (axis,)
+    return condition.op in ("lt", "eq") and here and all(isinstance(e, Num) for e in others)
 
 
 def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
