@@ -6,6 +6,7 @@ Values that a loop does not change are computed outside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from kernellab.designer.emit.writer import Writer, identity
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Op, Red, walk
 from kernellab.designer.ir.normal import Output
-from kernellab.designer.ir.pairs import first_of, mean_of_squares_about
+from kernellab.designer.ir.pairs import below_of, first_of, held_finite, mean_of_squares_about
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
@@ -311,8 +312,11 @@ class RunningPair:
             w.body.append(let(parts, call("reshape", x, listed([Num(w.t.parts), *self._row]))))
             x, below = Name(parts), tree.Subscript(base, (tree.NewAxis(), tree.Slice()))
         w.body.append(let(grown, call("max", Name(top), self._joined("max", x))))
-        # where a lane has met -inf alone its exponentials are 0
-        w.body.append(let(base, call("where", Binary("==", Name(grown), lowest), _ZERO, Name(grown))))
+        # where a lane has met -inf alone its exponentials are 0; what an infinity is held finite for stays infinite
+        size: Expr = Name(grown)
+        if held_finite(below_of(self._pair.second)):
+            size, lowest = call("abs", size), Num(math.inf)
+        w.body.append(let(base, call("where", Binary("==", size, lowest), _ZERO, Name(grown))))
         before = Binary("*", Name(sums), call("exp", Binary("-", Name(top), Name(base))))
         w.body.append(let(sums, Binary("+", before, self._joined("sum", call("exp", Binary("-", x, below))))))
         w.body.append(let(top, Name(grown)))
@@ -339,8 +343,8 @@ class RunningPair:
 
     def _from_largest(self) -> None:
         top, sums = self._names
-        found = self._reduced(self._pair.first, Name(top))
-        left = call("exp", Binary("-", Name(top), self._spread(found)))
+        self._reduced(self._pair.first, Name(top))
+        left = call("exp", Binary("-", Name(top), self._spread(self._w.value_of(below_of(self._pair.second)))))
         self._reduced(self._pair.second, Binary("*", Name(sums), left))
 
     def _from_moments(self) -> None:

@@ -18,10 +18,12 @@ from kernellab.designer.tile.order import accesses, axis_order, crossing, short_
 _MOST = 1 << 15
 #: a contiguous axis below so many elements leaves lanes idle; elements side by side that fill lines of memory
 _SHORT, _LINE = 64, 256
-#: rows of lanes that a tile of a row off 16 bytes has
-_PARTS = 8
 #: numbers that share a byte or a word, and elements of a tile that unpacks them
 _PACKED, _UNPACKED = 8, 1 << 14
+#: lanes of a row's tile in blocks of a row, and elements of a lane: of rows off 16 bytes, and of others that are longer
+#: than so many of the longest that a tile holds
+_ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
+_HALVES = ("bfloat16", "float16")
 #: share of the second-level cache that rows may take which are read again
 _CACHED = 0.7
 
@@ -74,7 +76,8 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # rows off 16 bytes are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes;
         # where 8 elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
         odd = ctx.style.measured and k.varies and ctx.size(inner) * widest_along(k, [inner]) % 16 != 0
-        once = odd and any(first.kind == "max" and first.arg.dtype in ("bfloat16", "float16") for first in mine)
+        narrow_max = any(first.kind == "max" and first.arg.dtype in _HALVES for first in mine)
+        once = odd and narrow_max
         # float32 of what is stored narrow: passes over the cache take less than a second exponential of each element;
         # on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 128256 1.009 (0.851)
         short = ctx.size(inner) <= 4 * ctx.style.whole_row
@@ -87,9 +90,13 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
             # measured on an H100, bf16: 32,768 elements 0.38 ms by both, 131,072 elements 0.36 and 0.32
             times = 2 if ctx.size(inner) >= 8 * ctx.style.whole_row else 1
             length = max(length, times * ctx.style.whole_row)
-        if once and len(k.red) == len(mine) == 1 and len(k.reds) == 2:
-            lanes = {inner: ctx.block("LANES", length // 2, inner, 64)}
-            return replace(t, blocks=lanes, once=True, parts=_PARTS, warps=32, why=why.ONLINE)
+        # on 16 bytes, 4 elements of 8192 lanes: 8192 rows of 65536 on an H100 0.751 ms (passes 1.146), 2048 of 131072
+        # 0.531 (0.638), but 8192 of 32768 0.416 (0.383)
+        long = ctx.style.measured and k.varies and ctx.size(inner) > _LONGER * ctx.style.whole_row
+        if narrow_max and (odd or long) and len(k.red) == len(mine) == 1 and len(k.reds) == 2:
+            times, parts = _ODD if odd else _LONG
+            lanes = {inner: ctx.block("LANES", int(times * ctx.style.row_block), inner, 64)}
+            return replace(t, blocks=lanes, once=True, parts=parts, warps=32, why=why.ONLINE)
         blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
         return replace(
             t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, why=why.ONLINE if online else t.why
