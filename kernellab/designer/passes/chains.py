@@ -214,13 +214,24 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
             if found is None or not found.binary:
                 continue
             scores, zero = attention.softmax(shares, dot.axes[0])  # type: ignore[misc]
-            saved[id(shares)] = found, _shares(found, scores, zero, free)
+            # what is multiplied as narrow floats is rounded where it is used
+            made = _shares(found, scores, zero, free)
+            saved |= {id(each): (found, made) for each in _below_casts(shares)}
             sums[id(e)] = Red("sum", Op("mul", (row, found), "float32"), (width,), "float32")
     if not sums:
         return list(outputs)
     again = {**{i: e for i, (_, e) in saved.items()}, **sums}
     visit = Rewrite(lambda e: again.get(id(e)))
     return [replace(o, expr=visit(o.expr)) for o in outputs]
+
+
+def _below_casts(e: Expr) -> list[Expr]:
+    """``e``, and what it casts."""
+    found = [e]
+    while isinstance(e, Op) and e.op == "cast":
+        e = e.args[0]
+        found.append(e)
+    return found
 
 
 def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
