@@ -34,6 +34,8 @@ from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
 _NARROW = ("bfloat16", "float16")
+#: whole numbers below this and their neighbours are floats of every dtype
+_EXACT = 1 << 8
 
 
 def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
@@ -360,7 +362,7 @@ def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) 
     if test.op in ("eq", "ne") and isinstance(test.args[1], Num):
         return _of_choice(test, holds, row, keys, alone)
     op = test.op if holds else {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}.get(test.op, "")
-    left, right = (_position(a, row, keys) for a in test.args[:2]) if len(test.args) == 2 else (None, None)
+    left, right = (_position(a, row, keys) for a in _whole(test)) if len(test.args) == 2 else (None, None)
     if left is None or right is None or op not in ("le", "lt", "ge", "gt"):
         return None
     if op in ("ge", "gt"):
@@ -369,6 +371,18 @@ def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) 
     if (left[0] - right[0], left[1] - right[1]) != (1, -1):
         return None
     return right[2] - left[2] - (op in ("lt", "gt"))
+
+
+def _whole(test: Op) -> tuple[Expr, ...]:
+    """What ``test`` compares; of a position as a float and a number up to which every float has whole ones, both whole."""
+    for at, e in enumerate(test.args):
+        other = test.args[1 - at]
+        if isinstance(e, Op) and e.op == "cast" and "float" in e.dtype and isinstance(other, Num):
+            number = float(other.value)
+            if number.is_integer() and abs(number) < _EXACT and "int" in e.args[0].dtype:
+                pair = (e.args[0], Num(int(number), e.args[0].dtype))
+                return pair if at == 0 else pair[::-1]
+    return test.args
 
 
 def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int | None:
