@@ -90,6 +90,22 @@ CONVOLUTIONS = {
         "conv2d(x, w, b, padding=(2, 0), dilation=2)",
         "torch.randn(3, 4, 8, 9), torch.randn(5, 4, 3, 3), torch.randn(5)",
     ),
+    "depthwise": (
+        "conv2d(x, w, b, padding=(2, 1), stride=2, dilation=(2, 1), groups=6)",
+        "torch.randn(2, 6, 12, 11), torch.randn(6, 1, 3, 3), torch.randn(6)",
+    ),
+    "wide": (
+        "conv2d(x, w, b, padding=2, groups=3)",
+        "torch.randn(2, 3, 6, 7), torch.randn(3, 1, 5, 5), torch.randn(3)",
+    ),
+    "grouped": (
+        "conv2d(x, w, b, stride=2, padding=1, groups=3)",
+        "torch.randn(2, 6, 10, 8), torch.randn(9, 2, 3, 3), torch.randn(9)",
+    ),
+    "transposed": (
+        "conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1, groups=2)",
+        "torch.randn(2, 6, 5, 4), torch.randn(6, 2, 3, 3), torch.randn(4)",
+    ),
     "line": ("conv1d(x, w, b, stride=3)", "torch.randn(3, 4, 20), torch.randn(5, 4, 3), torch.randn(5)"),
 }  # fmt: skip
 

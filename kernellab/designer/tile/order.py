@@ -14,6 +14,9 @@ from kernellab.designer.passes.attention import Roles, roles
 from kernellab.designer.tile.context import Context, below, power
 from kernellab.errors import DesignError
 
+#: pieces that leave most of a chip idle, and how many times longer an axis is that is cut up in place of theirs
+_FEW = 32
+
 
 def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
     """The launch's axes, outermost first."""
@@ -41,10 +44,25 @@ def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
     for axes in ranked:
         order += [a for a in axes if a in mine and a not in order]
     order += [a for a in mine if a not in order]
+    if ctx.gpu and k.kind is LaunchKind.REDUCTION and order and order[-1] in k.par:
+        order = _cut_first(ctx, order, [a for a in order if a in k.red])
     if k.chunk is not None:
         order.remove(k.chunk)
         order.insert(0, k.chunk)
     return tuple(order)
+
+
+def _cut_first(ctx: Context, order: list[Axis], red: list[Axis]) -> list[Axis]:
+    """``order`` with a long reduced axis before a first one that makes few pieces: the first is what is cut up.
+
+    The gradient of a norm's weights over 4 x 4096 x 16 rows of 128 had 16 programs, and took 2 ms on an H100.
+    """
+    longest = max(red[:-1], key=ctx.size, default=None)
+    if longest is None or ctx.size(red[0]) >= _FEW or ctx.size(longest) < _FEW * ctx.size(red[0]):
+        return order
+    at = order.index(red[0])
+    rest = [a for a in order if a is not longest]
+    return [*rest[:at], longest, *rest[at:]]
 
 
 def _picked(k: Launch, mine: frozenset[Axis]) -> list[Axis]:

@@ -40,7 +40,8 @@ def _columns(ctx: Context, k: Launch, inner: Axis, red: list[Axis]) -> Split | N
     # a few cores are busy with a few tiles each: pieces of unequal length would only wait for the longest
     few_tiles = ctx.gpu or -(-programs // ctx.style.columns) < 4 * ctx.cores
     if few_tiles and not k.varies and red and work > _SHORT_COLUMN:
-        parts = columns_of(ctx, k, inner).parts
+        # one program joins the pieces of a column
+        parts = min(columns_of(ctx, k, inner).parts, 4 * ctx.chip.cores)
         # pieces along a row are long: one of them may be all
         whole = len(red) == 1 and ctx.size(red[0]) <= _PIECE and any(runs_along(r) for r in k.reds)
         return (red[0], parts) if parts > 1 and not (whole and ctx.gpu) else None

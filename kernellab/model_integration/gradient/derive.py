@@ -8,6 +8,8 @@ again from its inputs. The graph is written down as the text of a task, so that 
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
 import re
 from collections.abc import Sequence
@@ -27,6 +29,8 @@ from kernellab.task.faking import tracing
 _REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
 #: distinct sizes for symbols, so that none is taken for another
 _PRIMES = (29, 37, 41, 43, 47, 53, 59, 61)
+#: taps of a channel's own window up to which a gradient of its weights has a sum for each
+_FEW_TAPS = 9
 _SIGNS: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/",
     operator.mod: "%", operator.pow: "**", pow: "**",
@@ -144,14 +148,17 @@ def _decompositions() -> dict[Any, Any]:
         packet = getattr(torch.ops.aten, name, None)
         overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
         found |= {op: every[op] for op in overloads if op in every}
-    own = {torch.ops.aten.native_layer_norm: _layer_norm, torch.ops.aten.convolution_backward: _convolution_backward}
+    own = {
+        torch.ops.aten.native_layer_norm: _layer_norm, torch.ops.aten.native_group_norm: _group_norm,
+        torch.ops.aten.convolution_backward: _convolution_backward,
+    }  # fmt: skip
     return found | {packet.default: rule for packet, rule in own.items()}
 
 
 def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
     """torch's own decomposition is of primitives that an export does not take."""
     dims = list(range(x.dim() - len(shape), x.dim()))
-    wide = x.float() if x.element_size() == 2 else x
+    wide = _wide(x)
     mean = wide.mean(dims, keepdim=True)
     centred = wide - mean
     rate = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
@@ -161,27 +168,70 @@ def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
     return made.to(x.dtype), mean, rate
 
 
+def _wide(x: Any) -> Any:
+    return x.float() if x.element_size() == 2 else x
+
+
+def _group_norm(
+    x: Any, weight: Any, bias: Any, samples: int, channels: int, positions: int, groups: int, eps: float
+) -> tuple[Any, Any, Any]:
+    """The same over the channels of a group and all positions."""
+    made, mean, rate = _layer_norm(x.reshape(samples, groups, -1), [channels // groups * positions], None, None, eps)
+    made = made.reshape(x.shape)
+    across = [1, channels, *([1] * (x.dim() - 2))]
+    made = made * weight.reshape(across) if weight is not None else made
+    made = made + bias.reshape(across) if bias is not None else made
+    return made.to(x.dtype), mean.squeeze(-1), rate.squeeze(-1)
+
+
 def _convolution_backward(
     grad: Any, x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
     transposed: bool, output_padding: Sequence[int], groups: int, wanted: Sequence[bool],
 ) -> Any:  # fmt: skip
     """A convolution of the gradient for the input's, and one with samples summed as channels for the weight's."""
-    if transposed or groups != 1:
-        return NotImplemented
-    zeros, kernel, made = [0] * len(stride), weight.shape[2:], torch.ops.aten.convolution.default
+    made = torch.ops.aten.convolution.default
     to_x = to_weight = to_bias = None
-    if wanted[0]:
-        sizes = zip(x.shape[2:], grad.shape[2:], kernel, stride, padding, dilation, strict=True)
+    if wanted[0] and transposed:
+        to_x = made(grad, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
+    elif wanted[0]:
+        sizes = zip(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
         left = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, k, s, p, d in sizes]
-        to_x = made(grad, weight, None, stride, padding, dilation, True, left, 1)
+        to_x = made(grad, weight, None, stride, padding, dilation, True, left, groups)
     if wanted[1]:
-        turned = made(x.transpose(0, 1), grad.transpose(0, 1), None, dilation, padding, stride, False, zeros, 1)
-        for dim, size in enumerate(kernel, start=2):
-            turned = turned.narrow(dim, 0, size)
-        to_weight = turned.transpose(0, 1)
+        # windows lie over what is the longer: of a transposed convolution its result
+        read, above = (grad, x) if transposed else (x, grad)
+        to_weight = _of_windows(read, above, weight.shape, stride, padding, dilation, groups)
     if wanted[2]:
         to_bias = grad.sum([0, *range(2, grad.dim())])
     return to_x, to_weight, to_bias
+
+
+def _of_windows(
+    read: Any, above: Any, shape: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    groups: int,
+) -> Any:  # fmt: skip
+    """The sums, over samples and positions, of each element of ``above`` times the elements under its window."""
+    kernel, rank = shape[2:], len(stride)
+    if groups == read.shape[1] == above.shape[1] and math.prod(kernel) <= _FEW_TAPS:
+        # a channel by itself: a sum for each tap, all of one read
+        padded = torch.nn.functional.pad(read, [p for p in reversed(padding) for _ in range(2)])
+        taps = []
+        for tap in itertools.product(*map(range, kernel)):
+            under = padded
+            for dim, (k, n) in enumerate(zip(tap, above.shape[2:], strict=True)):
+                start, step = k * dilation[dim], stride[dim]
+                under = torch.ops.aten.slice.Tensor(under, dim + 2, start, start + (n - 1) * step + 1, step)
+            taps.append((_wide(under) * _wide(above)).sum([0, *range(2, rank + 2)]))
+        return torch.stack(taps, 1).reshape(shape).to(read.dtype)
+    samples = read.transpose(0, 1)
+    if groups > 1:
+        of_groups = read.reshape(read.shape[0], groups, read.shape[1] // groups, *read.shape[2:])
+        samples = of_groups.transpose(0, 2).flatten(1, 2)
+    made = torch.ops.aten.convolution.default
+    sums = made(samples, above.transpose(0, 1), None, dilation, padding, stride, False, [0] * rank, groups)
+    for dim, size in enumerate(kernel, start=2):
+        sums = sums.narrow(dim, 0, size)
+    return sums.transpose(0, 1)
 
 
 def _dtype(name: str) -> Any:
