@@ -84,7 +84,7 @@ def test_what_is_not_finite_stays_so(name: str, tmp_path: Path) -> None:
 
 
 def test_narrow_rows_off_16_bytes_take_one_read_for_both(tmp_path: Path) -> None:
-    """They are read element by element; rows on 16 bytes take a pass for each reduction, where they are not very long."""
+    """They are read element by element; of rows on 16 bytes the longest do, others take a pass for each reduction."""
     from tests.lowering.test_triton import call
 
     def designed(length: int, target: Target) -> tuple[str, Task]:

@@ -374,7 +374,7 @@ def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) 
 
 
 def _whole(test: Op) -> tuple[Expr, ...]:
-    """What ``test`` compares; of a position as a float and a number up to which every float has whole ones, both whole."""
+    """What ``test`` compares; a position as a float and a small whole number as whole numbers."""
     for at, e in enumerate(test.args):
         other = test.args[1 - at]
         if isinstance(e, Op) and e.op == "cast" and "float" in e.dtype and isinstance(other, Num):

@@ -87,9 +87,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # a lane that keeps three results for an element has no registers for several elements
         length = ctx.style.row_block // (2 if once else 1) if online else _row_block(ctx, inner)
         if k.varies and not online and _stays_in_cache(ctx, k, inner):
-            # measured on an H100, bf16: 32,768 elements 0.38 ms by both, 131,072 elements 0.36 and 0.32
-            times = 2 if ctx.size(inner) >= 8 * ctx.style.whole_row else 1
-            length = max(length, times * ctx.style.whole_row)
+            length = max(length, ctx.style.whole_row)
         # on 16 bytes, 4 elements of 8192 lanes: 8192 rows of 65536 on an H100 0.751 ms (passes 1.146), 2048 of 131072
         # 0.531 (0.638), but 8192 of 32768 0.416 (0.383)
         long = ctx.style.measured and k.varies and ctx.size(inner) > _LONGER * ctx.style.whole_row
