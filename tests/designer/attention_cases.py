@@ -78,6 +78,11 @@ ATTENTION: dict[str, str] = {
         "m = torch.triu(torch.full((40, 40), float('-inf')), 1); torch.softmax(q @ k.mT * 0.3 + m, -1) @ v",
         _qkv("40", "40"),
     ),
+    "by_hand_distance": attention_task(
+        "q, k, v",
+        "i = torch.arange(40); d = (i[None, :] - i[:, None]).to(q.dtype); torch.softmax((q @ k.mT + 0.3 * d).masked_fill(d > 0, float('-inf')), -1) @ v",
+        _qkv("40", "40"),
+    ),
     "by_hand_window": attention_task(
         "q, k, v",
         "i = torch.arange(40); d = i[:, None] - i[None, :]; s = torch.where((d >= 0) & (d < 9), q @ k.mT, float('-inf')); torch.softmax(s, -1) @ v",

@@ -43,6 +43,7 @@ def test_one_launch_is_right(name: str, target: Target) -> None:
         ("by_hand_masked_fill", "min(40, j + BM)"),
         ("by_hand_triu", "min(40, j + BM)"),
         ("by_hand_window", "min(40, j + BM)"),
+        ("by_hand_distance", "min(40, j + BM)"),
         ("sdpa_causal_fewer_keys", "min(23, j + BM)"),
         ("by_hand", "range(0, 37, BN)"),
         ("by_hand_finite_fill", "range(0, 23, BN)"),

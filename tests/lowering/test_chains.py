@@ -66,6 +66,10 @@ _V = "(p.transpose(-1, -2) @ g.float()).to(q.dtype)"
 _CAUSAL = "s.masked_fill(m[:, None] < n[None, :], float('-inf'))"
 
 
+_WINDOW = (
+    "torch.softmax((q @ k.transpose(-2, -1) / math.sqrt(32)).masked_fill((r := torch.arange(200, device=q.device))"
+    "[:, None] - r > 40, float('-inf')), -1) @ v"
+)
 #: the heads of a group and their rows are one axis of the products
 _MERGED = """import math
 import torch
@@ -146,6 +150,7 @@ def _texts() -> dict[str, str]:
         "saved_f16": _by_hand(_CAUSAL, 150, 150, "float16"),
         "derived_causal": _derived(sdpa.format(", is_causal=True"), 150, 150),
         "derived_full": _derived(sdpa.format(""), 150, 90),
+        "derived_window": _derived(_WINDOW, 200, 200),
         "derived_by_hand": _derived("torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(32), -1) @ v", 150, 90),
     }
 
@@ -183,6 +188,14 @@ def test_gradients_are_those_of_float64(name: str, tmp_path: Path) -> None:
 def test_hidden_blocks_are_not_computed() -> None:
     _, sketch, _ = designed(_by_hand(_CAUSAL, 150, 150), "hidden", GPU)
     assert "min(150, j + ROWS)" in sketch and "range(j // STEP * STEP, 150, STEP)" in sketch, sketch
+
+
+def test_shares_that_are_rounded_before_their_product_are_made_again_for_it() -> None:
+    _, sketch, _ = designed(_texts()["derived_window"], "rounded", GPU)
+    titles = [line for line in sketch.splitlines() if line.startswith("sketch ")]
+    # the attention, what its rows come to, and two launches of chains: no launch stores scores
+    assert len(titles) == 4 and sum("_chain" in title for title in titles) == 2, titles
+    assert sketch.count(" // STEP * STEP, ") == 1 and sketch.count("min(200, j + ROWS + 40)") == 1, sketch
 
 
 def test_hidden_blocks_of_grouped_heads_are_not_computed() -> None:
