@@ -84,11 +84,13 @@ def test_threads_are_counted_by_what_runs_along_the_tile() -> None:
     assert "BLOCK = 1024" in text and "num_warps = 4 " in text, text
 
 
-@pytest.mark.parametrize(("length", "block"), [(32768, 16384), (131072, 32768), (1 << 19, 4096)])
-def test_rows_that_are_read_again_stay_in_the_cache(length: int, block: int) -> None:
-    """One program a core, as long as their rows fit."""
+@pytest.mark.parametrize(
+    ("length", "block"), [(32768, "BLOCK = 16384"), (32776, "LANES = 8192"), (1 << 19, "LANES = 8192")]
+)
+def test_rows_that_are_read_again_stay_in_the_cache(length: int, block: str) -> None:
+    """One program a core; the longest rows take a pass less, whose elements share exponentials."""
     text, _ = first(("x", "torch.softmax(x, -1)", f"torch.randn(1024, {length}, dtype=torch.bfloat16)"))
-    assert f"BLOCK = {block} " in text, text
+    assert f"{block} " in text, text
 
 
 def test_a_factor_of_the_row_leaves_one_element_to_count() -> None:
