@@ -125,3 +125,13 @@ def test_parts_of_a_row_and_what_is_found_for_each_leave_in_one_launch() -> None
     text, task = first(("x", body, "torch.randn(16, 256)"))
     assert text.count("\nsketch ") + text.startswith("sketch ") == 1, text
     assert gate(load_program(text), task, seconds=0.5).state is GateState.RIGHT
+
+
+def test_of_several_reduced_axes_a_long_one_is_cut_up() -> None:
+    """The first of them would make four pieces."""
+    text, task = first(
+        ("x, c", "(x * c[:, None]).sum((0, 1, 2))", "torch.randn(4, 512, 4, 128), torch.randn(512, 128)")
+    )
+    assert "ceil(512, CHUNK)" in text and "ceil(4, CHUNK)" not in text, text
+    result = gate(load_program(text), task, seconds=0.5)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
