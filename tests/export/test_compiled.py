@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import torch
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.content import written
 from kernellab.dsls.machine import named_chip
 from kernellab.export import VerifiedKernel, compiled, package
 from kernellab.export.runtime import prebuilt
+from kernellab.lens.gpu import look
 from kernellab.lens.gpu.look import cubins
 from kernellab.lens.look import arguments
 from kernellab.records import Environment, Source, Stage, Trust, Verdict
@@ -83,6 +86,20 @@ def test_triton_finds_its_cubins_and_says_where_they_are_for_another_chip(tmp_pa
         [sys.executable, "-c", TRITON, str(folder)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "same", done.stderr
+
+
+def test_what_launches_a_kernel_goes_along_from_cache_to_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = pytest.importorskip("triton.runtime.cache")
+    key = hashlib.sha256(b"a source of the host").hexdigest()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "made"))
+    cache.get_cache_manager(key).put(b"code", "host.so")
+    for name, data in look._of_triton(tmp_path / "made").items():
+        written(tmp_path / "carried" / name, data)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "here"))
+    prebuilt._fill_cache(tmp_path / "carried")
+    assert Path(cache.get_cache_manager(key).get_file("host.so")).read_bytes() == b"code"
 
 
 def test_programs_of_cuda_core_take_the_cubin_of_their_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

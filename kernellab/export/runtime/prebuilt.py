@@ -91,10 +91,14 @@ def _fill_cache(folder: Path) -> None:
     from triton.runtime.cache import get_cache_manager  # type: ignore[import-untyped]
 
     for entry in folder.iterdir():
-        about = next(entry.glob("*.json"))
         manager = get_cache_manager(entry.name)
-        if manager.get_group(about.name) is None:
-            manager.put_group(about.name, {f.name: manager.put(f.read_bytes(), f.name) for f in entry.iterdir()})
+        files = list(entry.iterdir())
+        group = next((f.name for f in files if f.suffix == ".json"), "")
+        if manager.get_group(group) if group else all(manager.get_file(f.name) for f in files):
+            continue
+        made = {f.name: manager.put(f.read_bytes(), f.name) for f in files}
+        if group:
+            manager.put_group(group, made)
 
 
 def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:

@@ -21,6 +21,8 @@ class Request:
     cores: int
     #: the source may run without a sandbox: our own rules wrote it, or a person allowed it
     allowed: bool = False
+    #: what Triton builds for its host is wanted too, where the driver's library is there
+    host: bool = False
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
             ),
             _relined(made, request.capability),
         )  # fmt: skip
+        if request.host:
+            _host_code(made)
         return made
 
     def choose(self: Any, *args: Any, **options: Any) -> Any:
@@ -119,6 +121,16 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
         yield
     finally:
         jit.JITFunction.run, autotuner.Autotuner.run = run, tune
+
+
+def _host_code(made: Any) -> None:
+    """Builds into Triton's cache what launches the kernel: a C compiler's second or two at a first call."""
+    # other versions name it otherwise, and a machine may have no compiler or driver: it is built where it is used
+    with contextlib.suppress(Exception):
+        from triton.backends.nvidia import driver  # type: ignore[import-untyped]
+
+        driver.CudaUtils()
+        driver.CudaLauncher(made.src, made.metadata)
 
 
 def _relined(made: Any, capability: int) -> bytes:

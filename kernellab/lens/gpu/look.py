@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -94,6 +95,7 @@ def _called(
     request = Request(
         files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
         arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
+        host=collect,
     )  # fmt: skip
     return _answer(json.dumps(asdict(request), sort_keys=True), collect)
 
@@ -148,13 +150,18 @@ def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
 
 
 def _of_triton(cache: Path) -> dict[str, bytes]:
-    """The cubins of a Triton cache with what Triton must know of each; an entry's folder is named by its key."""
+    """The cubins of a Triton cache with what Triton must know of each, and the libraries that launch them; an entry's
+    folder is named by its key."""
     found: dict[str, bytes] = {}
     for cubin in cache.glob("*/*.cubin"):
         about = cubin.with_suffix(".json")
         if about.is_file():
             key = json.loads(about.read_text(encoding="utf-8"))["hash"]
             found |= {f"{key}/{path.name}": path.read_bytes() for path in (cubin, about)}
+    for built in cache.glob("*/*.so"):
+        name = built.parent.name
+        key = base64.b32decode(name + "=" * (-len(name) % 8)).hex()
+        found[f"{key}/{built.name}"] = built.read_bytes()
     return found
 
 
