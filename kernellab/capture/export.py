@@ -23,6 +23,7 @@ from kernellab.capture.graph import Graph
 from kernellab.capture.index_decompositions import MISSING
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
+from kernellab.capture.writes import joined, select_scatter
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import ATEN, Capture
 from kernellab.operations.sketch import OPS
@@ -61,8 +62,10 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
         for i, spec in enumerate(task.args):
             if spec.kind is ArgKind.SCALAR and spec.dtype == "float64" and spec.default is None:
                 scalars[spec.name] = args[i] = _perturb(float(args[i]), i)
-    program = _export(task, module, args)
-    return ProgramReader(task, program, args, scalars).graph()
+    program, written = _export(task, module, args)
+    graph = joined(ProgramReader(task, program, args, scalars).graph())
+    _check_writes(task, graph, written)
+    return graph
 
 
 def _large(task: Task) -> bool:
@@ -104,7 +107,8 @@ def _perturb(value: float, position: int) -> float:
     return (value if value else 0.37) * (_PERTURB + position * 1.0123e-3)
 
 
-def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
+def _export(task: Task, module: Any, args: Sequence[Any]) -> tuple[Any, list[int]]:
+    """The exported program, and the lines of the writes into pieces of tensors that it was traced with."""
     strict = task.framework == "numpy"
     tensors = [i for i, spec in enumerate(task.args) if spec.is_tensor]
 
@@ -152,21 +156,25 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
-            _check_writes(task, program)
-            return program.run_decompositions(_decompositions() | _wanted(program))
+            writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
+            return program.run_decompositions(_decompositions() | _wanted(program)), [_marked(n) for n in writes]
     except CaptureError:
         raise
     except Exception as error:
         raise _explain(task, module, error) from error
 
 
-def _check_writes(task: Task, program: Any) -> None:
-    """Raises CaptureError where a loop fills tensors piece by piece for so long that its design would take minutes."""
-    writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
-    if len(writes) > _MOST_WRITES:
-        line = (writes[-1].meta.get("custom") or {}).get("line", 0)
+def _marked(node: Any) -> int:
+    return int((node.meta.get("custom") or {}).get("line", 0))
+
+
+def _check_writes(task: Task, graph: Graph, written: Sequence[int]) -> None:
+    """Raises CaptureError where a loop fills tensors piece by piece, which could not be joined, for so long that its
+    design would take minutes."""
+    left = sum(node.aten in ("slice_scatter", "where") for node in graph.nodes)
+    if min(left, len(written)) > _MOST_WRITES:
         raise CaptureError(
-            f"The reference of {task.name!r} writes {len(writes)} pieces of tensors one by one (at line {line}), "
+            f"The reference of {task.name!r} writes {left} pieces of tensors one by one (at line {written[-1]}), "
             "and each would be a launch.",
             "Put them together with torch.stack, or write the loop over whole tensors: x[:, None] - x[None] for pairs "
             "of rows.",
@@ -251,6 +259,8 @@ def _decompositions() -> dict[Any, Any]:
     pooling = torch.ops.aten._adaptive_avg_pool2d.default
     table[pooling] = partial(_unless_even, every[pooling])
     table |= {op: APART[name] for name, op in _operators(APART).items()}
+    place = torch.ops.aten.select_scatter.default
+    table[place] = select_scatter(every[place])
     return {**{op: MISSING[name] for name, op in _operators(MISSING).items()}, **table}
 
 

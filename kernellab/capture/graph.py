@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from kernellab.task.formula import Formula
@@ -95,6 +95,16 @@ class Graph:
     def node(self, name: str) -> Node:
         """The node of that name. Raises StopIteration: there is none."""
         return next(n for n in self.nodes if n.name == name)
+
+    def live(self) -> Graph:
+        """The graph of the nodes that an output depends on."""
+        wanted = {r.name for r in self.outputs}
+        kept = []
+        for node in reversed(self.nodes):
+            if node.name in wanted:
+                kept.append(node)
+                wanted.update(r.name for r in node.refs())
+        return replace(self, nodes=tuple(reversed(kept)))
 
     def dtype(self, ref: Ref) -> str:
         """The dtype of a node's value or an input, as torch names it ("float32")."""

@@ -74,12 +74,12 @@ class ProgramReader:
         }
         return Graph(
             inputs=tuple(inputs),
-            nodes=_live(nodes, outputs),
+            nodes=tuple(nodes),
             outputs=outputs,
             scalars={n: positions[n] for n in positions if n in self.scalars_seen},
             fixed=fixed,
             constants=constants,
-        )
+        ).live()
 
     # -- symbols
 
@@ -262,17 +262,6 @@ def _spelled(op: str, args: tuple[Any, ...], given: Sequence[Any]) -> tuple[Any,
     dtype = given[0].meta["val"].dtype
     eps = float(torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps)
     return (*args[:3], *(None,) * (3 - len(args)), eps)
-
-
-def _live(nodes: Sequence[Node], outputs: Sequence[Ref]) -> tuple[Node, ...]:
-    """The nodes that an output depends on."""
-    wanted = {r.name for r in outputs}
-    kept = []
-    for node in reversed(nodes):
-        if node.name in wanted:
-            kept.append(node)
-            wanted.update(r.name for r in node.refs())
-    return tuple(reversed(kept))
 
 
 def _scalar_forms(scalars: Mapping[str, float]) -> dict[float, tuple[Formula, str]]:
