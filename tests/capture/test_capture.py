@@ -82,10 +82,39 @@ def test_a_loop_of_too_many_calls_is_refused_by_its_line(monkeypatch: pytest.Mon
 
 def test_a_tensor_that_a_loop_fills_piece_by_piece_is_refused_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "_MOST_WRITES", 20)
-    loop = "    y = torch.zeros(x.shape)\n    for i in range({}): y[i] = x[i] * 2\n    return y"
-    assert graph_of(loop.format(20), "torch.randn(32, 4)").outputs
+    loop = "    y = torch.zeros(x.shape[0] + {0}, 4)\n    for i in range({0}): y[i] = x[0] * i\n    return y"
+    assert graph_of(loop.format(20), "torch.randn(M, 4)").outputs
     with pytest.raises(CaptureError, match=r"writes 21 pieces of tensors one by one \(at line 6\)"):
-        graph_of(loop.format(21), "torch.randn(32, 4)")
+        graph_of(loop.format(21), "torch.randn(M, 4)")
+
+
+def test_pieces_that_a_loop_writes_are_joined_and_read_where_they_were_made() -> None:
+    graph = graph_of(
+        """
+    y = torch.zeros(x.shape[0], 5)
+    y[:, 0] = x[:, 0]
+    for i in range(1, 4):
+        y[:, i] = y[:, i - 1] * x[:, i]
+    y[:, -1] = 7
+    y[:, 1:3] += 1
+    z = y.clone()
+    z[:, 1] = 0
+    z[2:] = z[2:] * 3
+    return y, z""",
+        "torch.randn(M, 4)",
+    )
+    first = graph.outputs[0].name
+    assert graph.node(first).aten == "cat"
+    # what is written once behind it is no reason to join again
+    assert [n.aten for n in graph.nodes].count("cat") == 2
+    x = torch.randn(6, 4)
+    y = torch.cat([x.cumprod(1), torch.full((6, 1), 7.0)], 1)
+    y[:, 1:3] += 1
+    z = y.clone()
+    z[:, 1] = 0
+    z[2:] *= 3
+    for got, want in zip(run_graph(graph, (x,)), (y, z), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 def test_float64_reaches_dtypes_fixed_inside_the_reference() -> None:
