@@ -88,9 +88,7 @@ def test_triton_finds_its_cubins_and_says_where_they_are_for_another_chip(tmp_pa
     assert done.stdout.strip() == "same", done.stderr
 
 
-def test_what_launches_a_kernel_goes_along_from_cache_to_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_launches_a_kernel_goes_along_from_cache_to_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = pytest.importorskip("triton.runtime.cache")
     key = hashlib.sha256(b"a source of the host").hexdigest()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "made"))
