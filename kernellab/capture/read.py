@@ -144,8 +144,10 @@ class ProgramReader:
     def _term_of(self, expr: Any) -> Term:
         """A size expression over Dims and scalar arguments; a symbol may be an expression over Dims itself."""
         term = _term(expr, self.names)
-        plain = all(self.names[str(s)].name for s in expr.free_symbols if str(s) in self.names)
-        return term if plain else simplified(term)
+        if not all(self.names[str(s)].name for s in expr.free_symbols if str(s) in self.names):
+            return simplified(term)
+        # the length of a view of T*T elements by T is T
+        return simplified(term) if _divides(term) and not _divides(simplified(term)) else term
 
     # -- nodes
 
@@ -349,6 +351,11 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
     if kind in _FUNCTIONS_OF_ONE:
         return Formula(_FUNCTIONS_OF_ONE[kind], (args[0],))
     raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
+
+
+def _divides(term: Term) -> bool:
+    """Is there a quotient of whole numbers in it?"""
+    return isinstance(term, Formula) and not term.name and (term.op == "//" or any(map(_divides, term.args)))
 
 
 def _size(term: Term) -> Extent:
