@@ -8,6 +8,7 @@ from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked, strided
+from kernellab.designer.frontend.places import straightened
 from kernellab.designer.frontend.pointwise import OPERATIONS, compute, wide
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
@@ -30,6 +31,8 @@ def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
     try:
         inner = b.regroup(node, index, shape)
     except DesignError:
+        if (found := straightened(b, node, index)) is not None:
+            return picked(b, *found)
         plain = all(ix.plain and extents.same(ix.extent, e) for ix, e in zip(index, node.shape, strict=True))
         if not plain:
             return Leaf(b.stored(Ref(node.name)), index, node.dtype)
