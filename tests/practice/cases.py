@@ -453,4 +453,32 @@ def reference(emit, skip):
 """,
         "torch.randn(B, 9, 11), torch.rand(B, 11) < 0.5",
     ),
+    "unknowns_of_three_diagonals": task(
+        "B 1 90 12",
+        """
+def reference(a, b, c, d):
+    ratio, right = torch.zeros_like(c), torch.zeros_like(d)
+    ratio[:, 0], right[:, 0] = c[:, 0] / b[:, 0], d[:, 0] / b[:, 0]
+    for i in range(1, 6):
+        scale = 1 / (b[:, i] - a[:, i] * ratio[:, i - 1])
+        ratio[:, i] = c[:, i] * scale
+        right[:, i] = (d[:, i] - a[:, i] * right[:, i - 1]) * scale
+    x = torch.empty_like(d)
+    x[:, -1] = right[:, -1]
+    for i in range(4, -1, -1):
+        x[:, i] = right[:, i] - ratio[:, i] * x[:, i + 1]
+    return x
+""",
+        "torch.rand(B, 6), torch.rand(B, 6) + 3, torch.rand(B, 6), torch.randn(B, 6)",
+    ),
+    "scores_slid_by_reshapes": task(
+        "T 1 40 9",
+        """
+def reference(content, position):
+    h, t, n = position.shape
+    slid = F.pad(position, (1, 0)).view(h, n + 1, t)[:, 1:].reshape(h, t, n)[..., :t]
+    return ((content + slid) / 4).softmax(-1)
+""",
+        "torch.randn(3, T, T), torch.randn(3, T, 2 * T - 1)",
+    ),
 }

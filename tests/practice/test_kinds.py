@@ -28,6 +28,12 @@ def test_a_construct_is_right_and_compiles(name: str) -> None:
     assert (state, reason) == (("library", COMPOSED[name]) if name in COMPOSED else ("right", ""))
 
 
+def test_what_slides_by_reshapes_is_read_in_one_launch_without_division() -> None:
+    task = load_task(STACKS["scores_slid_by_reshapes"], "slid")
+    text = RulesDesigner().design(DesignBrief(task, CPU)).sketch
+    assert text.count("sketch ") <= 2 and "//" not in text and "%" not in text
+
+
 @pytest.mark.parametrize(
     ("reference", "inputs", "words"),
     [
