@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernellab.capture.index_decompositions import PLACES, adaptive_max_with_places, bags_of_max, median_all, one_hot
+from kernellab.capture.index_decompositions import (
+    PLACES,
+    adaptive_max_with_places,
+    bags_of_max,
+    median_all,
+    one_hot,
+    pad,
+)
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
 from kernellab.capture.resize import RESIZED
@@ -398,7 +405,7 @@ def rrelu(
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, **LOSSES, **RECURRENT, **PAIRS,
+    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, "pad": pad, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

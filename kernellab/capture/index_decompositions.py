@@ -128,6 +128,17 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     return (input.unsqueeze(-1) == torch.arange(num_classes, device=input.device)).to(torch.int64)
 
 
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Padded with its other end, dimension by dimension; torch writes the parts into an empty tensor one by one."""
+    if mode != "circular" or not all(isinstance(n, int) and n >= 0 for n in pad):
+        return NotImplemented
+    for k, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim, length = input.dim() - 1 - k, input.shape[-1 - k]
+        ends = input.narrow(dim, length - before, before), input.narrow(dim, 0, behind)
+        input = torch.cat([*ends[: before > 0], input, *ends[2 - (behind > 0) :]], dim) if before + behind else input
+    return input
+
+
 def hamming_window(
     length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: Any = None,
     device: Any = None, **_: Any,

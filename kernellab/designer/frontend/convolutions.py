@@ -106,6 +106,10 @@ def _window_of(
     else:
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
         at = b.value(weight, (*pair, *ks))
+        if not isinstance(at, Leaf):  # a constant tensor of the reference
+            own = b.axes_for(b.shape(weight))
+            tensor = b.store(weight, own, b.value(weight, own), b.shape(weight))
+            at = Leaf(tensor, (*pair, *ks), b.dtype(weight))
     value = Win(
         x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
         weights=weight.name, backward=transposed,
