@@ -149,6 +149,18 @@ def reference(image):
 
 #: rows shorter than a vector, and work that does not vary along an outer axis
 SHORT = {
+    "curvature_by_a_fixed_kernel": task(
+        "H 2 40 9, W 2 40 12",
+        """
+STAR = torch.tensor([[0.0, 1.0, 0.0], [1.0, -4.0, 1.0], [0.0, 1.0, 0.0]])[None, None]
+
+def reference(x):
+    for _ in range(2):
+        x = x**3 - x - 0.5 * F.conv2d(F.pad(x, (1, 1, 1, 1), mode="circular"), STAR)
+    return x
+""",
+        "torch.rand(2, 1, H, W)",
+    ),
     "nearest_points_of_two_clouds": task(
         "B 1 3 2, N 2 300 90, M 2 300 70",
         """
