@@ -8,12 +8,12 @@ from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked, strided
-from kernellab.designer.frontend.places import straightened
 from kernellab.designer.frontend.pointwise import OPERATIONS, compute, wide
-from kernellab.designer.ir import extents
+from kernellab.designer.ir import extents, places
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
 from kernellab.designer.ir.normal import number, row_major
 from kernellab.errors import DesignError, NodeError
+from kernellab.task.formula import Formula
 
 #: parts of a concatenation that are chosen among one after another; more are halved
 _CHAIN = 64
@@ -31,13 +31,35 @@ def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
     try:
         inner = b.regroup(node, index, shape)
     except DesignError:
-        if (found := straightened(b, node, index)) is not None:
+        if (found := _straightened(b, node, index)) is not None:
             return picked(b, *found)
         plain = all(ix.plain and extents.same(ix.extent, e) for ix, e in zip(index, node.shape, strict=True))
         if not plain:
             return Leaf(b.stored(Ref(node.name)), index, node.dtype)
         return picked(b, node.args[0], _places(b, index, node.shape, shape))
     return b.value(node.args[0], inner)
+
+
+def _straightened(b: Builder, node: Node, index: Index) -> tuple[Ref, Index] | None:
+    """What the view ``node`` reads at ``index``, below further views and slices; None where a quotient is left."""
+    axes, ref = places.axes_of(index), node.args[0]
+    if axes is None:
+        return None
+    at = places.regrouped([places.position(ix) for ix in index], node.shape, b.shape(ref), axes)
+    while ref.name not in b.stops and (below := b.nodes.get(ref.name)) is not None:
+        if below.op == "aten.view.default":
+            at = places.regrouped(at, below.shape, b.shape(below.args[0]), axes)
+        elif below.aten == "slice" and (len(below.args) < 5 or below.args[4] == 1):
+            dim, start = (*below.args[1:3], 0, 0)[:2]
+            start = start.expr if isinstance(start, Sym) else start or 0
+            if not extents.is_count(start):
+                break
+            at[dim % len(at)] = Formula("+", (at[dim % len(at)], start))
+        else:
+            break
+        ref = below.args[0]
+    found = places.index_at(at, axes)
+    return None if found is None else (ref, found)
 
 
 def _places(b: Builder, index: Index, shape: tuple[Extent, ...], source: tuple[Extent, ...]) -> Index:

@@ -9,43 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
-from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Op
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.normal import number
 from kernellab.task.formula import Formula, Term, named, poly, simplified
 
-_VIEWS = frozenset(("view", "_unsafe_view", "reshape"))
+Axes = Mapping[str, Axis]
 
 
-def straightened(b: Builder, node: Node, index: Index) -> tuple[Ref, Index] | None:
-    """What the view ``node`` reads at ``index``, below further views and slices; None where a quotient is left."""
+def axes_of(index: Index) -> Axes | None:
+    """The axes that ``index`` varies over, by the names that places have for them; None where a place is no sum."""
     axes = {f"@{leaf.uid}": leaf for ix in index for leaf in ix.leaves()}
-    if not all(ix.straight for ix in index) or any(isinstance(a.extent, Chunks) for a in axes.values()):
-        return None
-    at = [_position(ix) for ix in index]
-    ref = node.args[0]
-    at = _split(_flat(at, node.shape), b.shape(ref), axes)
-    while ref.name not in b.stops and (below := b.nodes.get(ref.name)) is not None:
-        if below.aten in _VIEWS and below.op != "aten.view.dtype":
-            at = _split(_flat(at, below.shape), b.shape(below.args[0]), axes)
-        elif below.aten == "slice" and (len(below.args) < 5 or below.args[4] == 1):
-            dim, start = (*below.args[1:3], 0, 0)[:2]
-            start = start.expr if isinstance(start, Sym) else start or 0
-            if not extents.is_count(start):
-                break
-            at[dim % len(at)] = simplified(Formula("+", (at[dim % len(at)], start)))
-        else:
-            break
-        ref = below.args[0]
+    fixed = all(ix.straight for ix in index) and not any(isinstance(a.extent, Chunks) for a in axes.values())
+    return axes if fixed else None
+
+
+def regrouped(at: list[Term], shape: tuple[Extent, ...], source: tuple[Extent, ...], axes: Axes) -> list[Term]:
+    """The place in ``source`` of the element at ``at`` of ``shape``, both row-major."""
+    return _split(_flat(at, shape), source, axes)
+
+
+def index_at(at: list[Term], axes: Axes) -> Index | None:
+    """The index that the places are; None where a quotient is left in one."""
     parts = [_by_axis(place, axes) for place in at]
-    return None if None in parts else (ref, tuple(_index(part, axes) for part in parts if part is not None))
+    return None if None in parts else tuple(_index(part, axes) for part in parts if part is not None)
 
 
-def _position(ix: Ix) -> Term:
+def position(ix: Ix) -> Term:
+    """The place that a straight index names."""
     total: Term = 0
     for leaf in ix.leaves():
         assert not isinstance(leaf.extent, Chunks)
@@ -60,7 +53,7 @@ def _flat(at: list[Term], shape: tuple[Extent, ...]) -> Term:
     return simplified(total)
 
 
-def _split(flat: Term, shape: tuple[Extent, ...], axes: Mapping[str, Axis]) -> list[Term]:
+def _split(flat: Term, shape: tuple[Extent, ...], axes: Axes) -> list[Term]:
     """The place in each dimension of ``shape`` of the element that is ``flat``-th in its order."""
     places: list[Term] = []
     for d in range(len(shape)):
@@ -70,7 +63,7 @@ def _split(flat: Term, shape: tuple[Extent, ...], axes: Mapping[str, Axis]) -> l
     return places
 
 
-def _quotient(term: Term, by: Extent, axes: Mapping[str, Axis]) -> Term:
+def _quotient(term: Term, by: Extent, axes: Axes) -> Term:
     """``term // by``: what ``by`` divides, where what is left lies within it for all positions and sizes."""
     if by == 1:
         return term
@@ -92,7 +85,7 @@ def _quotient(term: Term, by: Extent, axes: Mapping[str, Axis]) -> Term:
     return simplified(Formula("//", (term, by)))
 
 
-def _edge(term: Term, axes: Mapping[str, Axis], least: bool) -> Term | None:
+def _edge(term: Term, axes: Axes, least: bool) -> Term | None:
     """The least or the largest value of ``term`` over all positions; None where that is not known."""
     parts = _by_axis(term, axes)
     if parts is None:
@@ -109,7 +102,7 @@ def _edge(term: Term, axes: Mapping[str, Axis], least: bool) -> Term | None:
     return total
 
 
-def _by_axis(term: Term, axes: Mapping[str, Axis]) -> dict[str, Term] | None:
+def _by_axis(term: Term, axes: Axes) -> dict[str, Term] | None:
     """What the position along each axis is multiplied by, and by "" the rest; None where it is not linear in them."""
     parts: dict[str, Term] = {}
     for monomial, n in poly(term).items():
@@ -135,7 +128,7 @@ def _product(factors: list[Formula], n: int) -> Term:
     return total
 
 
-def _index(parts: dict[str, Term], axes: Mapping[str, Axis]) -> Ix:
+def _index(parts: dict[str, Term], axes: Axes) -> Ix:
     """The index that a sum of positions is: a plain one where it is one position."""
     sizes = simplified(parts.pop("", 0))
     assert not isinstance(sizes, float), sizes
@@ -152,4 +145,4 @@ def _index(parts: dict[str, Term], axes: Mapping[str, Axis]) -> Ix:
     return Ix((), 0, 1, None, total)
 
 
-__all__ = ["straightened"]
+__all__ = ["axes_of", "index_at", "position", "regrouped"]
