@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from kernellab.records import Author, Candidate, GateResult, Role, Route, Source, Verdict
+from kernellab.records import Author, Candidate, Comparison, GateResult, Role, Route, Source, Verdict
 from kernellab.target import Target
 
 if TYPE_CHECKING:
@@ -28,12 +29,19 @@ class Attempt:
     #: who made its sketch, or the code where the sketch is an earlier one; and what for, in its author's words
     author: Author | None = None
     rationale: str = ""
+    #: of its kernel among those of the session that passed, 0 is the best; None where no session ranked it
+    place: int | None = None
+    #: its kernel against the best one until then, timed in one run; None where that was not needed
+    next_to_best: Comparison | None = None
 
 
 def best_of(history: Sequence[Attempt]) -> Attempt | None:
     """The best round of those that passed and were timed, as a session ranks its kernels; the first of equal ones."""
-    timed = [(a.verdict.rank, n) for n, a in enumerate(history) if a.verdict and a.verdict.passed and a.verdict.time]
-    return history[min(timed)[1]] if timed else None
+    timed = [
+        (math.inf if a.place is None else a.place, a.verdict.rank, n)
+        for n, a in enumerate(history) if a.verdict and a.verdict.passed and a.verdict.time
+    ]  # fmt: skip
+    return history[min(timed)[-1]] if timed else None
 
 
 def times_as_fast(one: Verdict, other: Verdict) -> float | None:
@@ -44,6 +52,15 @@ def times_as_fast(one: Verdict, other: Verdict) -> float | None:
     if one.time is None or other.time is None or one.time.median_ms <= 0:
         return None
     return other.time.median_ms / one.time.median_ms
+
+
+def unsure(best: Verdict, verdict: Verdict) -> bool:
+    """May a kernel be faster than the best one although it ranks behind it, or slower although it ranks before it? The
+    intervals of both speedups overlap, and their lower ends and their middles order them differently."""
+    ours, theirs = verdict.against("eager"), best.against("eager")
+    if not verdict.passed or ours is None or theirs is None or not verdict.tied(best):
+        return False
+    return (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
 
 
 def own_reason(route: Route) -> str:

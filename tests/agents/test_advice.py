@@ -131,6 +131,12 @@ def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
     masked = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
     assert "errors lie only in" in of(0.1, **masked) and "errors lie only in" not in of(0.9, **masked)
     assert "is not a full one" in of(0.9, **masked) and "is not a full one" not in of(0.1, **masked)
+    # a maximum over a dimension that lost its end is wrong anywhere
+    first = {"first_wrong": [0], "error_map": ["x...."]}
+    assert "lie at the end" not in of(0.2, **first) and "as over a reduced dimension" in of(0.2, **first)
+    assert "as over a reduced dimension" not in of(0.2, **first | {"error_map": ["...xx"]})
+    mapped = masked | {"error_map": ["x...", "...."]}
+    assert "errors lie only in" not in of(0.1, **mapped) and "it is wrong where" in of(0.1, **mapped)
 
 
 def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence:
@@ -140,7 +146,7 @@ def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence
 def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it_is_not() -> None:
     lines = contrast_lines(tried("S", (32, 64), (29, 33, 65)))
     assert lines[:2] == ["The smallest failing size is S=29.", "Right at S=32, 64; wrong at S=29, 33, 65."]
-    assert lines[2] == "It is right exactly where S is a multiple of 32: look for a missing tail."
+    assert lines[2] == "Of the sizes tried it is right exactly where S is a multiple of 32 (16, 8, 4 and 2 fit as well): look for a missing tail."
     assert not any("multiple" in line for line in contrast_lines(tried("S", (29, 64), (32, 33))))
     assert contrast_lines(tried("S", (), (1, 64))) == ["It is wrong at each of 2 small sizes that were tried, S=1 too."]
     assert "right at all" in contrast_lines(tried("S", (1, 64), ()))[0]
@@ -157,7 +163,7 @@ def test_of_several_dims_the_one_that_tells_right_from_wrong_is_named() -> None:
 def test_dims_that_cannot_be_told_apart_are_named_together() -> None:
     cases = [(1, 1, True), (16, 16, True), (32, 32, True), (5, 29, False), (33, 33, False)]
     evidence = Evidence(tried=[Tried(sizes={"B": b, "S": s}, right=right) for b, s, right in cases])
-    assert "where B and S are multiples of 16, or where every size is 1" in contrast_lines(evidence)[-1]
+    assert "where B and S are multiples of 16 (8, 4 and 2 fit as well), or where every size is 1" in contrast_lines(evidence)[-1]
     both = Evidence(tried=[Tried(sizes={"N": n, "D": n}, right=n < 17) for n in (8, 16, 17, 32)])
     assert "where N and D are at most 16, and wrong from 17 on" in contrast_lines(both)[-1]
     one = Evidence(
@@ -192,7 +198,7 @@ def test_the_failing_case_stands_once() -> None:
 def test_the_suggestion_begins_with_what_tells_right_from_wrong_and_the_sizes_stand_once() -> None:
     evidence = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "wrong-values", "wrong_fraction": 1.0})
     found = route(EDGE.model_copy(update={"evidence": evidence}))
-    assert found.suggestion.startswith("It is right exactly where N is a multiple of 16")
+    assert found.suggestion.startswith("Of the sizes tried it is right exactly where N is a multiple of 16")
     assert "Right at" not in found.suggestion and "Right at N=16, 32; wrong at N=15, 17." in found.evidence
     no_multiple = evidence.model_copy(update={"tried": tried("N", (15, 32), (16, 17)).tried})
     assert "multiple" not in route(EDGE.model_copy(update={"evidence": no_multiple})).suggestion
@@ -236,6 +242,9 @@ def test_what_is_right_at_some_sizes_is_not_told_to_be_wrong_as_a_whole() -> Non
         assert "depends on the size" in sizes and "depends on the size" not in whole
         assert not set(whole.split(". ")) & set(sizes.split(". "))
     assert "depends on the size" not in said(signature="all-zero", tried=tried("N", (), (16, 17)).tried)
+    one = said(signature="wrong-values", sizes={"N": 16}, tried=tried("N", (1,), (2, 16)).tried)
+    assert "from the second element on" in one and "at some others" not in one and "wrong everywhere" not in one
+    assert "from the second element on" not in said(signature="wrong-values", sizes={"N": 16}, tried=some)
     assert "depends on the size" not in said(signature="transposed", tried=some)
     of_one_family = [Tried(sizes={"N": 16}, family="zeros", right=True)]
     assert "The output stays zero" in said(signature="all-zero", tried=of_one_family)
@@ -367,12 +376,13 @@ def test_advice_is_given_where_it_holds_and_not_where_it_does_not(sentence: str)
 ELSEWHERE = {
     "tests/agents/test_advice.py": (
         "a step too many or too few", "errors lie only in", "lie at the end of", "no mask is missing",
-        "of the code's own", "smallest failing size", "Right at", "depends on the size", "is not a full one",
+        "of the code's own", "smallest failing size", "as over a reduced dimension", "from the second element on",
+        "Right at", "depends on the size", "is not a full one",
     ),
     "tests/agents/test_performance.py": (
         "were not faster", "still the best", "Nobody asked", "Every design of the rules", "is not known",
         "of the speed-of-light bound", "limit of turns", "sketch's roofline", "was not asked", "--tune",
-        "could not be costed", "one change at a time", "times the arithmetic", "earlier kernel",
+        "could not be costed", "Change one thing at a time", "times the arithmetic", "earlier kernel",
         "keep eager", "must do without", "call of the framework's library", "on chip",
         "make them smaller", "mark a loop", "Only ",  "The hot operation is",
     ),

@@ -54,7 +54,7 @@ def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> N
     assert "Round 3 by model: sketch: 1 line" in lines[2] and "+ 0.0" in lines[2]
     assert (
         "Round 4 by model: kernel.cpp: 1 line, `a` -> `BLOCK * BLOCK`" in lines[3]
-        and "(the best of these rounds, by the lower end)" in lines[3]
+        and "(the best of these rounds)" in lines[3]
     )
     assert sum("the best of these rounds" in line for line in lines) == 1
 

@@ -260,7 +260,7 @@ def test_advice_is_of_the_kernel_that_the_next_role_starts_from(task: Any) -> No
     best = replace(of(Author.MODEL, Author.RULES, 2.0), sketch=more)
     worse = route(task, passed(1.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
     assert worse.suggestion.startswith(
-        "Round 1 is still the best by the lower end of its speedup, and the work starts from it. "
+        "Round 1 is still the best, and the work starts from it. "
     )
     assert "Only 8 iterations" in worse.suggestion
     better = route(task, passed(2.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
@@ -376,7 +376,7 @@ def advice(task: Any, verdict: Verdict = passed(2.0), to: RouteKind = RouteKind.
 
 
 def test_without_a_sketch_no_word_is_of_one(task: Any) -> None:
-    assert advice(task, sketch=None) == "Make it faster, and measure one change at a time."
+    assert advice(task, sketch=None) == "Make it faster. Change one thing at a time."
     assert "could not be costed" in advice(task, sketch="sketch nothing {\n}\n")
 
 

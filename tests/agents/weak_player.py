@@ -67,7 +67,7 @@ KINDS = {
     "axis": r"exchanged|index order|transposed|\baxis\b",
     "race": r"\brace\b|[Rr]uns differ|two parallel iterations|iterations write",
     "constant": r"one factor|one constant|initial value|divisor",
-    "operation": r"compare the formula|operation by operation",
+    "operation": r"an operation, or what it is applied to",
 }
 #: headings of prompts, and what stands below them
 _FAULT, _EXPECTED, _ROUTE, _TIME = (

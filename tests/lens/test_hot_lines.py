@@ -10,7 +10,7 @@ import pytest
 
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import prompt
-from kernellab.agents.model.prompts.facts import hot_text
+from kernellab.agents.model.prompts.facts import hot_text, verdict_figures
 from kernellab.agents.model.prompts.route import performance_lines
 from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
@@ -22,6 +22,7 @@ from kernellab.lens.cpp.hot import helpers_in, hot_lines
 from kernellab.records import (
     Author,
     Candidate,
+    Environment,
     GateResult,
     GateState,
     HotSpot,
@@ -214,7 +215,8 @@ def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int,
         (12, 0, 0, "Begin at kernel.cpp:"), (12, 3, 3, "Begin at kernel.cpp:"),
         (9, 12, 3, "50% of the samples are of threads that start or wait"),
         (12, 0, 12, "50% of the samples are in the call and its host code"),
-        (4, 0, 4, "was not sampled"),
+        (4, 11, 12, "44% of the samples are in the call and its host code"),
+        (4, 0, 4, "8 samples do not say where its time goes"),
     ],
 )  # fmt: skip
 def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
@@ -232,18 +234,22 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     words, _ = slow_because(brief, RouteKind.CODER)
     assert said in words, words
     elsewhere = {
-        "threads that start or wait": waiting > called, "in the call and its host code": called == own > 4,
-        "Begin at": "Begin" in said, "was not sampled": own == 4,
+        "threads that start or wait": waiting > called, "in the call and its host code": called > 4,
+        "Begin at": "Begin" in said, "samples do not say": called == own == 4, "was not sampled": False,
     }  # fmt: skip
     assert {sentence: sentence in words for sentence in elsewhere} == elsewhere
     told = time_goes(source, verdict)
-    assert sum("at kernel.cpp:" in line for line in told) == (own > 4), "so few samples are chance"
+    assert sum("at kernel.cpp:" in line for line in told) == (hot.samples > 8), "so few samples are chance"
     parts = "".join(line for line in told if "at no line" in line)
-    assert own == 4 or ("OpenMP" in parts, "host code" in parts) == (waiting > 0, called > 0)
+    assert hot.samples == 8 or ("OpenMP" in parts, "host code" in parts) == (waiting > 0, called > 0)
+    busy = verdict.model_copy(update={"environment": Environment(threads=2, load=23.0)})
+    words, _ = slow_because(replace(brief, verdict=busy), RouteKind.CODER)
+    assert ("says little of the code" in words) is (waiting > called) and "more work in one piece" not in words
+    assert ("load 23" in "".join(verdict_figures(busy))) and "load" not in "".join(verdict_figures(verdict))
     by_hand = replace(brief, candidate=candidate.model_copy(update={"author": Author.MODEL}))
     words, _ = slow_because(by_hand, RouteKind.DESIGNER)
     assert "so by the cost model the time goes into" not in words, "a sketch's loops are not those of other code"
-    assert ("of the samples are" in words) is (waiting > called or called == own > 4)
+    assert ("of the samples are" in words) is (waiting > called or called > 4)
 
 
 def test_helpers_with_code_of_their_own_are_named() -> None:

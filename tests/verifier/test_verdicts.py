@@ -142,8 +142,8 @@ def test_after_a_wrong_answer_other_sizes_tell_which_dim_and_which_multiple(judg
     assert found is not None
     assert {case.sizes["N"] % 16 == 0 for case in found.tried if case.right} == {True}
     assert {case.sizes["N"] % 16 == 0 for case in found.tried if not case.right} == {False}
-    told = "It is right exactly where N is a multiple of 16: look for a missing tail."
-    assert contrast_lines(found)[-1] == told
+    told = "where N is a multiple of 16"
+    assert told in contrast_lines(found)[-1]
 
 
 def test_what_is_lost_between_whole_tiles_is_no_edge(judge: Judge) -> None:

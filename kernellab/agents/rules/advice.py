@@ -137,7 +137,7 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     share = evidence.wrong_fraction or 0.0
     if not dim or (size and _divided(brief, dim, size)):
         if share <= _MOSTLY:
-            return _about_the_end(dim, size, is_verbatim(brief))
+            return _about_the_end(dim, size, is_verbatim(brief), lies_at_end(evidence))
         return (
             ""
             if multiple(evidence)
@@ -159,6 +159,8 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
         # what is read past the end of a reduced dimension spoils every result of it
         words = f"{_percent(share)} of the elements are wrong"
         return f"Mask {what}{at}: {words} where {tile} is not a full one{extent}, and none at whole tiles."
+    if not lies_at_end(evidence):
+        return f"Mask {what}{at}: it is wrong where {tile} is not a full one{extent}."
     return f"Mask {what}{at}: errors lie only in {tile}{extent}."
 
 
@@ -166,9 +168,23 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _about_the_end(dim: str, size: int | None, verbatim: bool) -> str:
+def lies_at_end(evidence: Evidence) -> bool:
+    """Does the map show wrong elements in the last half of its rows or columns alone? True where there is none."""
+    rows = [row for row, line in enumerate(evidence.error_map) if line.strip(".")]
+    columns = [n for line in evidence.error_map for n, mark in enumerate(line) if mark != "."]
+    if not rows:
+        return True
+    high, wide = len(evidence.error_map), len(evidence.error_map[0])
+    return (high > 1 and 2 * rows[0] >= high) or (wide > 1 and 2 * min(columns) >= wide)
+
+
+def _about_the_end(dim: str, size: int | None, verbatim: bool, at_end: bool) -> str:
     """Errors at the end of a dimension whose tiles in the sketch are all full: what is written word for word from the
-    sketch needs no mask there; other code may take other steps."""
+    sketch needs no mask there; other code may take other steps. Where they lie elsewhere, a dimension that was reduced
+    may have lost its end."""
+    if not at_end:
+        own = "" if verbatim else "a step of the code's own that does not divide a dimension, "
+        return f"Look for {own}a loop that ends early, as over a reduced dimension, or an index that is wrong."
     where = f"{dim} ({dim}={size}), which the sketch's tiles divide" if dim else "the output"
     own = "no mask is missing. Look" if verbatim else "look for a step of the code's own that does not divide it, or"
     return (
@@ -208,21 +224,26 @@ def _several(cases: Sequence[Tried]) -> str:
 
 
 def multiple(evidence: Evidence) -> str:
-    """The multiple that Dims must be of where that alone tells right from wrong, in a sentence; else empty."""
+    """The multiple that Dims are of where that alone tells right from wrong among the sizes tried, in a sentence; else
+    empty. Of several that do, the largest is named first: tiles are seldom small."""
     right, wrong = _told_apart(evidence)
     # where every size is 1, few loops take a step at all
     larger = [case for case in right if set(case.sizes.values()) != {1}]
     one = ", or where every size is 1" if len(larger) < len(right) else ""
+    fitting: dict[int, list[str]] = {}
     for step in (64, 32, 16, 8, 4, 2):
-        dims = []
         for dim in larger[0].sizes if larger and wrong else ():
             good, bad = ({case.sizes[dim] for case in cases} for cases in (larger, wrong))
             if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
-                dims.append(dim)
-        if dims:
-            are = f"{_joined(dims)} {'is a multiple' if len(dims) == 1 else 'are multiples'} of {step}"
-            return f"It is right exactly where {are}{one}: look for a missing tail."
-    return ""
+                fitting.setdefault(step, []).append(dim)
+    if not fitting:
+        return ""
+    step, *less = fitting
+    dims = fitting[step]
+    are = f"{_joined(dims)} {'is a multiple' if len(dims) == 1 else 'are multiples'} of {step}"
+    others = [str(n) for n in less if fitting[n] == dims]
+    also = f" ({_joined(others)} {'fits' if len(others) == 1 else 'fit'} as well)" if others else ""
+    return f"Of the sizes tried it is right exactly where {are}{also}{one}: look for a missing tail."
 
 
 def limit(evidence: Evidence) -> str:

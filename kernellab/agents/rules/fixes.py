@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.records import Evidence
+from kernellab.records import Evidence, Tried
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task
@@ -52,13 +52,22 @@ class _Look:
         return self.evidence.wrong_fraction is None or self.evidence.wrong_fraction >= _EVERYWHERE
 
     @property
+    def right_at(self) -> list[Tried]:
+        """The sizes at which it is right, so that the formula, the first offset and the store are."""
+        return [case for case in self.evidence.tried if case.right and case.family in ("", "inputs")]
+
+    @property
     def at_some_sizes(self) -> bool:
-        """Is it right at other sizes, so that the formula, the first offset and the store are?"""
-        return any(case.right and case.family in ("", "inputs") for case in self.evidence.tried)
+        return any(set(case.sizes.values()) != {1} for case in self.right_at)
+
+    @property
+    def at_one(self) -> bool:
+        """Is it right only where every size is 1, and has other sizes?"""
+        return bool(self.right_at) and not self.at_some_sizes and set(self.evidence.sizes.values()) != {1}
 
     @property
     def always(self) -> bool:
-        return self.everywhere and not self.at_some_sizes
+        return self.everywhere and not self.right_at
 
 
 #: of an index that is wrong in some places
@@ -66,8 +75,10 @@ _TIE = "The result is of integers: check which of equal values the reference tak
 
 #: of what is wrong all over at some sizes, and right at others
 _OF_SIZES = (
-    "At that size all of it is wrong, and at others none: look for what depends on the size, such as a loop's bound."
+    "At that size nearly all of it is wrong, and at some others nothing: look for what depends on the size, such as a loop's "
+    "bound."
 )
+_AT_ONE = "It is right where every size is 1 alone: look for an index or a loop that is wrong from the second element on."
 
 _Fix = tuple[Callable[[_Look], bool], str]
 
@@ -145,7 +156,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "wrong-values": (
         (
             lambda look: look.always,
-            "The values are wrong everywhere: compare the formula with the reference, operation by operation.",
+            "The values are wrong everywhere: an operation, or what it is applied to, is not the reference's.",
         ),
         (lambda look: look.integer and not look.everywhere, _TIE),
     ),
@@ -167,7 +178,9 @@ def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -
     look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
     known = _FIXES.get(evidence.signature or "", ())
     said = [said.format(where=where) for holds, said in known if holds(look)]
-    return " ".join(said) or (_OF_SIZES if known and look.everywhere and look.at_some_sizes else "")
+    if said or not known or not look.everywhere:
+        return " ".join(said)
+    return _OF_SIZES if look.at_some_sizes else _AT_ONE if look.at_one else ""
 
 
 def _operations(program: Program) -> Iterator[str]:

@@ -35,6 +35,8 @@ _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
 _LEAST_SAMPLES, _ENOUGH_SAMPLES = 3, 10
 #: the share from which what is not the kernel's lines is what to look at
 _ELSEWHERE_SHARE = 0.4
+#: what Python, outputs and the entry into the code take of any call, at the very least
+CALL_MS = 0.002
 #: arithmetic of a sketch above the reference's by this factor is worth a word
 _MORE_WORK = 1.5
 
@@ -209,7 +211,7 @@ def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     if (to is RouteKind.CODER and best.sketch != brief.sketch) or (to is RouteKind.DESIGNER and not best.sketch):
         return brief, ""
     number = rounds.index(best) + 1
-    said = f"Round {number} is still the best by the lower end of its speedup, and the work starts from it. "
+    said = f"Round {number} is still the best, and the work starts from it. "
     of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)
     return of_best, said
 
@@ -222,20 +224,21 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         earlier = next((n for n, a in enumerate(brief.rounds[:-1], 1) if a.verdict is verdict), None)
         whose = f"round {earlier}: " if earlier else ""
         facts.append(f"{whose}time {duration(verdict.time.median_ms)}, {100 * verdict.bound_share:.3g} % of the bound")
-    if brief.headroom is not None and not is_best(brief):
+    best = best_of(brief.rounds)
+    if brief.headroom is not None and (best is None or best.verdict is not verdict):
         facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
     if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
         facts.append(f"{100 * verdict.own_share:.0f} % of the time is spent in the kernel's own code")
     cost = _cost(brief)
     if cost is None:
-        why = ": the sketch could not be costed, so measure" if brief.sketch else ", and measure"
-        return f"Make it faster{why} one change at a time.", [RouteFact(text=fact) for fact in facts]
+        why = ": the sketch could not be costed" if brief.sketch else ""
+        return f"Make it faster{why}. Change one thing at a time.", [RouteFact(text=fact) for fact in facts]
     follows = brief.candidate is None or brief.candidate.author is Author.RULES
     # lines of other code say nothing of the sketch that a Designer revises
     hot = _hot_line(brief, lines=follows or to is RouteKind.CODER)
     # what was sampled stands in place of what a model guesses, and a sketch's cost says nothing of other code
     words, found = _of_launches(cost, brief.target, brief.allow_library, guess=follows and not hot)
-    words = [hot, *words] if hot else words or ["Measure one change at a time."]
+    words = [hot, *words] if hot else words or ["Change one thing at a time."]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
@@ -252,7 +255,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
             )
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost, None if is_best(brief) else _gain_over_best(brief), hot, follows)]
+            gain = None if is_best(brief) else _gain_over_best(brief)
+            samples = verdict.hot.samples if verdict is not None and verdict.hot is not None else 0
+            words = [_about_code(standing, cost, gain, hot, follows, samples)]
             if not follows:
                 found = []  # where a sketch's bytes go is not where those of other code do
     of_cost = len(cost.launches) < 2
@@ -282,9 +287,11 @@ def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tupl
     return words, [took, *facts]
 
 
-def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str, follows: bool) -> str:
+def _about_code(
+    standing: Standing, cost: Cost, gain: float | None, hot: str, follows: bool, samples: int
+) -> str:  # fmt: skip
     """Advice for a kernel far from what its sketch allows, or the machine where it does not follow the sketch; ``gain``
-    says how many times as fast as the best earlier kernel it is, where that one is better."""
+    says how many times as fast as the best earlier kernel it is, where that one is better. ``samples`` were taken."""
     limit = standing.sketch_ms if follows else standing.bound_ms
     who = "sketch" if follows else "machine"
     allowed = f"The {who} allows {duration(limit)} and the code takes {duration(standing.time_ms)}"
@@ -293,11 +300,14 @@ def _about_code(standing: Standing, cost: Cost, gain: float | None, hot: str, fo
             f"{allowed}; by the speedups an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and "
             "change one thing."
         )
+    if limit < CALL_MS:
+        allowed += f"; any call takes longer than {duration(CALL_MS)}"
     if hot:
         return f"{allowed}. {hot}"
-    hottest = _hottest(cost) if follows else None
+    hottest = _hottest(cost) if follows and limit >= CALL_MS else None
     where = f": by the cost model the loop of line {hottest.line} of the sketch holds most of it" if hottest else ""
-    return f"{allowed}; where its time goes was not sampled{where}."
+    unknown = f"{counted(samples, 'sample')} do not say where its time goes" if samples else "where its time goes was not sampled"
+    return f"{allowed}; {unknown}{where}."
 
 
 def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
@@ -313,26 +323,33 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     found = hot_lines(brief.candidate.source, brief.verdict.hot) if told else ()
     if brief.verdict.hot is None or not found:
         return ""
-    if (around := _elsewhere(brief.verdict.hot, found)) or not lines:
+    if (around := _elsewhere(brief.verdict, brief.verdict.hot, found)) or not lines:
         return around
     if (hottest := found[0]).share < _BEGIN_SHARE:
         return f"No line has more than {hottest.share:.0%} of the samples: many lines share the time."
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
-def _elsewhere(hot: HotSpots, lines: Sequence[HotLine]) -> str:
+def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str:
     """What most samples are in, where that is not the kernel's lines, in a sentence."""
     outside = outside_of(hot, lines)
     if outside < _ELSEWHERE_SHARE:
         return ""
     if hot.waiting is None:
         return f"{outside:.0%} of the samples are at no line of the kernel: look at what is around the lines, too."
-    if (waiting := hot.waiting / hot.samples) >= _ELSEWHERE_SHARE:
+    waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
+    if waiting >= max(call, _ELSEWHERE_SHARE):
+        said = f"{waiting:.0%} of the samples are of threads that start or wait"
+        if (where := verdict.environment).crowded:
+            return (
+                f"{said}, while other work was on the machine (load {where.load:.0f} for {where.threads} threads): that "
+                "says little of the code."
+            )
         return (
-            f"{waiting:.0%} of the samples are of threads that start or wait: give each thread more work in one piece "
-            "and all of them alike, or use one thread where there is little."
+            f"{said}: give each thread more work in one piece and all of them alike, or use one thread where there is "
+            "little."
         )
-    if (call := _calling(hot) / hot.samples) >= _ELSEWHERE_SHARE:
+    if call >= _ELSEWHERE_SHARE:
         return (
             f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
             "change: fewer outputs and fewer temporary tensors help there."
@@ -421,7 +438,8 @@ def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch"
     if hottest is not None:
         share = "bytes" if cost.bound == "memory" else "FLOPs"
         facts.append(f"by the cost model most of the {share} are in the loop of line {hottest.line} ({hottest.label})")
-    return words or ([_around(cost) or "Measure one change at a time."] if guess else []), facts
+    around = "" if cost.time_ms is not None and cost.time_ms < CALL_MS else _around(cost)
+    return words or ([around or "Change one thing at a time."] if guess else []), facts
 
 
 def _around(cost: Cost) -> str:

@@ -98,6 +98,9 @@ class Turn(Record):
     verdict: Verdict | None = None
     route: Route | None = None
     reused: str | None = None
+    #: where noise alone may tell its kernel's speedup from the best one's: that one's Verifier turn, and this kernel
+    #: against it, both timed in one run
+    next_to_best: tuple[str, Comparison] | None = None
     error: str = ""
     remedy: str = ""
     #: what kind of error: "model:KIND" for a :class:`~kernellab.errors.ModelFault`, else the error's class

@@ -207,6 +207,7 @@ class State:
         """The candidates that passed at T2 or better, the fastest first; untimed ones come last.
 
         The order is by the lower end of the speedup's interval: few calls, or a busy machine, make no kernel the best.
+        Of two that were timed next to each other the faster one of that run goes first.
         """
         found = []
         for turn in self.turns.values():
@@ -214,11 +215,12 @@ class State:
                 wrote = self.source_turn(turn.id)
                 if wrote is not None and wrote.candidate is not None:
                     found.append(Best(turn, wrote.number, wrote.candidate, turn.verdict))
-        return sorted(found, key=Best.rank)
+        return _settled(sorted(found, key=Best.rank))
 
     def attempts(self, to: str | None = None) -> tuple[Attempt, ...]:
         """The rounds of the line of turns up to ``to`` (the head), oldest first."""
         rounds: list[Attempt] = []
+        places = {best.turn.id: n for n, best in enumerate(self.standings())}
         for turn in self.path(to):
             if turn.only_pins:
                 continue
@@ -231,7 +233,10 @@ class State:
                     rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate, **said))  # type: ignore[arg-type]
                 rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
             elif turn.verdict is not None and rounds:
-                rounds[-1] = replace(last, verdict=turn.verdict)
+                rounds[-1] = replace(
+                    last, verdict=turn.verdict, place=places.get(turn.id),
+                    next_to_best=turn.next_to_best[1] if turn.next_to_best else None,
+                )  # fmt: skip
             elif turn.route is not None and rounds:
                 # a person's route after the Conductor's replaces it: it is the one that was followed
                 rounds[-1] = replace(last, route=turn.route)
@@ -253,9 +258,24 @@ class Best:
         return order, value, -self.turn.number if order == 2 else 0
 
     def tied(self, other: Best) -> bool:
-        """Do the intervals of both speedups overlap? False where either was not timed against eager."""
-        one, two = self.verdict.against("eager"), other.verdict.against("eager")
-        return one is not None and two is not None and one.overlaps(two)
+        """Do their intervals leave open which is faster: that of the run which timed both, else those of the speedups?"""
+        for one, two in ((self, other), (other, self)):
+            if one.turn.next_to_best is not None and one.turn.next_to_best[0] == two.turn.id:
+                return not one.turn.next_to_best[1].distinguishable
+        return self.verdict.tied(other.verdict)
+
+
+def _settled(ranked: list[Best]) -> list[Best]:
+    """The order with each pair that one run has timed in the order of that run."""
+    for best in sorted(ranked, key=lambda b: b.turn.number):
+        if best.turn.next_to_best is None:
+            continue
+        turn, found = best.turn.next_to_best
+        other = next((b for b in ranked if b.turn.id == turn), None)
+        if other is not None and (found.speedup > 1) != (ranked.index(best) < ranked.index(other)):
+            ranked.remove(best)
+            ranked.insert(ranked.index(other) + (found.speedup <= 1), best)
+    return ranked
 
 
 def fold(session: str, events: Iterable[Event]) -> State | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
+from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply, unsure
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.roles import is_model
@@ -311,12 +311,27 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
     verdict = _with_task_flags(bench, verdict)
+    turn = turn.model_copy(update={"next_to_best": _next_to_best(bench, state, candidate.source, verdict)})
     played = (said for above in state.up(turn.parent) for said in state.exchanges(above.id))
     if engine().agent_near or any(said.shared_machine for said in played):
         verdict = verdict.model_copy(
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )
     return turn.model_copy(update={"verdict": verdict, "rationale": uncounted or turn.rationale})
+
+
+def _next_to_best(bench: Bench, state: State, source: Source, verdict: Verdict) -> tuple[str, Comparison] | None:
+    """A kernel timed in one run with the best one until then, where the intervals of their speedups overlap and the
+    lower ends order them otherwise than the speedups do; None elsewhere, and where that run gives nothing."""
+    best = state.best()
+    if best is None or not unsure(best.verdict, verdict):
+        return None
+    name = f"turn {best.number}"
+    try:
+        found = compare(bench, source, ("eager",), {name: best.candidate.source}).against(name)
+    except (VerifierError, SessionError):
+        return None  # both have their verdicts
+    return (best.turn.id, found) if found is not None else None
 
 
 def _with_counters(bench: Bench, source: Source, verdict: Verdict) -> tuple[Verdict, str]:

@@ -271,7 +271,7 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
         "Code that was compiled from the sketch by rule"
         + ("" if judged_before else ": right where the sketch is; make it faster, or keep it")
         if is_lowered and not put_back
-        else "The best code so far, put back: no later one is better by the lower end of its speedup"
+        else "The best code so far, put back: no later one is better"
         if put_back
         else "Your last code"
     )
@@ -321,7 +321,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool) -> list[P
             render(
                 "coder",
                 "judged",
-                lines=verdict_lines(verdict, brief.previous.files),
+                lines=verdict_lines(verdict, brief.previous.files, brief.route.suggestion if brief.route else ""),
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import cost_at, more_work, time_goes, work_of
+from kernellab.agents.rules.performance import CALL_MS, cost_at, more_work, time_goes, work_of
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
@@ -71,7 +71,8 @@ def bound_lines(brief: Brief) -> list[str]:
         decides = (
             f"; {'arithmetic' if found.flops_ms > found.bytes_ms else 'memory traffic'} decides it" if found else ""
         )
-        lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}.")
+        call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
+        lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
         if rough(brief):
             lines.append(f"It is rough: no judge has measured the rates of {chip.name}.")
     return lines
@@ -217,6 +218,8 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
     if verdict.bound_share is not None:
         lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
+    if verdict.time is not None and (where := verdict.environment).crowded:
+        lines.append(f"other work was on the machine (load {where.load:.0f} for {where.threads} threads): times are rough")
     return lines
 
 

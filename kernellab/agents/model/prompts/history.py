@@ -52,7 +52,8 @@ def _line(
     if attempt.verdict is not None:
         parts.append(
             _result(attempt.verdict, attempt.verdict is judged)
-            + (" (the best of these rounds, by the lower end)" if is_best else "")
+            + _next_to_best(attempt)
+            + (" (the best of these rounds)" if is_best else "")
         )
     route = attempt.route
     if route is not None and route != told:
@@ -128,6 +129,13 @@ def _result(verdict: Verdict, elsewhere: bool) -> str:
     return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}"
 
 
+def _next_to_best(attempt: Attempt) -> str:
+    found = attempt.next_to_best
+    if found is None:
+        return ""
+    return f", in one run with the best until then {found.speedup:.2f} times as fast [{found.low:.2f}, {found.high:.2f}]"
+
+
 def _lists(history: Sequence[Attempt]) -> list[str]:
     """What paid, what did not, and which values of tunables were never measured; empty for few rounds."""
     timed = [n for n, attempt in enumerate(history) if _ms(attempt) is not None]
@@ -145,7 +153,7 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
         change = change_of(one, two)
         if "rewritten" in change and two.rationale:
             change += f', meant: "{textwrap.shorten(two.rationale, _CHANGE, placeholder=" ...")}"'
-        if not _tied(one, two):
+        if one.verdict is None or two.verdict is None or not one.verdict.tied(two.verdict):
             said = f"{change} ({rounds}, {ratio:.2f} times as fast)"
             (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR else []).append(said)
     rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
@@ -173,12 +181,6 @@ def _measure(history: Sequence[Attempt], number: int) -> int | None:
     while start is not None and _ms(history[start]) is None:
         start = _start(history, start)
     return start
-
-
-def _tied(one: Attempt, two: Attempt) -> bool:
-    """Do the intervals of both speedups overlap?"""
-    figures = [attempt.verdict.against("eager") if attempt.verdict else None for attempt in (one, two)]
-    return figures[0] is not None and figures[1] is not None and figures[0].overlaps(figures[1])
 
 
 def _unmeasured(history: Sequence[Attempt]) -> list[str]:

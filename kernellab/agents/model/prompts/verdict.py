@@ -16,18 +16,18 @@ _COMPILER_LINES = 8
 _NEARLY_ALL = 0.95
 
 
-def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> list[str]:
+def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None, told: str = "") -> list[str]:
     """One fact a line; a passed verdict's figures, or a failed one's evidence.
 
     A compiler's line is followed by the line of ``files`` that it speaks of; the same message is said once, and that of
-    the reason there.
+    the reason there; what ``told``, a suggestion elsewhere in the prompt, says stands there alone.
     """
     if verdict.passed:
         return [f"passed at {verdict.trust.value}: {verdict.reason}", *verdict_figures(verdict)]
     lines = [f"failed at {verdict.stage.value}: {verdict.reason}"]
     evidence = verdict.evidence or Evidence()
     lines += _compiler_lines(evidence, files or {}, verdict.reason)
-    lines += [*failing_case(verdict), *contrast_lines(evidence)]
+    lines += [*failing_case(verdict), *(line for line in contrast_lines(evidence) if line not in told)]
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
     if evidence.first_wrong is not None:
