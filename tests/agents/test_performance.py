@@ -259,9 +259,7 @@ def test_advice_is_of_the_kernel_that_the_next_role_starts_from(task: Any) -> No
     more = SKETCH.replace("BM = 64", "BM = 32")
     best = replace(of(Author.MODEL, Author.RULES, 2.0), sketch=more)
     worse = route(task, passed(1.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
-    assert worse.suggestion.startswith(
-        "Round 1 is still the best, and the work starts from it. "
-    )
+    assert worse.suggestion.startswith("Round 1 is still the best, and the work starts from it. ")
     assert "Only 8 iterations" in worse.suggestion
     better = route(task, passed(2.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
     assert "Only 4 iterations" in better.suggestion and "still the best" not in better.suggestion

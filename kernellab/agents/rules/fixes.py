@@ -78,7 +78,9 @@ _OF_SIZES = (
     "At that size nearly all of it is wrong, and at some others nothing: look for what depends on the size, such as a loop's "
     "bound."
 )
-_AT_ONE = "It is right where every size is 1 alone: look for an index or a loop that is wrong from the second element on."
+_AT_ONE = (
+    "It is right where every size is 1 alone: look for an index or a loop that is wrong from the second element on."
+)
 
 _Fix = tuple[Callable[[_Look], bool], str]
 

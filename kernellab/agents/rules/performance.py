@@ -306,7 +306,11 @@ def _about_code(
         return f"{allowed}. {hot}"
     hottest = _hottest(cost) if follows and limit >= CALL_MS else None
     where = f": by the cost model the loop of line {hottest.line} of the sketch holds most of it" if hottest else ""
-    unknown = f"{counted(samples, 'sample')} do not say where its time goes" if samples else "where its time goes was not sampled"
+    unknown = (
+        f"{counted(samples, 'sample')} do not say where its time goes"
+        if samples
+        else "where its time goes was not sampled"
+    )
     return f"{allowed}; {unknown}{where}."
 
 

@@ -9,7 +9,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kernellab.records import HotSpot, HotSpots
@@ -73,6 +73,8 @@ class Counted:
     strangers: tuple[tuple[str, float], ...] = ()
     #: and the number of those looks
     strange_looks: int = 0
+    #: where in the candidate's files they were; None where that was not asked for
+    hot: HotSpots | None = None
 
     @property
     def strange(self) -> float:
@@ -145,7 +147,7 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
         # they are few at first then; where all of them show a library, more are asked for
         if number and (found.told or found.own or not found.library):
             break
-    return found
+    return replace(found, hot=hot_spots([sampler]))
 
 
 def own_seconds(call: Call) -> float:

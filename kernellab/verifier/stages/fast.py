@@ -93,8 +93,8 @@ def fast(stages: Stages) -> str:
     eager = [s for r in results if "eager" in _names(r) for s in _side(r, "eager").seconds]
     _bound(stages, time.median_ms, min(eager, default=math.inf))
     findings.time, findings.comparisons = time, comparisons
-    # where the system gives no samples of timed calls, those of the calls among them say as much of the lines
-    findings.hot = hot_spots([p.of_all() for p in stages.profiles]) or hot_spots(_beside(stages))
+    # where the system gives no samples of timed calls, those of the stage honest say as much of the lines
+    findings.hot = hot_spots([p.of_all() for p in stages.profiles]) or findings.hot
     clock, claimed = first.clocks
     findings.add(*first.conditions)
     cores = max(r.cores for r in results)
@@ -118,17 +118,12 @@ def fast(stages: Stages) -> str:
     return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
 
 
-def _beside(stages: Stages) -> list[Looked]:
-    """What looked at calls before and among the timed ones."""
-    single = stages.looks.sampler if stages.looks is not None else None
-    return [s for s in (single, stages.watch) if s is not None]
-
-
 def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
     """Refused when timed calls, of ``seconds`` each, or calls among them lean on a library; the number of samples in
     the timed ones that are reported, 0 where the system gives none. On a ``busy`` machine the fastest calls tell the
     time, and are asked by themselves too."""
-    beside = _beside(stages)
+    single = stages.looks.sampler if stages.looks is not None else None
+    beside: list[Looked] = [s for s in (single, stages.watch) if s is not None]
     within: list[Looked] = [p.of_all() for p in stages.profiles]
     calm: list[Looked] = [p.of_calm() for p in stages.profiles] if busy else []
     for where, looked in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", beside)):

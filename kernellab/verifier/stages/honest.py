@@ -191,6 +191,7 @@ def _counted(stages: Stages, case: Case) -> Counted:
         raise stages.failed("honest", failure, case) from failure
     if found.unseen:
         stages.context.findings.add(OwnShareUnseen(reason=found.unseen))
+    stages.context.findings.hot = found.hot
     return found
 
 
