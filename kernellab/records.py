@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
 from kernellab.content import inside
-from kernellab.errors import told_apart
+from kernellab.errors import counted, told_apart
 
 
 class Record(BaseModel):
@@ -239,6 +239,10 @@ class Environment(Record):
     def crowded(self) -> bool:
         """Did other work want the cores too, so that threads may have waited for one?"""
         return self.threads > 0 and self.load > self.threads + 2
+
+    @property
+    def load_text(self) -> str:
+        return f"load {self.load:.0f} for {counted(self.threads, 'thread')}"
 
     @property
     def rates(self) -> dict[str, Any]:

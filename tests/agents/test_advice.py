@@ -146,10 +146,8 @@ def tried(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> Evidence
 def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it_is_not() -> None:
     lines = contrast_lines(tried("S", (32, 64), (29, 33, 65)))
     assert lines[:2] == ["The smallest failing size is S=29.", "Right at S=32, 64; wrong at S=29, 33, 65."]
-    assert (
-        lines[2]
-        == "Of the sizes tried it is right exactly where S is a multiple of 32 (16, 8, 4 and 2 fit as well): look for a missing tail."
-    )
+    step = "S is a multiple of 32 (16, 8, 4 and 2 fit as well)"
+    assert lines[2] == f"Of the sizes tried it is right exactly where {step}: look for a missing tail."
     assert not any("multiple" in line for line in contrast_lines(tried("S", (29, 64), (32, 33))))
     assert contrast_lines(tried("S", (), (1, 64))) == ["It is wrong at each of 2 small sizes that were tried, S=1 too."]
     assert "right at all" in contrast_lines(tried("S", (1, 64), ()))[0]
@@ -166,10 +164,8 @@ def test_of_several_dims_the_one_that_tells_right_from_wrong_is_named() -> None:
 def test_dims_that_cannot_be_told_apart_are_named_together() -> None:
     cases = [(1, 1, True), (16, 16, True), (32, 32, True), (5, 29, False), (33, 33, False)]
     evidence = Evidence(tried=[Tried(sizes={"B": b, "S": s}, right=right) for b, s, right in cases])
-    assert (
-        "where B and S are multiples of 16 (8, 4 and 2 fit as well), or where every size is 1"
-        in contrast_lines(evidence)[-1]
-    )
+    step = "where B and S are multiples of 16 (8, 4 and 2 fit as well), or where every size is 1"
+    assert step in contrast_lines(evidence)[-1]
     both = Evidence(tried=[Tried(sizes={"N": n, "D": n}, right=n < 17) for n in (8, 16, 17, 32)])
     assert "where N and D are at most 16, and wrong from 17 on" in contrast_lines(both)[-1]
     one = Evidence(

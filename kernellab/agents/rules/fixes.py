@@ -75,8 +75,8 @@ _TIE = "The result is of integers: check which of equal values the reference tak
 
 #: of what is wrong all over at some sizes, and right at others
 _OF_SIZES = (
-    "At that size nearly all of it is wrong, and at some others nothing: look for what depends on the size, such as a loop's "
-    "bound."
+    "At that size nearly all of it is wrong, and at some others nothing: look for what depends on the size, such as a "
+    "loop's bound."
 )
 _AT_ONE = (
     "It is right where every size is 1 alone: look for an index or a loop that is wrong from the second element on."

@@ -306,12 +306,9 @@ def _about_code(
         return f"{allowed}. {hot}"
     hottest = _hottest(cost) if follows and limit >= CALL_MS else None
     where = f": by the cost model the loop of line {hottest.line} of the sketch holds most of it" if hottest else ""
-    unknown = (
-        f"{counted(samples, 'sample')} do not say where its time goes"
-        if samples
-        else "where its time goes was not sampled"
-    )
-    return f"{allowed}; {unknown}{where}."
+    if samples:
+        return f"{allowed}; {counted(samples, 'sample')} do not say where its time goes{where}."
+    return f"{allowed}; where its time goes was not sampled{where}."
 
 
 def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
@@ -345,10 +342,7 @@ def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str
     if waiting >= max(call, _ELSEWHERE_SHARE):
         said = f"{waiting:.0%} of the samples are of threads that start or wait"
         if (where := verdict.environment).crowded:
-            return (
-                f"{said}, while other work was on the machine (load {where.load:.0f} for {where.threads} threads): that "
-                "says little of the code."
-            )
+            return f"{said}, while other work was on the machine ({where.load_text}): that says little of the code."
         return (
             f"{said}: give each thread more work in one piece and all of them alike, or use one thread where there is "
             "little."

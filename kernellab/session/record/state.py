@@ -258,7 +258,7 @@ class Best:
         return order, value, -self.turn.number if order == 2 else 0
 
     def tied(self, other: Best) -> bool:
-        """Do their intervals leave open which is faster: that of the run which timed both, else those of the speedups?"""
+        """Do their intervals leave open which is faster: of the run which timed both, else of the speedups?"""
         for one, two in ((self, other), (other, self)):
             if one.turn.next_to_best is not None and one.turn.next_to_best[0] == two.turn.id:
                 return not one.turn.next_to_best[1].distinguishable

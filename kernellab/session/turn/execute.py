@@ -29,6 +29,7 @@ from kernellab.exchanges import Exchange
 from kernellab.records import (
     Author,
     Candidate,
+    Comparison,
     Diagnostic,
     GateResult,
     GateState,

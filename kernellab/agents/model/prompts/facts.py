@@ -219,9 +219,7 @@ def verdict_figures(verdict: Verdict) -> list[str]:
     if verdict.bound_share is not None:
         lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
     if verdict.time is not None and (where := verdict.environment).crowded:
-        lines.append(
-            f"other work was on the machine (load {where.load:.0f} for {where.threads} threads): times are rough"
-        )
+        lines.append(f"other work was on the machine ({where.load_text}): times are rough")
     return lines
 
 

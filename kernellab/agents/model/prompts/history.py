@@ -133,9 +133,8 @@ def _next_to_best(attempt: Attempt) -> str:
     found = attempt.next_to_best
     if found is None:
         return ""
-    return (
-        f", in one run with the best until then {found.speedup:.2f} times as fast [{found.low:.2f}, {found.high:.2f}]"
-    )
+    times = f"{found.speedup:.2f} times as fast [{found.low:.2f}, {found.high:.2f}]"
+    return f", in one run with the best until then {times}"
 
 
 def _lists(history: Sequence[Attempt]) -> list[str]:
