@@ -10,8 +10,10 @@ import pytest
 
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
+from kernellab.agents.model.coder import read_code
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, operations
+from kernellab.agents.model.prompts.code import base_of
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
 from kernellab.agents.model.prompts.quotes import own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
@@ -220,6 +222,11 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     brief = replace(briefs(CPU)["code"], history=(Attempt(verdict=passed),), bound_ms=0.75)
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
     assert "The result is float32; its error may be" in told
+    places = load_task(
+        "import torch\n\ndef reference(x):\n    return x.argmax(-1)\n\ndef inputs():\n    return (torch.randn(8, 9),)\n",
+        "places",
+    )
+    assert limit_lines(replace(brief, task=places))[0] == "The result is int64; it must be equal."
     assert "The bound is 0.75 ms" in told
     assert "which is not shown, took 2.5 ms, 1.00x eager [0.90, 1.10], no difference." in told
     assert "is refused" in told and "composes" not in told
@@ -353,7 +360,13 @@ def test_a_coder_is_told_which_outputs_begin_at_zero(knowledge: Knowledge) -> No
 }
 """
     told = prompt(replace(brief, task=task, sketch=sketch), knowledge).messages[-1].content
-    assert "stay as they are; y is filled with zeros before each call.)" in told
+    assert "stay as they are.)" in told and "an EDIT of kernel.py may" in told
+    line = next(line for line in told.splitlines() if line.startswith("- `y = torch.zeros("))[3:-1]
+    changed = read_code(
+        f"EDIT: kernel.py\n<<<<<<< SEARCH\n{line}\n=======\n{line.replace('zeros', 'empty')}\n>>>>>>> REPLACE\n",
+        replace(brief, task=task, sketch=sketch), base_of(replace(brief, task=task, sketch=sketch), Options()),
+    )  # fmt: skip
+    assert "y = torch.empty(" in changed.source.files["kernel.py"]
 
 
 def test_times_and_counts_have_units_that_leave_no_exponent() -> None:

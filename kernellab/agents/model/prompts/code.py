@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,9 +31,6 @@ from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_l
 from kernellab.errors import duration
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
-from kernellab.sketch.check import load_program
-from kernellab.sketch.program.program import TensorRole
-from kernellab.sketch.program.walk import only_added_to, statements
 
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
@@ -84,12 +82,13 @@ class Base:
 
     @property
     def zeroed(self) -> list[str]:
-        """The tensors that the lowering's host code fills with zeros before a call."""
-        if self.lowered is None or not self.sketch or self.source is None or self.source.entry_file in self._own:
+        """The lines of the host code, which a prompt does not show, that fill a tensor with zeros before a call."""
+        if self.source is None or self.source.entry_file in self._own:
             return []
-        program = load_program(self.sketch)
-        made = {t.name for t in program.tensors if t.role in (TensorRole.OUT, TensorRole.TEMP)}
-        return sorted(made & only_added_to([s for k in program.kernels for s in statements(k.body)]))
+        text = self.files[self.source.entry_file]
+        made = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign))
+        calls = (n for n in made if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) == "torch.zeros")
+        return [line for node in calls if (line := ast.get_source_segment(text, node))]
 
     @property
     def in_short(self) -> frozenset[str]:
@@ -277,7 +276,7 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
     )
     text = render(
         "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden, marked=bool(base.in_short),
-        zeroed=base.zeroed,
+        zeroed=base.zeroed, entry=base.source.entry_file,
         fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"

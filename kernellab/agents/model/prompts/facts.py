@@ -88,7 +88,11 @@ def limit_lines(brief: Brief) -> list[str]:
     task = brief.task
     given = ", ".join(f"{name} {value:g}" for name, value in sorted(task.tolerance.items()))
     dtypes = ", ".join(dict.fromkeys(output.dtype for output in task.outputs))
-    lines = [f"The result is {dtypes}; its error may be {given or 'as large as rounding in that dtype makes it'}."]
+    rounded = given or any(dtype.startswith(("float", "bfloat", "complex")) for dtype in dtypes.split(", "))
+    near = (
+        f"its error may be {given or 'as large as rounding in that dtype makes it'}" if rounded else "it must be equal"
+    )
+    lines = [f"The result is {dtypes}; {near}."]
     lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
     if task.strict:
         lines.append("float32 must be right to 1e-4 (rtol and atol) beside float32 eager: products in TF32 are not.")
