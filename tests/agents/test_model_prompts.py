@@ -223,7 +223,7 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
     assert "The result is float32; its error may be" in told
     places = load_task(
-        "import torch\n\ndef reference(x):\n    return x.argmax(-1)\n\ndef inputs():\n    return (torch.randn(8, 9),)\n",
+        "import torch\ndef reference(x):\n    return x.argmax(-1)\ndef inputs():\n    return (torch.randn(8, 9),)\n",
         "places",
     )
     assert limit_lines(replace(brief, task=places))[0] == "The result is int64; it must be equal."
