@@ -131,6 +131,9 @@ def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
     masked = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
     assert "errors lie only in" in of(0.1, **masked) and "errors lie only in" not in of(0.9, **masked)
     assert "is not a full one" in of(0.9, **masked) and "is not a full one" not in of(0.1, **masked)
+    values = masked | {"family": "mixed", "tried": [Tried(sizes={"M": 8, "N": 1000}, right=True)]}
+    assert "so values decide" in of(0.1, **values) and "errors lie only in" not in of(0.1, **values)
+    assert "so values decide" not in of(0.1, **values | {"tried": [Tried(sizes={"M": 8, "N": 960}, right=True)]})
     # a maximum over a dimension that lost its end is wrong anywhere
     first = {"first_wrong": [0], "error_map": ["x...."]}
     assert "lie at the end" not in of(0.2, **first) and "as over a reduced dimension" in of(0.2, **first)
@@ -378,8 +381,8 @@ def test_advice_is_given_where_it_holds_and_not_where_it_does_not(sentence: str)
 ELSEWHERE = {
     "tests/agents/test_advice.py": (
         "a step too many or too few", "errors lie only in", "lie at the end of", "no mask is missing",
-        "of the code's own", "smallest failing size", "as over a reduced dimension", "from the second element on",
-        "Right at", "depends on the size", "is not a full one",
+        "of the code's own", "smallest failing size", "as over a reduced dimension", "so values decide",
+        "from the second element on", "Right at", "depends on the size", "is not a full one",
     ),
     "tests/agents/test_performance.py": (
         "were not faster", "still the best", "Nobody asked", "Every design of the rules", "is not known",

@@ -100,6 +100,7 @@ def test_a_models_sketch_becomes_a_kernel_and_each_exchange_is_in_the_journal(sp
     assert ledger["turns"]["t1"]["input_tokens"] == 200
     assert ledger["total"]["usd"] == pytest.approx(2 * TOKENS * 10e-6)
     assert "240 tokens" in ledger["text"] and "seems to cut prompts" in ledger["text"], "100 of some thousand"
+    assert "seems to cut" not in designed.rationale, "it is a person's to read, and other turns are told the rationale"
     again = open_session(session.id, tmp_path)
     assert again.state.exchanges("t1") == (first, second)
 

@@ -18,6 +18,11 @@ from kernellab.sketch.program.walk import statements
 
 #: where more of an output is wrong than this, its errors do not lie in one place
 _MOSTLY = 0.5
+#: of errors that lie like those of a tail, at sizes where other values are right
+_OF_VALUES = (
+    "At these sizes it is right with the task's own inputs, so values decide: look for equal ones, large ones, "
+    "rounding next to a limit, and a pad that is not neutral."
+)
 #: a shorter length than this is hardly that of an array or a mask
 _SHORTEST = 4
 
@@ -120,7 +125,7 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         made = f" (made from sketch line {sketch_line})" if sketch_line else ""
         return f"Fix {first.place}{made}."
     if evidence.signature in ("edge-tile", "mask-missing"):
-        return _about_edge(brief, evidence)
+        return _OF_VALUES if _right_with_own_inputs(evidence) else _about_edge(brief, evidence)
     if fix := _fixes(brief, evidence):
         return fix
     if evidence.compiler:
@@ -129,6 +134,12 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
     # the sizes say more, and the reason stands with the evidence
     told = multiple(evidence) or limit(evidence)
     return "" if told else f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
+
+
+def _right_with_own_inputs(evidence: Evidence) -> bool:
+    """Is it right at the failing sizes with the task's own inputs?"""
+    right, _ = _told_apart(evidence)
+    return evidence.family not in (None, "", "inputs") and any(case.sizes == evidence.sizes for case in right)
 
 
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:

@@ -102,8 +102,6 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if done.role is Role.VERIFIER and done.verdict is not None:
         learn(bench, state, done)
     seconds = time.perf_counter() - began
-    if odd := next((exchange.warning for exchange in heard if exchange.warning), ""):
-        done = done.model_copy(update={"rationale": f"{done.rationale} {odd}".strip()})
     if done.role is Role.CONDUCTOR and done.author is Author.MODEL and not heard:
         # the evidence alone decided
         done = done.model_copy(update={"author": Author.RULES})
