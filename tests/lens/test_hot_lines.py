@@ -252,6 +252,25 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     assert ("of the samples are" in words) is (waiting > called or called > 4)
 
 
+def test_samples_that_no_line_stands_out_of_are_said_to_be_shared_by_many() -> None:
+    source, target = lowered(), detect_target("cpp")
+    # two samples of a line are chance, and no prompt names it
+    lines: dict[int, HotSpot] = {}
+    for spot in everywhere(source).spots:
+        for line in hot_lines(source, HotSpots(samples=1, spots=(spot,))):
+            lines.setdefault(line.line, spot.model_copy(update={"count": 2}))
+    hot = HotSpots(samples=2 * len(lines), spots=tuple(lines.values()), waiting=0)
+    assert hot.samples >= 10
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.1)
+    candidate = Candidate(id="c", source=source, sketch=NORM_SKETCH)
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    brief = RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, verdict, turns_left=3)
+    words, _ = slow_because(brief, RouteKind.CODER)
+    assert not time_goes(source, verdict)
+    assert "many lines share the time" in words and "do not say" not in words
+
+
 def test_helpers_with_code_of_their_own_are_named() -> None:
     packing = "_ZZN2kl12pack_uprightIffEEvPT_RKNS_6MatrixIT0_EEENKUlllE_clEll"
     own = "_ZL4tileRN2kl3VecILi8EEE"

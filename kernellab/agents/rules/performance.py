@@ -151,9 +151,12 @@ class Standing:
 
 
 def standing_of(brief: RouteBrief) -> Standing | None:
-    """Where the kernel that is judged stands; None without a time, a bound, or a sketch that can be costed."""
+    """Where the kernel that is judged stands; None without a time, a bound that holds, or a sketch that can be
+    costed."""
     verdict, cost = brief.verdict, _cost(brief)
     if verdict is None or verdict.time is None or not verdict.sol_ms or cost is None or not cost.time_ms:
+        return None
+    if verdict.bound_share is None:
         return None
     return Standing(verdict.time.median_ms, max(cost.time_ms, verdict.sol_ms), verdict.sol_ms)
 
@@ -321,10 +324,10 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
         return told[-1] if told and lines else ""  # what decides
     from kernellab.lens.cpp.hot import hot_lines
 
-    found = hot_lines(brief.candidate.source, brief.verdict.hot) if told else ()
-    if brief.verdict.hot is None or not found:
+    hot = brief.verdict.hot
+    if hot is None or hot.samples < _ENOUGH_SAMPLES or not (found := hot_lines(brief.candidate.source, hot)):
         return ""
-    if (around := _elsewhere(brief.verdict, brief.verdict.hot, found)) or not lines:
+    if (around := _elsewhere(brief.verdict, hot, found)) or not lines:
         return around
     if (hottest := found[0]).share < _BEGIN_SHARE:
         return f"No line has more than {hottest.share:.0%} of the samples: many lines share the time."
