@@ -391,6 +391,7 @@ ELSEWHERE = {
         "keep eager", "must do without", "call of the framework's library", "on chip",
         "make them smaller", "mark a loop", "Only ",  "The hot operation is",
     ),
+    "tests/session/test_model_roles.py": ("save launches",),
     "tests/lens/test_hot_lines.py": (
         "Begin at ", "around the lines", "many lines share the time", "at no line of it",
         "so by the cost model the time goes into",

@@ -439,12 +439,16 @@ def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch"
     if hottest is not None:
         share = "bytes" if cost.bound == "memory" else "FLOPs"
         facts.append(f"by the cost model most of the {share} are in the loop of line {hottest.line} ({hottest.label})")
-    around = "" if cost.time_ms is not None and cost.time_ms < CALL_MS else _around(cost)
-    return words or ([around or "Change one thing at a time."] if guess else []), facts
+    return words or ([_around(cost) or "Change one thing at a time."] if guess else []), facts
 
 
 def _around(cost: Cost) -> str:
     """Where the cost model lets a sketch's time go when nothing was sampled; empty where no loop holds it."""
+    if cost.time_ms is not None and cost.time_ms < CALL_MS:
+        return (
+            f"By the cost model the work takes {duration(cost.time_ms)}, and any call longer than {duration(CALL_MS)}: "
+            "a sketch can only save launches, outputs and temporaries."
+        )
     if (hottest := _hottest(cost)) is None:
         return ""
     once = "Arithmetic bounds it" if cost.bound != "memory" else "Each tensor is fetched about once"
