@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
 from kernellab.content import inside
-from kernellab.errors import counted, told_apart
+from kernellab.errors import told_apart
 
 
 class Record(BaseModel):
@@ -236,15 +236,6 @@ class Environment(Record):
     rated: str = ""
 
     @property
-    def crowded(self) -> bool:
-        """Did other work want the cores too, so that threads may have waited for one?"""
-        return self.threads > 0 and self.load > self.threads + 2
-
-    @property
-    def load_text(self) -> str:
-        return f"load {self.load:.0f} for {counted(self.threads, 'thread')}"
-
-    @property
     def rates(self) -> dict[str, Any]:
         """What was measured of the machine, as :meth:`kernellab.target.Target.at_rates` takes it."""
         return {"bandwidth": self.bandwidth, "flops": self.flops, "doubles": self.doubles, "rated": self.rated}
@@ -394,11 +385,6 @@ class Verdict(Record):
         if eager is not None:
             return 0, -eager.low
         return (1, self.time.median_ms) if self.time is not None else (2, 0.0)
-
-    def tied(self, other: Verdict) -> bool:
-        """Do the intervals of both speedups overlap? False where either was not timed against eager."""
-        one, two = self.against("eager"), other.against("eager")
-        return one is not None and two is not None and one.overlaps(two)
 
     @property
     def labels(self) -> list[str]:

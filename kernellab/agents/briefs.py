@@ -54,11 +54,17 @@ def times_as_fast(one: Verdict, other: Verdict) -> float | None:
     return other.time.median_ms / one.time.median_ms
 
 
+def tied(one: Verdict, two: Verdict) -> bool:
+    """Do the intervals of both speedups overlap? False where either was not timed against eager."""
+    ours, theirs = one.against("eager"), two.against("eager")
+    return ours is not None and theirs is not None and ours.overlaps(theirs)
+
+
 def unsure(best: Verdict, verdict: Verdict) -> bool:
     """May a kernel be faster than the best one although it ranks behind it, or slower although it ranks before it? The
     intervals of both speedups overlap, and their lower ends and their middles order them differently."""
     ours, theirs = verdict.against("eager"), best.against("eager")
-    if not verdict.passed or ours is None or theirs is None or not verdict.tied(best):
+    if not verdict.passed or ours is None or theirs is None or not tied(verdict, best):
         return False
     return (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
 

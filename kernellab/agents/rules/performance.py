@@ -334,6 +334,13 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
+def other_load(verdict: Verdict) -> str:
+    """The load where other work wanted the cores too, so that threads may have waited for one; else empty."""
+    where = verdict.environment
+    crowded = where.threads and where.load > where.threads + 2
+    return f"load {where.load:.0f} for {counted(where.threads, 'thread')}" if crowded else ""
+
+
 def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str:
     """What most samples are in, where that is not the kernel's lines, in a sentence."""
     outside = outside_of(hot, lines)
@@ -344,8 +351,8 @@ def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str
     waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
     if waiting >= max(call, _ELSEWHERE_SHARE):
         said = f"{waiting:.0%} of the samples are of threads that start or wait"
-        if (where := verdict.environment).crowded:
-            return f"{said}, while other work was on the machine ({where.load_text}): that says little of the code."
+        if load := other_load(verdict):
+            return f"{said}, while other work was on the machine ({load}): that says little of the code."
         return (
             f"{said}: give each thread more work in one piece and all of them alike, or use one thread where there is "
             "little."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernellab.agents.briefs import Attempt
+from kernellab.agents.briefs import Attempt, tied
 from kernellab.conditions import joined
 from kernellab.errors import SessionError
 from kernellab.exchanges import Exchange, Step
@@ -262,7 +262,7 @@ class Best:
         for one, two in ((self, other), (other, self)):
             if one.turn.next_to_best is not None and one.turn.next_to_best[0] == two.turn.id:
                 return not one.turn.next_to_best[1].distinguishable
-        return self.verdict.tied(other.verdict)
+        return tied(self.verdict, other.verdict)
 
 
 def _settled(ranked: list[Best]) -> list[Best]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import CALL_MS, cost_at, more_work, time_goes, work_of
+from kernellab.agents.rules.performance import CALL_MS, cost_at, more_work, other_load, time_goes, work_of
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
@@ -222,8 +222,8 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
     if verdict.bound_share is not None:
         lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
-    if verdict.time is not None and (where := verdict.environment).crowded:
-        lines.append(f"other work was on the machine ({where.load_text}): times are rough")
+    if verdict.time is not None and (load := other_load(verdict)):
+        lines.append(f"other work was on the machine ({load}): times are rough")
     return lines
 
 

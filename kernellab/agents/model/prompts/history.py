@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, times_as_fast
+from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, tied, times_as_fast
 from kernellab.agents.model.prompts.marks import unmarked
 from kernellab.errors import counted, duration
 from kernellab.lowering.embedded_sketch import bare
@@ -154,7 +154,7 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
         change = change_of(one, two)
         if "rewritten" in change and two.rationale:
             change += f', meant: "{textwrap.shorten(two.rationale, _CHANGE, placeholder=" ...")}"'
-        if one.verdict is None or two.verdict is None or not one.verdict.tied(two.verdict):
+        if one.verdict is None or two.verdict is None or not tied(one.verdict, two.verdict):
             said = f"{change} ({rounds}, {ratio:.2f} times as fast)"
             (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR else []).append(said)
     rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
