@@ -157,6 +157,10 @@ def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(tas
     found = route(task, passed(2.0, ms=0.55, sol=0.5))
     assert found.to is RouteKind.FINISH
     assert "at its sketch's roofline (0.5369 ms)" in found.reason
+    # 79 % of the bound is below the target: who may find something faster is asked first
+    assert route(task, passed(2.0, ms=0.63, sol=0.5)).to is RouteKind.CODER
+    # the kernel is faster than the bound, which was measured badly: it says nothing of a roofline
+    assert route(task, passed(2.0, ms=0.2, sol=0.5), headroom=None).to is not RouteKind.FINISH
     better = route(task, passed(2.0, ms=0.55, sol=0.1))
     assert better.to is RouteKind.DESIGNER
     assert "the sketch's own roofline is 0.5369 ms" in better.evidence

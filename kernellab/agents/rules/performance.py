@@ -102,7 +102,8 @@ def must_finish(brief: RouteBrief) -> str:
     if (
         standing is not None
         and standing.at_roofline
-        and (standing.sketch_at_bound or (Role.DESIGNER not in brief.improvers and not left))
+        and (standing.at_bound or not left)
+        and (standing.sketch_at_bound or Role.DESIGNER not in brief.improvers)
     ):
         return f"The kernel is at its sketch's roofline ({duration(standing.sketch_ms)})."
     return ""
@@ -138,6 +139,11 @@ class Standing:
     def at_roofline(self) -> bool:
         """Does the code do what its sketch allows?"""
         return self.sketch_ms >= ENOUGH * self.time_ms
+
+    @property
+    def at_bound(self) -> bool:
+        """Does the code do what the machine does?"""
+        return self.bound_ms >= ENOUGH * self.time_ms
 
     @property
     def sketch_at_bound(self) -> bool:
