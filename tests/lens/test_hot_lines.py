@@ -252,6 +252,26 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     assert ("of the samples are" in words) is (waiting > called or called > 4)
 
 
+def test_what_is_at_no_line_is_not_said_to_be_shared_by_lines() -> None:
+    source = lowered()
+    first = next(s for s in everywhere(source).spots if hot_lines(source, HotSpots(samples=1, spots=(s,))))
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+
+    def words(own: int) -> str:
+        hot = HotSpots(samples=own + 13, spots=(first.model_copy(update={"count": own}),), waiting=7)
+        verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.001)
+        gate, candidate = (
+            GateResult(state=GateState.RIGHT, reason=""),
+            Candidate(id="c", source=source, sketch=NORM_SKETCH),
+        )
+        brief = RouteBrief(NORM, detect_target("cpp"), NORM_SKETCH, gate, candidate, verdict, turns_left=3)
+        return slow_because(brief, RouteKind.CODER)[0]
+
+    # 7 of 20 wait and 6 are in the call: neither is most of it, and together they are
+    assert "65% of the samples are at no line of the kernel: faster lines change at most the other 35%." in words(7)
+    assert "faster lines" not in words(40)
+
+
 def test_samples_that_no_line_stands_out_of_are_said_to_be_shared_by_many() -> None:
     source, target = lowered(), detect_target("cpp")
     # two samples of a line are chance, and no prompt names it

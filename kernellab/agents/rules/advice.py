@@ -23,6 +23,8 @@ _OF_VALUES = (
     "At these sizes it is right with the task's own inputs, so values decide: look for equal ones, large ones, "
     "rounding next to a limit, and a pad that is not neutral."
 )
+#: an error this small next to the output's norm, of nearly all elements, is no tail's
+_LITTLE = 1e-3
 #: a shorter length than this is hardly that of an array or a mask
 _SHORTEST = 4
 
@@ -146,6 +148,11 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     """Names the dimension whose last tile is wrong, its size, and the loads that need the mask."""
     dim, size = _edge_dimension(brief, evidence)
     share = evidence.wrong_fraction or 0.0
+    if share > _MOSTLY and (evidence.rel_frobenius or 1.0) < _LITTLE:
+        return (
+            "Nearly all of it is wrong, and by little: look for digits that are lost, as in a difference of near "
+            "numbers or a sum in another order."
+        )
     if not dim or (size and _divided(brief, dim, size)):
         if share <= _MOSTLY:
             return _about_the_end(dim, size, is_verbatim(brief), lies_at_end(evidence))

@@ -368,7 +368,10 @@ def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str
             f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
             "change: fewer outputs and fewer temporary tensors help there."
         )
-    return ""
+    return (
+        f"{outside:.0%} of the samples are at no line of the kernel: faster lines change at most the other "
+        f"{1 - outside:.0%}."
+    )
 
 
 def time_goes(source: Source, verdict: Verdict) -> list[str]:
