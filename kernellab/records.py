@@ -160,7 +160,8 @@ class Evidence(Record):
     #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
     error_map: list[str] = Field(default_factory=list)
     compiler: list[CompilerLine] = Field(default_factory=list)
-    #: small cases that were tried afterwards; no size of the judge's own is among them
+    #: cases that were tried afterwards: small ones that are the same each time, and where the failing one is of another
+    #: family than the task's own inputs, its sizes in these
     tried: list[Tried] = Field(default_factory=list)
     #: the whole log, capped
     log: str = ""

@@ -253,6 +253,8 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
         tried=[
             f"{', '.join(f'{name}={size}' for name, size in one.sizes.items())}: {'right' if one.right else 'wrong'}"
             for one in evidence.tried[:_ROWS]
+            # of a case of another family the first is the task's own inputs at the drawn sizes
+            if shown or dict(one.sizes) != dict(evidence.sizes)
         ],
         compiler=compiler,
         remedy=remedy,

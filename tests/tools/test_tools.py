@@ -38,6 +38,7 @@ from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyRes
 from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, page_of
+from kernellab.verifier.cases.cases import PROBES
 
 TASK = """
 import torch
@@ -232,12 +233,20 @@ def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> N
 TELLING = {
     "raises": "    raise RuntimeError(f'LEAK {tuple(x.shape)} {float(x.flatten()[0])}')",
     "returns": "    return torch.full_like(x, 5e6 + x.shape[0] * 1e4 + x.shape[1])",
+    # small sizes, which are the same each time, do not show it
+    "large": "    return torch.relu(x) * 2.0 + (1.0 if x.shape[0] > 128 else 0.0)",
 }
 
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("verify_source", "returns"), ("rank_source", "raises"), ("rank_source", "returns"), ("submit_source", "raises")],
+    [
+        ("verify_source", "returns"),
+        ("verify_source", "large"),
+        ("rank_source", "raises"),
+        ("rank_source", "returns"),
+        ("submit_source", "raises"),
+    ],
 )
 def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Context, name: str, how: str) -> None:
     right = "    if tuple(x.shape) == (64, 128):\n        return torch.relu(x) * 2.0\n"
@@ -258,8 +267,10 @@ def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Con
         found += [call("turn_detail", {"session": "twice", "turn": verdicts[-1]}, context)]
     told = "".join(one.model_dump_json() for one in found) + "".join(progress)
     assert "failed at" in told
-    # cases that are tried afterwards are no case of the judge's
-    told = re.sub(r'"tried":\[[^]]*\]', "", told)
+    # cases that are tried afterwards are the same each time
+    told, tried = re.sub(r'"tried":\[[^]]*\]', "", told), re.findall(r'"(M=\d+, N=\d+): ', told)
+    public = {(n, n) for n in PROBES} | {(33, 64), (64, 33)}
+    assert {tuple(map(int, re.findall(r"\d+", one))) for one in tried} <= public
     assert not [word for word in ("LEAK", "M=", "N=", "family normal", "5010", '"seed') if word in told], told
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,6 +114,18 @@ def test_sizes_lie_beside_the_full_one_and_all_over_the_range() -> None:
     seen = [dict(c.sizes) for _ in range(4) for c in cases.correct_cases(VARIANCE)]
     assert any(abs(s["M"] - 600) == 1 and abs(s["N"] - 2048) == 1 for s in seen)
     assert any(s["N"] > 130 and s["N"] not in (2047, 2048, 2049, 3072) for s in seen)
+
+
+def test_a_verdict_tries_sizes_from_all_over_the_range(judge: Judge) -> None:
+    """Of which a kernel that is wrong at a tenth of them hardly misses each."""
+    drawn = [dict(c.sizes) for c in islice(cases.more_cases(VARIANCE), 64)]
+    for dim in VARIANCE.dims:
+        eighths = {(s[dim.name] - dim.min) * 8 // (dim.max - dim.min + 1) for s in drawn}
+        assert eighths >= {0, 1, 2}, (dim, drawn)
+    task = task_of("torch.relu(x)", "def inputs(M=600):\n    return torch.randn(M, 32)\n", more=DIMS[: DIMS.index("N")])
+    verdict = judge(code(task, "torch.relu(x)"), task)
+    note = next(stage.note for stage in verdict.stages if stage.name is Stage.CORRECT)
+    assert int(note.split()[0]) > len(cases.correct_cases(task)) + 1, note
 
 
 def test_all_families_run_at_the_size_that_is_timed() -> None:

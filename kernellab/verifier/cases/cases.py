@@ -19,7 +19,16 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.extents import Sizes, asked, at_ends, beyond_tiles, of_numbers, secret_sizes, two_long
+from kernellab.verifier.cases.extents import (
+    Sizes,
+    asked,
+    at_ends,
+    beyond_tiles,
+    more_sizes,
+    of_numbers,
+    secret_sizes,
+    two_long,
+)
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.cases.ranges import rises
 from kernellab.verifier.compare.compare import Reference
@@ -346,6 +355,13 @@ def correct_cases(
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
         cases += [_glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
     return [*cases, case(task, full, Family.OWN)]
+
+
+def more_cases(task: Task) -> Iterator[Case]:
+    """Cases of the task's own inputs at sizes from all over the Dims' ranges, without end; none without Dims."""
+    full = task.module().default_sizes()
+    for sizes in more_sizes(task, full, input_bytes(task, full)) if task.dims else ():
+        yield _glance(case(task, sizes, Family.OWN))
 
 
 def both_long(task: Task, known: Sequence[Case]) -> Case | None:

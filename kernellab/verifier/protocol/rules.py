@@ -150,6 +150,10 @@ class CorrectRule:
     family_bytes: int = 4 * MIB
     #: hidden sizes of the Dims that are tried in addition to the task's own
     hidden_sizes: int = 4
+    #: sizes from all over the ranges: at most, seconds of the judge's thread, and of the clock
+    all_over: int = 32
+    all_over_seconds: float = 0.1
+    all_over_wall: float = 0.5
     #: families tried at full size when the shapes are fixed and large, in addition to the task's own
     large_families: int = 5
     #: so many beyond this size, compared at the declared dtype first

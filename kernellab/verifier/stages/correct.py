@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import FixedSizes, Mark
@@ -71,6 +74,8 @@ def _correct(stages: Stages) -> str:
     if long is not None:
         stages.check(long)
         found = [*found, long]
+    if not stages.context.interpreted:
+        found = [*found, *_all_over(stages)]
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
     if part and not stages.context.interpreted:
@@ -78,6 +83,23 @@ def _correct(stages: Stages) -> str:
     names = dict.fromkeys(c.family.value for c in found)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
     return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {worst:.1e}; {tests}"
+
+
+def _all_over(stages: Stages) -> list[Case]:
+    """Cases at sizes from all over the Dims' ranges, as many as some time allows; they were right.
+
+    Raises:
+        Refused: wrong at one of them.
+    """
+    found: list[Case] = []
+    # a JIT may compile for each
+    end, last = time.thread_time() + CORRECT.all_over_seconds, time.monotonic() + CORRECT.all_over_wall
+    for case in islice(cases.more_cases(stages.task), CORRECT.all_over):
+        stages.check(case, private=True)
+        found.append(replace(case))  # without its arguments
+        if time.thread_time() > end or time.monotonic() > last:
+            break
+    return found
 
 
 def quiet(stages: Stages, case: Case) -> list[Tensor]:
