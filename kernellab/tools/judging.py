@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
-from kernellab.tools.tool import Context, Files, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Files, Page, Request, Result, Text, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.lens.records import Fact, Lens
@@ -30,22 +30,34 @@ class SourceRequest(Request):
         default_factory=dict, description="The kernel's files by name; kernel.py defines kernel(...) or ModelNew."
     )
     path: str = Field(default="", description="Or the kernel's file or folder below the workspace.")
+    sketch: Text = Field(
+        default="", description="Or a sketch: its code by the rules, in which `files` replace those of their names."
+    )
     dsl: str = Field(default="", description="triton, cpp, cuda_c, tilelang ...; empty: detected.")
     allow_library: bool = Field(False, description="Accept a kernel that calls library operators.")
 
 
 def source_of(context: Context, request: SourceRequest) -> Source:
-    """The source of a request. Raises ToolError: neither files nor a path, or both."""
+    """The source of a request.
+
+    Raises:
+        ToolError: neither files, a sketch nor a path, or a path with one of them. KernellabError: a wrong sketch.
+    """
     from kernellab.dsls.detect import dsl_of
     from kernellab.dsls.sources import source_endings, source_of_texts
     from kernellab.session.edits import edited
+    from kernellab.tools.sketching import TaskSketchRequest, lowered
     from kernellab.verifier.protocol.option_words import plain_dsl
 
-    if bool(request.files) == bool(request.path):
-        raise ToolError("A kernel is either files or a path.", "Give files={'kernel.py': ...} or path.")
+    if bool(request.files or request.sketch) == bool(request.path):
+        raise ToolError("A kernel is files, a sketch with or without files, or a path.", "Give one of these.")
     if request.path:
         texts = context.read(request.path, source_endings(request.dsl or None))
         source = source_of_texts(Path(request.path), texts, request.dsl or None, plain_dsl())
+    elif request.sketch:
+        asked = TaskSketchRequest(task=request.task, sketch=request.sketch, dsl=request.dsl)
+        base = lowered(asked, context.task(request.task), context.target(request.dsl, request.task))
+        source = edited(base, dict(request.files), base.dsl)
     else:
         dsl, base = request.dsl or dsl_of(request.files), context.base
         base = None if base is not None and dsl not in ("", None, base.dsl) else base

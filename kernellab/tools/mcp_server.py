@@ -141,7 +141,8 @@ def _described(one: Tool) -> Wire:
         "description": one.description,
         "inputSchema": one.request.model_json_schema(),
         "outputSchema": one.result.model_json_schema(),
-        "annotations": {"readOnlyHint": not one.changes, "destructiveHint": False},
+        # by these a client decides what it asks a person for
+        "annotations": {"readOnlyHint": not one.changes, "destructiveHint": False, "openWorldHint": one.opens},
     }
 
 

@@ -71,7 +71,7 @@ class SessionResult(Result):
     best: str = Field(default="", description="Figures of the fastest verified kernel.")
 
 
-@tool(changes=True)
+@tool(changes=True, opens=True)
 def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question."""
     from kernellab.session import design

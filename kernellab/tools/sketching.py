@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from kernellab.errors import KernellabError, counted
-from kernellab.records import Diagnostic, GateState
+from kernellab.records import Diagnostic, GateState, Source
 from kernellab.tools.tool import Context, Page, Request, Result, Text, ToolError, page_of, tool
 
 if TYPE_CHECKING:
@@ -315,22 +315,27 @@ class LowerResult(Result):
     text: Page
 
 
+def lowered(request: TaskSketchRequest, task: Task, target: Target) -> Source:
+    """The code of a sketch by the rules. Raises KernellabError: the sketch is wrong, or has no code in the DSL."""
+    from kernellab.lowering import lower
+    from kernellab.sketch.program.bind import bind
+
+    program = _program(request)
+    return lower(program, bind(program, task, dict(request.constexpr), target), target)
+
+
 @tool()
 def lower_sketch(context: Context, request: LowerRequest) -> LowerResult:
     """Write a sketch as code in a DSL by the rules, and show one of its files."""
-    from kernellab.lowering import lower
     from kernellab.session.edits import main_file
-    from kernellab.sketch.program.bind import bind
 
-    task, target = context.task(request.task), context.target(request.dsl, request.task)
-    program = _program(request)
-    source = lower(program, bind(program, task, dict(request.constexpr), target), target)
+    source = lowered(request, context.task(request.task), context.target(request.dsl, request.task))
     name = request.file or main_file(source)
     if name not in source.files:
         raise KernellabError(f"The lowered source has no file {name!r}.", f"Its files: {', '.join(source.files)}.")
     return LowerResult(
         summary=f"{source.dsl}: {', '.join(source.files)}.",
-        next="Submit the sketch to a session with submit_sketch; verify a changed source with verify_source.",
+        next="verify_source takes this sketch, with the files that you change; submit_sketch puts it into a session.",
         dsl=source.dsl,
         files={file: len(text) for file, text in source.files.items()},
         file=name,

@@ -234,7 +234,8 @@ class _Shared:
 
 @dataclass(frozen=True)
 class Tool:
-    """One function over what exists. ``changes`` says whether it writes to the workspace's journal."""
+    """One function over what exists. ``changes`` says whether it writes to the workspace's journal, ``opens`` whether
+    it may start the person's models and agents."""
 
     name: str
     description: str
@@ -242,6 +243,7 @@ class Tool:
     result: type[Result]
     function: Callable[[Context, Any], Result]
     changes: bool = False
+    opens: bool = False
 
 
 #: what is wrong with an argument, by pydantic's word for it
@@ -259,14 +261,14 @@ Function = TypeVar("Function", bound=Callable[..., Result])
 _TOOLS: dict[str, Tool] = {}
 
 
-def tool(changes: bool = False) -> Callable[[Function], Function]:
+def tool(changes: bool = False, opens: bool = False) -> Callable[[Function], Function]:
     """Makes a function ``(context, request) -> result`` a tool: its docstring is the description."""
 
     def register(function: Function) -> Function:
         hints = get_type_hints(function)
         name = function.__name__
         text = " ".join((function.__doc__ or "").split())
-        _TOOLS[name] = Tool(name, text, hints["request"], hints["return"], function, changes)
+        _TOOLS[name] = Tool(name, text, hints["request"], hints["return"], function, changes, opens)
         return function
 
     return register

@@ -48,6 +48,10 @@ def test_a_client_lists_calls_and_reads(workspace: Path) -> None:
         async with client(workspace) as session:
             listed = {tool.name: tool for tool in (await session.list_tools()).tools}
             assert {"gate_sketch", "verify_source", "lens"} <= set(listed)
+            # a client that asks no one refuses what may start a model, and nothing else
+            hints = {name: tool.annotations for name, tool in listed.items()}
+            assert [name for name, hint in hints.items() if hint.open_world_hint] == ["begin_session"]
+            assert hints["gate_sketch"].read_only_hint and not hints["submit_source"].read_only_hint
             right = await session.call_tool("gate_sketch", {"sketch": SKETCH, "task": "twice.py"})
             assert right.structured_content["state"] == "right" and not right.is_error
             wrong = await session.call_tool("gate_sketch", {"sketch": SKETCH})

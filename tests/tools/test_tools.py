@@ -127,6 +127,16 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     assert isinstance(cost, CostResult) and cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
     lowered = call("lower_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(lowered, LowerResult) and "omp parallel" in lowered.text.text
+    # what the rules wrote with it need not be sent back
+    changed = {"kernel.cpp": lowered.text.text.replace("2.0", "2.5")}
+    asked = SourceRequest(task="twice.py", sketch=SKETCH, files=changed, dsl="cpp")
+    source = source_of(context, asked)
+    assert set(source.files) == set(lowered.files) and source.files["kernel.cpp"] == changed["kernel.cpp"]
+    assert source.origin is Author.MODEL and "2.5" not in lowered.text.text
+    plain = source_of(context, asked.model_copy(update={"files": {}}))
+    assert plain.files["kernel.cpp"] == lowered.text.text
+    with pytest.raises(ToolError, match="or a path"):
+        source_of(context, asked.model_copy(update={"path": "k"}))
 
 
 def test_a_sketch_is_run_and_an_element_is_shown_next_to_the_references(context: Context) -> None:
