@@ -67,6 +67,21 @@ def test_where_both_are_about_zero_neither_is_wrong() -> None:
     assert compare(got, reference, Limits.of("float32"))[0].rule == "tau"
 
 
+def test_of_few_elements_one_that_nearly_cancels_is_off_by_roundings_alone() -> None:
+    """A difference of two sums of about 4: a rounding of theirs is a thousandth of an answer of 0.0004."""
+    want = torch.linspace(0.2, 0.9, 17, dtype=torch.float64)
+    want[5] = 0.0004425
+    native = (want + 4.0).float() - 4.0
+    reference, got = Reference(native, want), native.clone()
+    got[5] += 4.8e-7
+    assert judged(got, reference) is None
+    got[6] = 0.0004425
+    assert judged(got, reference) is not None
+    got[5], got[6] = native[5] + 5e-5, native[6]
+    found = judged(got, reference)
+    assert found is not None and found.rule == "tau"
+
+
 def test_the_places_of_nan_and_infinity_follow_the_reference() -> None:
     reference = case()
     reference.native[1, 2] = reference.double[1, 2] = float("inf")  # type: ignore[index]
