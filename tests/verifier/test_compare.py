@@ -77,7 +77,7 @@ def test_of_few_elements_one_that_nearly_cancels_is_off_by_roundings_alone() -> 
     assert judged(got, reference) is None
     got[6] = 0.0004425
     assert judged(got, reference) is not None
-    got[5], got[6] = native[5] + 5e-5, native[6]
+    got[5], got[6] = native[5] + 5e-6, native[6]
     found = judged(got, reference)
     assert found is not None and found.rule == "tau"
 
