@@ -10,12 +10,16 @@ from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolE
 
 
 def documents(workspace: Path) -> dict[str, Path]:
-    """Every document by its name, ``language/overview.md``; a workspace's own goes before the installation's."""
+    """Every document by its name, ``language/overview.md``; a workspace's own goes before the installation's. A link
+    that leads out of the workspace's folder is none."""
     from kernellab.dsls.spec import knowledge_roots
 
     found: dict[str, Path] = {}
     for root in knowledge_roots(workspace):
+        own = root == (workspace / "knowledge").resolve()
         for path in sorted([*root.rglob("*.md"), *root.rglob("examples/*/*.py")]):
+            if own and not (path.is_file() and path.resolve().is_relative_to(root)):
+                continue
             found.setdefault(path.relative_to(root).as_posix(), path)
     return found
 

@@ -112,4 +112,6 @@ def search_inject(context: Context, request: InjectRequest) -> RunResult:
 def _run(context: Context, name: str) -> Run:
     from kernellab.evolve.run import open_run
 
+    if context.bound is not None and context.bound.name not in (name, name.rpartition("-")[0]):
+        raise ToolError(f"{name!r} is no search of this turn's task.", f"The task's name is {context.bound.name}.")
     return open_run(name, context.workspace)

@@ -284,6 +284,33 @@ def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Con
     assert not [word for word in ("LEAK", "M=", "N=", "family normal", "5010", '"seed') if word in told], told
 
 
+def test_no_link_makes_a_file_of_the_person_a_document(
+    context: Context, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    key = tmp_path_factory.mktemp("home") / "key.md"
+    key.write_text("a key")
+    folder = context.workspace / "knowledge" / "language"
+    folder.mkdir(parents=True)
+    (folder / "ours.md").write_text("# Ours\n")
+    for name, to in (("key.md", key), ("more", key.parent)):
+        (folder / name).symlink_to(to)
+    os.mkfifo(folder / "pipe.md")
+    names = call("list_documents", {"folder": "language/"}, context).model_dump()["names"]
+    assert "language/ours.md" in names and "language/overview.md" in names
+    assert not {"language/key.md", "language/more/key.md", "language/pipe.md"} & set(names)
+    with pytest.raises(ToolError, match="no document"):
+        call("read_document", {"document": "language/key.md"}, context)
+
+
+def test_a_turn_sees_no_search_of_another_task(context: Context) -> None:
+    bound = replace(context, bound=load_task(TASK, "other"))
+    with pytest.raises(ToolError, match="no search of this turn's task"):
+        call("search_status", {"run": "twice"}, bound)
+    # of its own there is none yet, which is said
+    with pytest.raises(KernellabError, match="no run 'other'"):
+        call("search_status", {"run": "other"}, bound)
+
+
 def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernellab.tools.tool.MOST_VERDICTS", 1)
     arguments = {"task": "twice.py", "files": {"kernel.py": "def kernel(x):\n    return x\n"}, "dsl": "cpp"}
