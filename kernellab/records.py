@@ -160,8 +160,7 @@ class Evidence(Record):
     #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
     error_map: list[str] = Field(default_factory=list)
     compiler: list[CompilerLine] = Field(default_factory=list)
-    #: cases that were tried afterwards: small ones that are the same each time, and where the failing one is of another
-    #: family than the task's own inputs, its sizes in these
+    #: tried afterwards: its sizes, where it was of another family, and small cases that are the same each time
     tried: list[Tried] = Field(default_factory=list)
     #: the whole log, capped
     log: str = ""
