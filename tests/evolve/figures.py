@@ -8,7 +8,8 @@
 One operator of each of twelve families; with ``--hand`` the operators of ``tests.evolve.hand``, whose kernels by hand
 are ranked in turn with the first design and the search's best, in place of the tuner's. ``--pin K`` gives each job K
 cores that no other job has: they take no turns then. ``--jobs`` works on so many operators side by side, each in a
-process of its own and on one of the machine's GPUs; who shares one takes turns to time. What the search and the tuner
+separate process and on one of the machine's GPUs; who shares one takes turns to time. One job has one process and one
+warm judge for all of them: a cold one costs an operator 20 to 40 s on a GPU. What the search and the tuner
 call their best is ranked again beside the first design, in turn and several times over, so that the ratios are of one
 stretch of time.
 
@@ -341,7 +342,9 @@ def main(arguments: list[str] | None = None) -> int:
     options.places = options.places or list(SETS[options.dsl] if options.hand else PLACES)
     options.out.mkdir(parents=True, exist_ok=True)
     knobs = {name: getattr(options, name) for name in KNOBS}
-    if len(options.places) > 1 and not options.table:
+    if len(options.places) > 1 and options.jobs == 1 and not options.table:
+        _one_by_one(options, knobs)
+    elif len(options.places) > 1 and not options.table:
         _side_by_side(options, knobs)
     elif not options.table:
         (place,) = options.places
@@ -365,6 +368,25 @@ def _keep(folder: Path, row: Figures) -> None:
 def _kept(folder: Path, place: str) -> Figures | None:
     file = _file(folder, place)
     return Figures.model_validate_json(file.read_text()) if file.exists() else None
+
+
+def _one_by_one(options: argparse.Namespace, knobs: dict[str, int]) -> None:
+    """Each operator in turn by this process's one judge, which is warm before the first."""
+    end = time.monotonic() + options.seconds
+    waiting = [place for place in options.places if not _is_done(options, knobs, place)]
+    engine().verifier().warm(detect_target(options.dsl))
+    keep = functools.partial(_keep, options.out)
+    for left, place in zip(range(len(waiting), 0, -1), waiting, strict=True):
+        share = (end - time.monotonic() - _LATE) / left
+        if share <= 0:
+            print(f"not begun: {place}", flush=True)
+            continue
+        try:
+            Operator(place, options.dsl, options.out, knobs, share, keep, options.hand).work()
+        except KernellabError as error:
+            print(f"{place}: {error}", flush=True)
+        else:
+            print(f"{place}: {_ended(options.out, place, 0)}", flush=True)
 
 
 def _side_by_side(options: argparse.Namespace, knobs: dict[str, int]) -> None:

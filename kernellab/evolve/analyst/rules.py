@@ -33,6 +33,7 @@ MOVES = {
         "rules:apart",
         "rules:turn",
         "rules:select",
+        "rules:segment",
         "rules:factor",
         "rules:vectorise",
         "rules:interchange",
@@ -98,7 +99,7 @@ def evidence(state: RunState) -> tuple[str, tuple[str, ...]]:
         return f"Candidate {best} has {place.programs:.0f} programs for {cores} cores.", MOVES["imbalance"]
     if score is not None and modelled and score.time.median_ms > _UNEXPLAINED * modelled:
         times = score.time.median_ms / modelled
-        moves = MOVES["launches" if place.launches > 1 else "instructions"]
+        moves = (*(MOVES["launches"] if place.launches > 1 else ()), *MOVES["instructions"])
         return f"Candidate {best} takes {times:.0f} times what its traffic and arithmetic would.", moves
     if place.bound == "memory" and place.launches > 1:
         return f"Candidate {best} is bound by memory, in {place.launches} launches.", MOVES["launches"]

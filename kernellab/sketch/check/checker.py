@@ -50,6 +50,8 @@ class CheckResult:
 
 #: what was found of the texts seen last, and how expressions were read: both by content, so that they stay true
 _checked: OrderedDict[str, CheckResult] = OrderedDict()
+#: what their accesses do, by constexprs: a search asks several times, and small sizes may have to be tried for it
+_accesses: OrderedDict[tuple[str, tuple[tuple[str, int | float], ...]], list[Diagnostic]] = OrderedDict()
 _readings = Readings()
 
 
@@ -91,7 +93,7 @@ def _everything(text: str, chip: Chip | None, constexpr: dict[str, int | float],
     with _LOCK:
         found = _check(text)
         if found.program is not None:
-            found = _against(found, chip, constexpr)
+            found = _against(text, found, chip, constexpr)
         if parent is not None:
             found = _result((*found.diagnostics, *check_pins(parent, text, Author.MODEL)), found.program)
     return found
@@ -128,7 +130,7 @@ def _read(text: str) -> CheckResult:
     return result if result.ok else _result((*found, *beside_wrong(program)), None)
 
 
-def _against(found: CheckResult, chip: Chip | None, constexpr: dict[str, int | float]) -> CheckResult:
+def _against(text: str, found: CheckResult, chip: Chip | None, constexpr: dict[str, int | float]) -> CheckResult:
     """The checks that depend on values: of constexprs, and of the chip."""
     program = found.program
     assert program is not None
@@ -137,11 +139,20 @@ def _against(found: CheckResult, chip: Chip | None, constexpr: dict[str, int | f
     for name in unknown:
         values.pop(name)
     more = [
-        *check_memory(program, values),
+        *_memory(text, program, values),
         *check_values(program, values),
         *check_limits(program, values, chip),
     ]
     return _result((*found.diagnostics, *more), program)
+
+
+def _memory(text: str, program: Program, values: Mapping[str, int | float]) -> list[Diagnostic]:
+    key = (text, tuple(values.items()))
+    if key not in _accesses:
+        _accesses[key] = check_memory(program, values)
+        if len(_accesses) > _CACHED_TEXTS:
+            _accesses.popitem(last=False)
+    return _accesses[key]
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

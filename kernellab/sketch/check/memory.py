@@ -263,7 +263,7 @@ def _sizes(program: Program, constexpr: Mapping[str, int | float]) -> Iterator[d
     fixed = {c.name: int(constexpr.get(c.name, 2 if c.value is None else c.value)) for c in program.constexprs}
     extents = [fixed[c.name] for c in program.constexprs if c.is_extent]
     tile = max([e for e in extents if e <= 512], default=4)
-    for base in (3, tile):
+    for base in (3, tile) if program.symbols else (tile,):
         yield fixed | {s: base + 2 + 2 * i for i, s in enumerate(program.symbols)} | dict(program.sizes)
 
 

@@ -19,6 +19,7 @@ from kernellab.sketch.rewrite.rules import (
     launches,
     loops,
     online,
+    segment,
     select,
     tiles,
     turn,
@@ -45,6 +46,7 @@ _ALL = (
         "apart", "An axis of two to four places that a sum or a maximum takes along, as a tile a place.", apart.apart
     ),
     rewrite("select", "The first few of a row by a maximum each, in place of an order of the row.", select.select),
+    rewrite("segment", "A run of rows that are added at indices, as one tile.", segment.segment),
     rewrite("turn", "An operand copied once into the order in which it is read.", turn.turn),
     rewrite("online", "A maximum and the sum below it in one pass that rescales, or in two.", online.online),
     rewrite("placement", "A loop moves between the grid and the program.", loops.placement),

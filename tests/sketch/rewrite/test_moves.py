@@ -42,12 +42,12 @@ def inputs(seed: int = 0):
 """
 
 
-def moved(text: str, name: str) -> list[str]:
+def moved(text: str, name: str, target: Target = CPU) -> list[str]:
     """What the move makes of the rules' designs; each is right by the gate."""
     task = load_task(text, "moved")
     found = []
-    for reply in RulesDesigner().designs(DesignBrief(task, CPU)):
-        for variant in rewrites(reply.sketch, CPU, {name}):
+    for reply in RulesDesigner().designs(DesignBrief(task, target)):
+        for variant in rewrites(reply.sketch, target, {name}):
             assert gate(variant.text, task, seconds=0.3).state is GateState.RIGHT, variant.text
             found.append(variant.text)
     return found
@@ -298,3 +298,43 @@ def test_only_what_is_read_again_and_across_its_rows_is_copied() -> None:
     assert "x_turned[5, 7, 64]" in found.text and "load(x_turned[2, i, 0:64] -> a)" in found.text
     assert not rewrites(READS % (5, "j, 0:64, i"), CPU, {"turn"}), "each element is read once"
     assert not rewrites(READS.replace("[64]", "[7]") % (5, "2, i, 0:7"), CPU, {"turn"}), "lanes lie side by side"
+
+
+ADDED = """import torch
+
+
+def reference(x, at):
+    return torch.zeros(40, 64).index_add(0, at, x)
+
+
+def inputs(seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    at = torch.randint(0, 40, ({rows},), generator=g)
+    return torch.randn({rows}, 64, generator=g), at{sort}
+"""
+
+
+@pytest.mark.parametrize(("rows", "sort"), [(512, ".sort().values"), (515, ".sort().values"), (515, "")])
+def test_rows_of_a_run_are_added_as_one_tile_whatever_their_order(rows: int, sort: str) -> None:
+    """A run that the rows do not fill, and one that holds several indices in any order."""
+    small = Target("triton", Backend.CUDA, Chip("a GPU", "gpu", 2))
+    found = moved(ADDED.replace("{rows}", f"{rows}").replace("{sort}", sort), "segment", small)
+    assert len(found) == 1
+    assert "for i_row" not in found[0] and found[0].count("atomic_add") == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("where(same, -1, ", "where(same, 0, "),
+        ("total = where(same, total, 0)", "total = where(same, total, 1)"),
+    ],
+)
+def test_a_loop_that_is_no_run_of_additions_stays(old: str, new: str) -> None:
+    """What is added elsewhere, or what a total begins with, is not what the tile would give."""
+    small = Target("triton", Backend.CUDA, Chip("a GPU", "gpu", 2))
+    task = load_task(ADDED.replace("{rows}", "512").replace("{sort}", ""), "added")
+    (text, *_) = (r.sketch for r in RulesDesigner().designs(DesignBrief(task, small)) if "i_row" in r.sketch)
+    assert rewrites(text, small, {"segment"})
+    assert old in text
+    assert not rewrites(text.replace(old, new), small, {"segment"})

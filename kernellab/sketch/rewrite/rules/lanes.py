@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
@@ -57,6 +58,12 @@ def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequen
         return _Lifting(loop.var, lanes, ranks(sketch), edit.used_names(sketch)).loop_body(loop.body)
     except Unknown:
         return None
+
+
+def lifted_loop(var: str, lanes: tree.Name, known: dict[str, int], taken: set[str], body: edit.Body) -> edit.Body:
+    """``body`` with ``lanes`` values of ``var`` at once, from ``var`` on; ``known`` are the tiles' dimensions. Raises
+    Unknown: something in it has no meaning so."""
+    return _Lifting(var, lanes, known, taken).loop_body(body)
 
 
 def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
@@ -173,6 +180,8 @@ class _Lifting:
             if self._differs(stmt.source) != (stmt.dest.id in self.lifted):
                 raise Unknown
             return replace(stmt, source=self._region(stmt.source))
+        if stmt.op == "gather" and isinstance(stmt.dest, tree.Name):
+            return replace(stmt, source=self._places(stmt.source)) if stmt.dest.id in self.lifted else stmt
         if stmt.op not in ("store", "atomic_add") or not edit.mentions(stmt.dest, self.var):
             raise Unknown
         rank = region_rank(stmt.dest)
@@ -201,6 +210,20 @@ class _Lifting:
         size = edit.binary("*", self.lanes, edit.number(factor))
         step = None if factor == 1 else edit.number(factor)
         items[at] = tree.Slice(item, edit.binary("+", item, size), step)
+        return replace(region, items=tuple(items))
+
+    def _places(self, region: tree.Expr) -> tree.Expr:
+        """Single elements at indices that are values, one a lane."""
+        if not isinstance(region, tree.Subscript):
+            raise Unknown
+        items: list[Any] = []
+        for item in region.items:
+            if isinstance(item, (tree.Slice, tree.NewAxis)):
+                raise Unknown
+            expr, rank, _ = self.expr(item)
+            if rank:
+                raise Unknown
+            items.append(expr)
         return replace(region, items=tuple(items))
 
     # -- expressions

@@ -57,11 +57,20 @@ def _written(stmt: tree.Stmt, known: Mapping[str, int]) -> Iterator[tuple[str, i
         rank = rank_of(stmt.value, known)
         yield from ((t.id, rank) for t in stmt.targets)
     elif isinstance(stmt, tree.Move) and isinstance(stmt.dest, tree.Name):
-        if stmt.op != "load":
+        if stmt.op not in ("load", "gather"):
             raise Unknown
-        yield stmt.dest.id, region_rank(stmt.source)
+        yield stmt.dest.id, region_rank(stmt.source) if stmt.op == "load" else _picked(stmt.source, known)
     elif isinstance(stmt, tree.CallStmt) and stmt.call.func != "gemm":
         raise Unknown
+
+
+def _picked(region: tree.Expr, known: Mapping[str, int]) -> int:
+    """The dimensions of what a gather gives where its indices are single numbers. Raises Unknown elsewhere."""
+    if not isinstance(region, tree.Subscript) or any(
+        isinstance(i, (tree.Slice, tree.NewAxis)) or rank_of(i, known) for i in region.items
+    ):
+        raise Unknown
+    return 0
 
 
 def region_rank(region: tree.Expr) -> int:

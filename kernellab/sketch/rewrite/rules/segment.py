@@ -1,0 +1,118 @@
+"""A run of rows that are added at their indices, as one tile: what the least of the indices gets is summed up first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.inter_kernel import pruned
+from kernellab.sketch.rewrite.rules.lanes import lifted_loop
+from kernellab.sketch.rewrite.rules.ranks import Unknown, ranks, region_rank
+from kernellab.sketch.syntax import tree
+
+_NOWHERE = edit.number(-1)
+
+
+def segment(setting: Setting) -> Iterator[Change]:
+    """A loop that adds row after row to a total, and the total at its index where the next row has another, becomes a
+    tile of those rows: their least index gets the sum of its rows by one addition, and rows of others are added one by
+    one. Where indices are sorted most runs have no others.
+
+    The same rows are added at the same indices, in another order, which ``atomic_add`` leaves open anyway.
+    """
+    for place in edit.places(setting.tree):
+        found = _run(place)
+        if found is None:
+            continue
+        sketch = setting.tree.sketches[place.launch]
+        taken = edit.used_names(setting.tree)
+        try:
+            made = _tile(found, ranks(sketch), taken)
+        except Unknown:
+            continue
+        gone = {found.at, found.total}
+        before = tuple(s for s in place.body[: place.at] if not (isinstance(s, tree.Assign) and s.targets[0].id in gone))
+        if any(edit.mentions((*before, *place.body[place.at + 2 :]), word) for word in gone):
+            continue
+        file = place.block((*before, *made, *place.body[place.at + 2 :]))
+        file = edit.with_launch(file, place.launch, pruned(file.sketches[place.launch]))
+        yield file, f"adds the rows of a run in {sketch.name} as one tile"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The loop over the rows of a run: its variable, its first row, how many rows it has and where all rows end, the
+    statements that make a row and its index, these by name, and where a total is added."""
+
+    var: str
+    first: tree.Expr
+    rows: tree.Name
+    end: tree.Expr
+    body: edit.Body
+    row: tree.Expr
+    here: tree.Name
+    at: str
+    total: str
+    target: tree.Subscript
+
+
+def _run(place: edit.Place) -> _Run | None:
+    loop, after = place.loop, place.body[place.at + 1 : place.at + 2]
+    match loop.range:
+        case (first, tree.Call(func="min", args=(tree.Binary(op="+", left=begin, right=tree.Name() as rows), end))):
+            pass
+        case _:
+            return None
+    match (*loop.body[-4:], *after):
+        case (
+            tree.Assign(targets=(same,), value=tree.Binary(op="==", left=tree.Name() as here, right=tree.Name(id=at))),
+            tree.Move(op="atomic_add", source=tree.Name(id=total), dest=tree.Subscript() as inside),
+            tree.Assign(
+                targets=(tree.Name(id=summed),),
+                value=tree.Binary(
+                    op="+",
+                    left=tree.Call(func="where", args=(chosen, tree.Name(id=kept), tree.Num(value=0))),
+                    right=row,
+                ),
+            ),
+            tree.Assign(targets=(tree.Name(id=moved),), value=now),
+            tree.Move(op="atomic_add", source=tree.Name(id=added), dest=tree.Subscript() as target),
+        ):
+            pass
+        case _:
+            return None
+    elsewhere = tree.Call("where", (same, _NOWHERE, tree.Name(at)))
+    alike = inside == replace(target, items=(elsewhere, *target.items[1:])) and target.items[:1] == (tree.Name(at),)
+    if edit.is_parallel(loop) or begin != first or not alike or now != here or chosen != same:
+        return None
+    if {total} != {summed, kept, added} or moved != at or edit.mentions(loop.body[:-4], at):
+        return None
+    if any(edit.mentions((loop.body[:-4], row, target.items[1:]), word) for word in (total, same.id)):
+        return None
+    return _Run(loop.var, first, rows, end, loop.body[:-4], row, here, at, total, target)
+
+
+def _tile(run: _Run, known: dict[str, int], taken: set[str]) -> Sequence[tree.Stmt]:
+    """The statements of a whole run. Raises Unknown: something in them has no meaning with one more axis."""
+    rank = region_rank(run.target)
+    row, index, least, first = (tree.Name(edit.fresh(w, taken)) for w in ("rows", "index", "least", "of_least"))
+    body = (*run.body, tree.Assign((row,), run.row), tree.Assign((index,), run.here))
+    lifted = lifted_loop(run.var, run.rows, {**known, row.id: rank, index.id: 0}, taken, body)
+    inside = tree.Binary("<", tree.Binary("+", run.first, tree.Call("arange", (run.rows,))), run.end)
+    along = (tree.Keyword("axis", edit.number(0)),)
+    its = tree.Call("where", (tree.Subscript(first.id, (tree.Slice(), *rank * (tree.NewAxis(),))), row, tree.Num(0.0)))
+    rest = tree.Call("where", (first, _NOWHERE, index))
+
+    def add(value: tree.Expr, at: tree.Expr) -> tree.Move:
+        return tree.Move("atomic_add", value, replace(run.target, items=(at, *run.target.items[1:])))
+
+    return (
+        *edit.rename(lifted, {run.var: run.first}),
+        tree.Assign((index,), tree.Call("where", (inside, index, _NOWHERE))),
+        tree.Assign((least,), tree.Call("reduce_min", (index,), along)),
+        tree.Assign((first,), tree.Binary("==", index, least)),
+        add(tree.Call("reduce_sum", (its,), along), least),
+        add(row, rest),
+    )
