@@ -28,7 +28,7 @@ _UNEXPLAINED = 4.0
 #: the moves that change what limits a candidate, the likeliest first
 MOVES = {
     "imbalance": ("rules:split_k", "rules:placement", "rules:split"),
-    "launches": ("rules:join", "rules:fuse", "rules:online"),
+    "launches": ("rules:join", "rules:fuse", "rules:recompute", "rules:online"),
     "instructions": (
         "rules:apart",
         "rules:turn",

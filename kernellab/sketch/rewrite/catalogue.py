@@ -19,6 +19,7 @@ from kernellab.sketch.rewrite.rules import (
     launches,
     loops,
     online,
+    recompute,
     segment,
     select,
     tiles,
@@ -41,6 +42,7 @@ _ALL = (
     rewrite("cut", "One launch as two, with what is alive between them stored.", launches.cut),
     rewrite("fuse", "Two launches over one grid as one, with nothing stored between.", fuse.fuse),
     rewrite("join", "Two launches over the same rows in other tiles as one, across reductions and orders.", join.join),
+    rewrite("recompute", "What a launch stores of each element, computed again where it is read.", recompute.recompute),
     rewrite("factor", "A factor that every term of a sum has, taken out of the sum.", factor.factor),
     rewrite(
         "apart", "An axis of two to four places that a sum or a maximum takes along, as a tile a place.", apart.apart

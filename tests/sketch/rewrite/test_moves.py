@@ -338,3 +338,66 @@ def test_a_loop_that_is_no_run_of_additions_stays(old: str, new: str) -> None:
     assert rewrites(text, small, {"segment"})
     assert old in text
     assert not rewrites(text.replace(old, new), small, {"segment"})
+
+
+POOLED = """import torch
+import torch.nn.functional as F
+
+
+def reference(x):
+    return F.avg_pool2d({each}, 3, 2, padding=1)
+
+
+def inputs(seed: int = 0):
+    return torch.randn(4, 3, 17, 17, generator=torch.Generator().manual_seed(seed))
+"""
+STORED = """sketch first {
+    tensors: x[64, 32]: f32; t[64, 32]: f32 temp;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(64):
+        load(x[i, 0:32] -> a)
+        store(a * 2.0 -> t[i, 0:32])
+}
+
+sketch second {
+    tensors: t[2048]: f32 temp; y[2040]: f32 out;
+    constexpr: B = 64 in {32, 64};
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(0, 2040, B):
+        load(t[i:i+B] -> near)
+        load(t[i+8:i+8+B] -> far)
+        store(near + far -> y[i:i+B])
+}
+"""
+
+
+def test_what_is_stored_of_each_element_is_computed_where_it_is_read() -> None:
+    found = [v.text for v in rewrites(STORED, CPU, {"recompute"})]
+    assert len(found) == 1
+    assert "sketch first" not in found[0] and found[0].count("load(x[") == 2
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(1))
+    before, after = (check(text, chip=CPU.chip).program for text in (STORED, found[0]))
+    assert before is not None and after is not None
+    assert torch.equal(run(before, {"x": x})["y"], run(after, {"x": x})["y"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a * 2.0", "a + 2.0"),  # past the edge of t there are zeros, not what it makes of zeros
+        ("x[i, 0:32]", "x[63 - i, 0:32]"),  # other elements
+        ("store(near + far", "store(near + far -> t[i:i+B])\n        store(near + far"),
+    ],
+)
+def test_what_another_place_needs_stays_stored(old: str, new: str) -> None:
+    assert old in STORED
+    assert not rewrites(STORED.replace(old, new), CPU, {"recompute"})
+
+
+def test_a_padded_window_over_squares_reads_what_they_are_made_of() -> None:
+    """The reader sees the tensor in another shape, and reads past its edge."""
+    found = moved(POOLED.replace("{each}", "(x * x)"), "recompute")
+    assert found
+    assert all(text.count("sketch ") == 1 for text in found)

@@ -104,7 +104,7 @@ def fused(
     if taken is None:
         return None
     joined = edit.in_grid(first, lambda _: (*kept, *taken))
-    return pruned(replace(joined, declarations=_lines(first, second)))
+    return pruned(replace(joined, declarations=lines_of(first, second)))
 
 
 def _taken(more: edit.Body, given: dict[str, tree.Name], places: dict[str, tree.Expr]) -> edit.Body | None:
@@ -137,7 +137,7 @@ def _inside(region: tree.Expr, item: tree.TensorDecl, rows: Sequence[tree.For] =
     return all(not isinstance(i, tree.Slice) or i == w or i in kept for i, w in zip(items, whole, strict=False))
 
 
-def _lines(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Declaration, ...]:
+def lines_of(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Declaration, ...]:
     """The declarations of both, each name once."""
     lines = list(first.declarations)
     have = {getattr(i, "name", None) for d in lines for i in d.items}

@@ -33,7 +33,9 @@ def segment(setting: Setting) -> Iterator[Change]:
         except Unknown:
             continue
         gone = {found.at, found.total}
-        before = tuple(s for s in place.body[: place.at] if not (isinstance(s, tree.Assign) and s.targets[0].id in gone))
+        before = tuple(
+            s for s in place.body[: place.at] if not (isinstance(s, tree.Assign) and s.targets[0].id in gone)
+        )
         if any(edit.mentions((*before, *place.body[place.at + 2 :]), word) for word in gone):
             continue
         file = place.block((*before, *made, *place.body[place.at + 2 :]))
