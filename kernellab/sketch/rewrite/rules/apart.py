@@ -18,10 +18,10 @@ from kernellab.sketch.program.alive import declared_tiles
 from kernellab.sketch.program.program import Tile
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.ranks import Unknown, axes_of, keeps, rank_of, ranked
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.inter_kernel import pruned
 from kernellab.sketch.rewrite.rules.loops import written
-from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranked
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.ranks import Unknown, axes_of, keeps, rank_of, ranks
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.loops import written
-from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranks
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 

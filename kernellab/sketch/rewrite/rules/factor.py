@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.ranks import Unknown, rank_of, ranked
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.ranks import Unknown, rank_of, ranked
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.ranks import SHAPED, Unknown, argument, axes_of, keeps, rank_of, ranks, region_rank
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.ranks import SHAPED, Unknown, argument, axes_of, keeps, rank_of, ranks, region_rank
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 

@@ -150,7 +150,8 @@ def _without(writer: _Writer, reader: tree.Sketch) -> tree.Sketch | None:
                 value = tree.Call("cast", (edit.rename(stmt.source, fresh), tree.Name(writer.tensor.dtype)))
                 yield tree.Assign((load.dest,), value, load.comments)  # type: ignore[arg-type]
             elif isinstance(stmt, tree.Move):
-                source = replace(load.source, name=_read(stmt))  # type: ignore[type-var]
+                assert isinstance(load.source, tree.Subscript)
+                source = replace(load.source, name=_read(stmt))
                 yield replace(load, source=source, dest=edit.rename(stmt.dest, fresh), comments=tree.NO_COMMENTS)
             else:
                 yield edit.rename(stmt, fresh)
@@ -160,8 +161,8 @@ def _without(writer: _Writer, reader: tree.Sketch) -> tree.Sketch | None:
         for stmt in body:
             if isinstance(stmt, tree.For):
                 found.append(replace(stmt, body=changed(stmt.body)))
-            elif stmt in loads:
-                found += instead(stmt)  # type: ignore[arg-type]
+            elif isinstance(stmt, tree.Move) and stmt in loads:
+                found += instead(stmt)
             else:
                 found.append(stmt)
         return tuple(found)

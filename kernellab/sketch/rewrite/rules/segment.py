@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.ranks import Unknown, ranks, region_rank
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.inter_kernel import pruned
 from kernellab.sketch.rewrite.rules.lanes import lifted_loop
-from kernellab.sketch.rewrite.rules.ranks import Unknown, ranks, region_rank
 from kernellab.sketch.syntax import tree
 
 _NOWHERE = edit.number(-1)

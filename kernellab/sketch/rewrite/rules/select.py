@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from kernellab.sketch.program.program import Tile
 from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.ranks import argument
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.apart import tiles
 from kernellab.sketch.rewrite.rules.inter_kernel import written_out
-from kernellab.sketch.rewrite.rules.ranks import argument
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import statements
 
