@@ -60,3 +60,18 @@ def test_parts_of_a_slice_are_those_of_the_slice() -> None:
     binding = bind(program, task, {})
     got = run(program, binding.inputs((x,)), symbols={}, constexpr=binding.constexpr)["y"]
     assert torch.allclose(got, eval(result, {"x": x}), atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_a_whole_number_next_to_padding_stays_whole(dtype: torch.dtype) -> None:
+    """A float beside it would round it above 2^24."""
+    made = f"torch.arange(64, dtype={dtype}) + 2**30"
+    task = load_task(
+        f"import torch\n\ndef inputs():\n    return ({made},)\n\ndef reference(x):\n"
+        "    return torch.nn.functional.pad(x[:-1], (1, 0))\n",
+        "padded",
+    )
+    x = torch.arange(64, dtype=dtype) + 2**30 + 1
+    for target in TARGETS:
+        sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+        assert torch.equal(run(load_program(sketch), {"x": x})["y"], torch.nn.functional.pad(x[:-1], (1, 0)))

@@ -280,7 +280,9 @@ def _cat_at(b: Builder, node: Node, index: Index, dim: int) -> Expr:
 
 def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
     source, pads = node.args[0], node.args[1]
-    fill = b.value(node.args[2] if len(node.args) > 2 else 0.0)
+    given = node.args[2] if len(node.args) > 2 else 0.0
+    # a whole number: next to 0.0 the tensor's own would be rounded to float32
+    fill = b.value(int(given) if isinstance(given, float) and node.dtype.startswith(("int", "uint")) else given)
     shape, inner, inside = b.shape(source), list(index), None
     for k in range(len(pads) // 2):
         dim = len(shape) - 1 - k
