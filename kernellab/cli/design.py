@@ -161,7 +161,7 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
     """What came of the backward, where the task asks for one."""
-    from kernellab.model_integration.gradient.derive import said_true
+    from kernellab.model_integration.gradient import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
         return {}

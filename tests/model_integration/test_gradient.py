@@ -11,7 +11,8 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
 from kernellab.errors import CaptureError, SwapError
-from kernellab.model_integration.gradient.derive import backward_text, said_true
+from kernellab.model_integration.gradient import said_true
+from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.model_integration.gradient.pair import check
 from kernellab.records import GateState
 from kernellab.sketch.gate import gate

@@ -7,7 +7,6 @@ again from its inputs. The graph is written down as the text of a task, so that 
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 import operator
@@ -35,20 +34,6 @@ _SIGNS: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/",
     operator.mod: "%", operator.pow: "**", pow: "**",
 }  # fmt: skip
-
-
-def said_true(text: str, name: str) -> bool:
-    """Does a task's text say ``name = True`` last, without being run? Not where it is no Python."""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError:
-        return False
-    said = [
-        node.value for node in body
-        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == [name]
-    ]  # fmt: skip
-    # a backward's text holds its forward's, and takes the word back
-    return bool(said) and isinstance(said[-1], ast.Constant) and said[-1].value is True
 
 
 def backward_text(task: Task) -> str:

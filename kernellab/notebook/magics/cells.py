@@ -48,7 +48,7 @@ class WorkMagics(KernelMagic):
             self._task_cell(args.name, cell, again, args.roles or self.lab.roles, args.budget)
             return
         # before the session starts: its thread imports torch at once, and would keep the view waiting
-        from kernellab.model_integration.gradient.derive import said_true
+        from kernellab.model_integration.gradient import said_true
         from kernellab.notebook.board import workbench  # noqa: F401
         from kernellab.notebook.board.registry import keep_receipt
         from kernellab.session import design
