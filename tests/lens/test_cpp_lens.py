@@ -12,6 +12,7 @@ from kernellab.errors import SessionError
 from kernellab.lens import difference, look
 from kernellab.lens.cpp.build import compiled
 from kernellab.lens.cpp.facts import available
+from kernellab.lens.cpp.hot import _functions
 from kernellab.records import Source
 from kernellab.verifier.sandbox import landlock
 
@@ -101,6 +102,20 @@ def test_a_source_makes_the_compiler_read_no_file_of_the_person(tmp_path: Path) 
     text = f'#include "{tmp_path / "key.h"}"\nint f(int x) {{ return x + KEY; }}\n'
     with pytest.raises(SessionError, match=r"Permission denied|No such file"):
         compiled((("k.cpp", text),), "k.cpp", ("-O2",))
+
+
+def test_a_function_with_a_section_to_itself_is_placed_in_the_file_that_it_stands_in() -> None:
+    header = "\n" * 6 + "template <int N> __attribute__((noinline)) float some(const float* x) {\n"
+    header += "  float sum = 0;\n  for (int i = 0; i < N; ++i) sum += x[i] / (x[i] + N);\n  return sum;\n}\n"
+    code = '#include "parts.h"\nfloat both(const float* x) { return some<5>(x) + some<900>(x); }\n'
+    made = compiled((("main.cpp", code), ("parts.h", header)), "main.cpp", ("-O2",))
+    lines = made.assembly.splitlines()
+    functions = _functions(made, lines)
+    assert len(functions) == 3, "two of them are of a template, and have a section each"
+    for name, (offsets, rows) in functions.items():
+        files = {file for row in rows for file, _ in made.places.get(row, ())[:1]}
+        assert files == ({"main.cpp"} if "both" in name else {"parts.h"}), name
+        assert offsets[0] == 0 and offsets == sorted(offsets)
 
 
 def test_two_candidates_differ_at_a_level_and_in_facts() -> None:

@@ -9,8 +9,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -44,7 +44,7 @@ class Compiled:
     kind: str
     remarks: tuple[str, ...]
     stack: dict[str, int]
-    #: bytes from the beginning of its section, by line of the assembly
+    #: bytes from the beginning of the code, by line of the assembly
     offsets: dict[int, int]
 
 
@@ -169,12 +169,13 @@ _FILE = re.compile(r'\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _LISTED = re.compile(r"^\s*(\d+)\s+([0-9a-f]{4,16})\s+[0-9A-F]{2}")
 _SECTION = re.compile(r"^\s*\.(?:section\s+([^,\s]+)|(text)\b)")
+_ALIGNED = re.compile(r"^\s*\.p2align\s+(\d+)", re.MULTILINE)
 _CHAIN = re.compile(r"^(?:.*\bat )?(.+):(\d+|\?)(?:\s+\(discriminator \d+\))?\s*$")
 
 
 def places_of(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
     """By line of the assembly: places, the innermost first (the marks alone where binutils are missing), and the offset
-    in its section."""
+    in the code."""
     found: dict[int, tuple[Place, ...]] = {number: (at,) for number, at in _marked(assembly)}
     chains, offsets = _chains(assembly, folder)
     return {**found, **chains}, offsets
@@ -199,36 +200,46 @@ def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], 
     if assembler is None or lister is None:
         return {}, {}
     given, out = folder / "listed.s", folder / "listed.o"
-    given.write_text(assembly, encoding="utf-8")
-    done = subprocess.run(
-        confined(str(folder), [assembler, "-aln", str(given), "-o", str(out)]), env=environment(str(folder)),
-        capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        return {}, {}
-    sections = dict(_sections(assembly))
-    offsets = defaultdict[str, dict[int, str]](dict)
-    for line in done.stdout.splitlines():
-        if (at := _LISTED.match(line)) and (section := sections.get(int(at[1]), "")).startswith(".text"):
-            offsets[section].setdefault(int(at[1]), at[2])
+    given.write_text("\n".join(_in_one_section(assembly)), encoding="utf-8")
+    listed = _said([assembler, "-aln", str(given), "-o", str(out)], folder)
+    code = {number for number, section in _sections(assembly) if section.startswith(".text")}
+    lines = {int(at[1]): at[2] for line in reversed(listed.splitlines()) if (at := _LISTED.match(line))}
+    lines = {number: lines[number] for number in sorted(code & lines.keys())}
+    asked = "\n".join(f"0x{offset}" for offset in lines.values())
+    said = _said([lister, "-i", "-a", "-e", str(out), "-j", ".text"], folder, asked) if lines else ""
     found = {}
-    for section, lines in offsets.items():
-        command = confined(str(folder), [lister, "-i", "-a", "-e", str(out), "-j", section])
-        asked = "\n".join(f"0x{offset}" for offset in lines.values())
+    answers = re.split(r"^0x[0-9a-f]+\n", said, flags=re.MULTILINE)[1:]
+    for number, answer in zip(lines, answers, strict=False):
+        chain = tuple(place(m[1], m[2]) for line in answer.splitlines() if (m := _CHAIN.match(line)) and m[2] != "?")
+        if chain:
+            found[number] = chain
+    return found, {number: int(at, 16) for number, at in lines.items()}
+
+
+def _said(command: list[str], folder: Path, given: str = "") -> str:
+    """What a program of binutils prints; "" where it fails, without which the marks alone are left."""
+    with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
-            command, input=asked, env=environment(str(folder)),
+            confined(str(folder), command), input=given, env=environment(str(folder)),
             capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False,
         )  # fmt: skip
-        if done.returncode != 0:
-            continue
-        answers = re.split(r"^0x[0-9a-f]+\n", done.stdout, flags=re.MULTILINE)[1:]
-        for number, answer in zip(lines, answers, strict=False):
-            chain = tuple(
-                place(m[1], m[2]) for line in answer.splitlines() if (m := _CHAIN.match(line)) and m[2] != "?"
-            )
-            if chain:
-                found[number] = chain
-    return found, {number: int(at, 16) for lines in offsets.values() for number, at in lines.items()}
+        return done.stdout if done.returncode == 0 else ""
+    return ""
+
+
+def _in_one_section(assembly: str) -> Iterator[str]:
+    """The lines of the assembly with each section of code as a part of one, so that addr2line is asked once: a function
+    of a template has a section, and addr2line takes 0.08 s of the processor to begin. A part begins where a section
+    would, so that what is padded for alignment stays."""
+    parts: dict[str, int] = {}
+    begin = max((int(most[1]) for most in _ALIGNED.finditer(assembly)), default=4)
+    for line in assembly.splitlines():
+        named = _SECTION.match(line)
+        section = (named[1] or ".text") if named else ""
+        if section.startswith(".text"):
+            known = section in parts
+            line = f"\t.text {parts.setdefault(section, len(parts))}" + ("" if known else f"; .p2align {begin}")
+        yield line
 
 
 def _sections(assembly: str) -> Iterator[tuple[int, str]]:

@@ -140,6 +140,8 @@ def _functions(made: Compiled, lines: list[str]) -> dict[str, tuple[list[int], l
     for number, line in enumerate(lines, 1):
         if label := _FUNCTION.match(line):
             name, start = label[1], -1
+        elif line.startswith("\t.size"):
+            name = ""  # what follows is padding before the next
         elif name and number in made.offsets:
             start = made.offsets[number] if start < 0 else start
             offsets, rows = found.setdefault(name, ([], []))
