@@ -42,6 +42,11 @@ class Trace:
         return self._driver.running.partial(self._driver.state.head)
 
     @property
+    def doing(self) -> str:
+        """What the running turn says that it does; empty while it says nothing."""
+        return self._driver.running.doing(self._driver.state.head)
+
+    @property
     def stages(self) -> Mapping[str, list[StageResult]]:
         """The stages that a running verification has finished, by turn."""
         return {turn: list(stages) for turn, stages in self._driver.running.stages.items()}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from kernellab import tuning
 from kernellab.agents.briefs import Attempt, DesignBrief, RouteBrief
 from kernellab.agents.rules import performance
 from kernellab.agents.rules.conductor import RulesConductor
@@ -28,6 +32,7 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session.turn import tuned
+from kernellab.session.turn.context import Channel
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.tuning.search import Measured, Tuned
@@ -135,6 +140,19 @@ def test_a_session_whose_kernel_stays_slower_ends_with_the_advice_to_keep_eager(
     assert isinstance(ended, Route) and ended.to is RouteKind.FINISH
     assert ended.reason.startswith("Right at T2") and ended.reason.endswith("Eager is faster here: keep eager.")
     assert route(task, passed(0.98), improve=False, measures=True).to is RouteKind.FINISH
+
+
+def test_the_rules_say_which_design_they_time(task: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target, said = Target("cpp", Backend.CPU, CHIP), list[str]()
+    brief = DesignBrief(task, target)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tuned, "engine", lambda: SimpleNamespace(verifying=nullcontext(), verifier=lambda: None))
+    monkeypatch.setattr(tuning.WorkerMeasure, "__call__", lambda _, point, budget: Measured(point, passed(0.5).time))
+    bench = cast(Any, SimpleNamespace(created=SimpleNamespace(constexpr={}), budget=None))
+    replies = RulesDesigner().designs(brief)
+    found = tuned._measured(bench, brief, replies, "2", Channel(say=said.append), ())
+    assert len(found.measured) == 2
+    assert list(dict.fromkeys(said)) == [f"timing design {n}, at most 2 designs" for n in (1, 2)]
 
 
 @pytest.mark.parametrize(

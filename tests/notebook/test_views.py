@@ -291,6 +291,8 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES))])
     assert head(begun, "", Facts(), stages={"t1": []})["doing"] == "reading the task"
     assert head(begun, "", Facts(gathered=True), stages={"t1": []})["doing"] == ""
+    timing = "timing design 3, at most 20 designs"
+    assert head(begun, "", Facts(gathered=True), stages={"t1": []}, said=timing)["doing"] == timing
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
     assert doing(begun, {"t1": []}, task_read=True) == "no words yet"
     assert doing(begun, {"t1": []}, task_read=True, partial="sketch") == ""

@@ -52,9 +52,11 @@ def head(
     comparing: bool = False,
     stages: Mapping[str, Sequence[StageResult]] | None = None,
     partial: str = "",
+    said: str = "",
 ) -> Head:
     """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
-    ``stages`` are what running verifications have behind them, by turn; ``partial`` is what a model writes."""
+    ``stages`` are what running verifications have behind them, by turn; ``partial`` is what a model
+    writes; ``said`` is what the running turn says that it does."""
     standings = state.standings()
     target = state.target
     return {
@@ -68,7 +70,7 @@ def head(
         "status_text": "running in another notebook" if _elsewhere(state) else status_words(state),
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}, facts.gathered, partial)
+        "doing": doing(state, stages or {}, facts.gathered, partial, said)
         or ("timing again in one run" if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
@@ -89,7 +91,9 @@ def head(
     }
 
 
-def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool, partial: str = "") -> str:
+def doing(
+    state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool, partial: str = "", said: str = ""
+) -> str:  # fmt: skip
     """What the running turn waits for before its own work, or what a verification does and how long the rest took the
     last time a kernel passed here."""
     parts, turn = running.get(state.head or ""), state.head_turn
@@ -102,6 +106,8 @@ def doing(state: State, running: Mapping[str, Sequence[StageResult]], task_read:
             return "reading the task"
         if partial.startswith(WAITING):
             return "waiting for its server"
+        if said:
+            return said
         return "no words yet" if turn.author is Author.MODEL and not partial else ""
     known = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)

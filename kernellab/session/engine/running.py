@@ -25,6 +25,7 @@ class Work:
 
     stages: list[StageResult] = field(default_factory=list)
     partial: str = ""
+    doing: str = ""
     cancel: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
     #: a person's answer to what its agent asks; None while nothing is asked
@@ -48,9 +49,14 @@ class Running:
         work = self._works.get(turn or "")
         return work.partial if work else ""
 
+    def doing(self, turn: str | None) -> str:
+        """What a running turn says that it does."""
+        work = self._works.get(turn or "")
+        return work.doing if work else ""
+
     def begin(
         self, turn: str, record: Callable[[Exchange], None], answered: tuple[Exchange, ...],
-        said: tuple[Exchange, ...], **of_an_agent: Any,
+        asked: tuple[Exchange, ...], **of_an_agent: Any,
     ) -> Channel:  # fmt: skip
         """The channel that the worker thread of ``turn`` speaks through; ``record`` is called on the engine thread."""
         work = self._works[turn] = Work()
@@ -64,6 +70,10 @@ class Running:
             work.partial = so_far
             self._changed()
 
+        def said(words: str) -> None:
+            work.doing = words
+            self._changed()
+
         def text(so_far: str) -> None:
             nonlocal shown
             now = time.monotonic()
@@ -75,7 +85,8 @@ class Running:
         return Channel(
             progress=lambda stage: self._engine.call(staged, stage),
             record=lambda exchange: self._engine.run(lambda: record(exchange)),
-            text=text, cancel=work.cancel, answered=answered, said=said, **of_an_agent,
+            say=lambda words: self._engine.call(said, words),
+            text=text, cancel=work.cancel, answered=answered, said=asked, **of_an_agent,
         )  # fmt: skip
 
     def permission(self, turn: str) -> Future[str]:

@@ -48,6 +48,8 @@ class Channel:
     progress: Callable[[StageResult], None] = lambda stage: None
     record: Callable[[Exchange], None] = lambda exchange: None
     text: Callable[[str], None] = lambda text: None
+    #: what the turn does now, in a few words for who waits
+    say: Callable[[str], None] = lambda words: None
     cancel: threading.Event = field(default_factory=threading.Event)
     answered: tuple[Exchange, ...] = ()
     #: a person is asked between turns

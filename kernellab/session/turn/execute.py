@@ -70,8 +70,8 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     Raises:
         TaskError, TargetError: the session itself cannot go on.
     """
-    bench.task(), bench.target(), bench.admitted()
     began = time.perf_counter()
+    bench.task(), bench.target(), bench.admitted()
     heard = list(channel.answered)
     channel = replace(channel, record=_both(heard.append, channel.record))
     try:
@@ -412,9 +412,10 @@ def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
 
 def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = route_brief(bench, state, turn.parent)
-    played = first_answer(
-        state.roles[Role.CONDUCTOR], lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief)
-    )
+    spec = state.roles[Role.CONDUCTOR]
+    if spec == "rules" and brief.verdict is not None and brief.verdict.hot is not None:
+        channel.say("finding the lines that take the time")  # a compiler's seconds
+    played = first_answer(spec, lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief))
     route = played.answer.model_copy(update={"reason": f"{played.note}{played.answer.reason}"})
     who = {"author": played.author or turn.author, "passed_over": played.passed_over}
     return turn.model_copy(update={"route": route, "rationale": route.reason, **who})

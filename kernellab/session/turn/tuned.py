@@ -23,7 +23,7 @@ from kernellab.target import Backend
 from kernellab.verifier.judge import turns
 
 if TYPE_CHECKING:
-    from kernellab.tuning import Tuned
+    from kernellab.tuning import Measured, Tuned
     from kernellab.tuning.space import Point
 
 #: points that a tuner may climb beyond the designs themselves
@@ -102,7 +102,7 @@ def _measured(
 ) -> Tuned:
     """The race of ``replies`` within ``limit``, as it is remembered or as it is run now."""
     from kernellab.tuning import WorkerMeasure, cache, tune
-    from kernellab.tuning.space import Space
+    from kernellab.tuning.space import Point, Space
 
     fixed = dict(bench.created.constexpr)
     designs = [r.sketch for r in replies]
@@ -116,11 +116,19 @@ def _measured(
     def stop() -> bool:
         return channel.cancel.is_set() or time.perf_counter() - began > seconds
 
+    tried = set[Point]()
+    most = limit if limit.endswith("s") else f"{trials} designs"
+
+    def timed(point: Point, budget: float) -> Measured:
+        tried.add(point)
+        channel.say(f"timing design {len(tried)}, at most {most}")
+        return measure(point, budget)
+
     try:
         with engine().verifying, turns.aside():
             measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
             space = Space(brief.task, brief.target, fixed)
-            found = tune(designs, space, measure, trials, stop, first=first)
+            found = tune(designs, space, timed, trials, stop, first=first)
     finally:
         if brief.target.chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
