@@ -20,7 +20,7 @@ from kernellab.notebook.views.artefacts import flags_of
 from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, page, rows_of
 from kernellab.notebook.views.detail import detail
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.head import doing, head
+from kernellab.notebook.views.head import can, doing, head
 from kernellab.notebook.views.headers import library
 from kernellab.notebook.views.roofline import counted_bytes, roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
@@ -413,6 +413,15 @@ def test_one_line_says_how_it_stands() -> None:
     failed: list[Event] = [StatusChanged(status=SessionStatus.FAILED, reason="The cell defines no reference.")]
     assert "The cell defines no reference." in summary(state(failed))
     assert "verifier" in turns_text(state(*ALL))
+
+
+def test_a_task_whose_text_is_wrong_is_corrected_in_its_cell_not_run_again() -> None:
+    failed: list[Event] = [StatusChanged(status=SessionStatus.FAILED, reason="It failed.")]
+    for fault, goes_on in (("TaskError", False), ("VerifierError", True)):
+        tried = Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES)
+        done = TurnEnded(turn=tried.model_copy(update={"state": TurnState.FAILED, "fault": fault}))
+        buttons = can(state([TurnStarted(turn=tried), done], failed))
+        assert (buttons["step"], buttons["run"]) == (goes_on, goes_on), fault
 
 
 def test_the_cell_that_reproduces_a_failure_is_kept_as_it_is() -> None:

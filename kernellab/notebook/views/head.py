@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from kernellab.errors import TaskError
 from kernellab.models.chat import WAITING
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
@@ -151,7 +152,10 @@ def can(state: State) -> dict[Button, bool]:
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
     # an open question is answered on its card alone: Step and Run would be the same answer under other names
     open_question = question is not None and state.status is SessionStatus.WAITING
-    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not ended and not open_question
+    # what a task's text does wrong, it does again: its cell is to be corrected and run
+    wrong = state.status is SessionStatus.FAILED and turn is not None and turn.fault == TaskError.__name__
+    rests = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED)
+    goes_on = rests and not ended and not open_question and not wrong
     return {
         "step": goes_on,
         "run": goes_on,
