@@ -9,6 +9,7 @@
 /** What of JupyterLab's kernel connection is used here. */
 interface Kernel {
   status: string;
+  connectionStatus?: string;
   supportsSubshells?: boolean;
   commsOverSubshells?: string;
   statusChanged?: { connect(slot: Slot): void; disconnect(slot: Slot): void };
@@ -24,6 +25,8 @@ export interface Line {
   repair(): Promise<boolean>;
   /** does the kernel run nothing? */
   idle(): boolean;
+  /** does the page reach the server? */
+  connected(): boolean;
   /** calls when the kernel ends; what comes back stops that */
   onEnd(ended: () => void): () => void;
 }
@@ -38,6 +41,7 @@ export function lineOf(model: object): Line | null {
   if (!kernel || typeof kernel.status !== "string") return null;
   return {
     idle: () => kernel.status === "idle",
+    connected: () => navigator.onLine !== false && (kernel.connectionStatus ?? "connected") === "connected",
     onEnd: (ended) => {
       const slot: Slot = (_, status) => {
         if (ENDED.has(status)) ended();

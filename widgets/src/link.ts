@@ -29,6 +29,8 @@ const CHECK_MS = 2_000;
 
 export const GONE =
   "The kernel does not answer: it is gone or was restarted. Run the cell again to continue from the journal.";
+export const AWAY =
+  "This page does not reach the Jupyter server. The kernel works on there, and is shown again when the connection is back.";
 export const LATE = "The kernel is busy and did not answer. Try again when the running cell has ended.";
 export const LOST = "This page lost its line to the kernel, which runs: reload the page.";
 
@@ -82,6 +84,8 @@ export class Link<S extends Speech> {
   /** the kernel's traits */
   readonly state: State<S["traits"]>;
   readonly link: ReadonlySignal<Connection>;
+  /** is it the connection that is gone, not the kernel? */
+  readonly away: ReadonlySignal<boolean>;
   /** the last thing that a person must hear; `dismiss` takes it away */
   readonly notice: ReadonlySignal<Notice | null>;
   /** the kinds of decisions under way; a button whose decision is under way shows it */
@@ -91,6 +95,7 @@ export class Link<S extends Speech> {
   protected readonly traits: { readonly [K in keyof S["traits"]]: Signal<S["traits"][K]> };
   protected readonly stops: (() => void)[] = [];
   #link = signal<Connection>("ready");
+  #away = signal(false);
   #notice = signal<Notice | null>(null);
   #sending = signal<ReadonlySet<string>>(new Set());
   #waiting = new Map<string, Waiting>();
@@ -110,6 +115,7 @@ export class Link<S extends Speech> {
     ) as typeof this.traits;
     this.state = this.traits;
     this.link = this.#link;
+    this.away = this.#away;
     this.notice = this.#notice;
     this.sending = this.#sending;
     this.#listen(names, fill);
@@ -204,7 +210,8 @@ export class Link<S extends Speech> {
     this.#beatAt = Date.now();
     if (this.#link.value !== "gone") return;
     this.#link.value = "ready";
-    if (this.#notice.value?.text === GONE) this.#notice.value = null;
+    if (this.#notice.value?.text === this.#why) this.#notice.value = null;
+    this.#away.value = false;
   }
 
   #check(): void {
@@ -212,14 +219,19 @@ export class Link<S extends Speech> {
     // a page that was asleep has heard nothing because nothing could reach it
     if (now - this.#checkedAt > 3 * CHECK_MS) this.#beatAt = now;
     this.#checkedAt = now;
-    if (now - this.#beatAt >= GONE_MS) this.#end();
+    if (now - this.#beatAt >= GONE_MS) this.#end(lineOf(this.model)?.connected() === false);
   }
 
-  #end(): void {
+  get #why(): string {
+    return this.#away.value ? AWAY : GONE;
+  }
+
+  #end(away = false): void {
     if (this.#link.value === "gone") return;
+    this.#away.value = away;
     this.#link.value = "gone";
-    for (const waiting of [...this.#waiting.values()]) waiting.settle(null, GONE);
-    this.#notice.value = { text: GONE, tone: "error" };
+    for (const waiting of [...this.#waiting.values()]) waiting.settle(null, this.#why);
+    this.#notice.value = { text: this.#why, tone: "error" };
   }
 
   #put(message: { id: string; body: object }): void {
@@ -232,7 +244,7 @@ export class Link<S extends Speech> {
   }
 
   #post(body: S["act"] | S["ask"], timeout: number, abort?: AbortSignal): Promise<Reply> {
-    if (this.#link.value === "gone") return Promise.reject(new Unanswered(GONE));
+    if (this.#link.value === "gone") return Promise.reject(new Unanswered(this.#why));
     if (abort?.aborted) return Promise.reject(abort.reason);
     this.#sent += 1;
     const id = `${this.key}-${this.#sent}`;

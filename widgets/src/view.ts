@@ -8,7 +8,18 @@ import { Link, type Model } from "./link";
 import { type Act, type Answers, type Ask, PROTOCOL, type Traits, type TurnRow } from "./protocol";
 import { rowsOf } from "./rows";
 
-export { ANSWER_MS, BUSY_MS, GONE, GONE_MS, LATE, type Model, type Notice, type Outcome, Unanswered } from "./link";
+export {
+  ANSWER_MS,
+  AWAY,
+  BUSY_MS,
+  GONE,
+  GONE_MS,
+  LATE,
+  type Model,
+  type Notice,
+  type Outcome,
+  Unanswered,
+} from "./link";
 
 export type Panel = "sketch" | "accesses" | "code" | "verdict" | "roofline" | "prompt" | "memory" | "candidates";
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { LOST, TRY_MS } from "../src/link";
-import { BUSY_MS, GONE, GONE_MS, LATE, Unanswered, View } from "../src/view";
+import { AWAY, BUSY_MS, GONE, GONE_MS, LATE, Unanswered, View } from "../src/view";
 import { dump, Kernel } from "./kernel";
 
 let kernel: Kernel;
@@ -191,6 +191,17 @@ describe("the kernel", () => {
     expect(view.notice.value?.text).toBe(GONE);
     expect((await view.send({ action: "step" })).error).toBe(GONE);
     expect(kernel.sent).toHaveLength(1);
+  });
+
+  it("is away, not gone, while the page does not reach the server", async () => {
+    const far = new Kernel();
+    Object.assign(far, { widget_manager: { kernel: { status: "idle", connectionStatus: "connecting" } } });
+    const there = new View(far);
+    await vi.advanceTimersByTimeAsync(GONE_MS + 3000);
+    expect([there.link.value, there.away.value, there.notice.value?.text]).toEqual(["gone", true, AWAY]);
+    far.put("beat", 7);
+    expect([there.link.value, there.away.value, there.notice.value]).toEqual(["ready", false, null]);
+    there.dispose();
   });
 
   it("comes back with its next beat", async () => {

@@ -55,7 +55,8 @@ export function DraftBar<Text>({ drafts, action, onApply, onRevert, errors = 0, 
 
 function statusOf<Text>(drafts: Desks<Text>): string {
   const elsewhere = drafts.place.value !== HEAD;
-  if (drafts.view.link.value === "gone") return "The kernel is gone; your text is kept on this page.";
+  if (drafts.view.link.value === "gone")
+    return `${drafts.view.away.value ? "There is no connection" : "The kernel is gone"}; your text is kept on this page.`;
   switch (drafts.standing.value) {
     case "edited":
       return elsewhere ? "Edited, not applied. Applying starts a fork at this turn." : "Edited, not applied.";
