@@ -178,17 +178,6 @@ function Header({ view }: { view: MonitorView }) {
             {head.first_text && <span class="kl-dim">first design {head.first_text}</span>}
           </>
         )}
-        {head.suggestion && (
-          <Button
-            action="look-proposed"
-            title={head.suggestion}
-            onClick={() => {
-              view.panel.value = "analyst";
-            }}
-          >
-            A new direction is proposed
-          </Button>
-        )}
         <span class="kl-mon-acts">
           {act("pause", "Pause", "Finish what runs, begin nothing new (p)", "pause")}
           {act("resume", "Resume", "Go on after a pause (r)", "run")}
@@ -207,6 +196,7 @@ function Header({ view }: { view: MonitorView }) {
 
 function Tabs({ view }: { view: MonitorView }) {
   const open = view.panel.value;
+  const { suggestion } = view.state.head.value;
   const go = (list: HTMLElement, step: number) => {
     const at = PANELS.findIndex((panel) => panel.id === open);
     const next = PANELS[(at + step + PANELS.length) % PANELS.length];
@@ -242,6 +232,11 @@ function Tabs({ view }: { view: MonitorView }) {
             {name}
             {id === "compare" && view.marked.value.length > 0 && (
               <span class="kl-tab-mark kl-dim">{view.marked.value.length}</span>
+            )}
+            {id === "analyst" && suggestion && (
+              <span class="kl-tab-mark kl-unsure" data-tip={suggestion}>
+                new direction
+              </span>
             )}
           </button>
         ))}

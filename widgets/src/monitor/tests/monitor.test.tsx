@@ -180,10 +180,13 @@ describe("decisions", () => {
 
   it("takes a proposed direction up as it was edited, or refuses it", async () => {
     const { kernel, el, find, does, click } = await show();
-    expect(el.querySelector("[data-action=look-proposed]")).toBeNull();
+    const heads = () => find(".kl-head").textContent;
+    const before = heads();
     const propose = (suggestion: string) => does(() => kernel.head({ suggestion } as never));
     await propose("No gain for 2 rounds. Little tried: cross.");
-    await click("[data-action=look-proposed]");
+    expect(heads(), "the header's buttons stay where they are").toBe(before);
+    expect(find("[id$=-analyst][role=tab]").textContent).toContain("new direction");
+    await click("[id$=-analyst][role=tab]");
     const area = find("textarea[aria-label='proposed direction']") as HTMLTextAreaElement;
     expect(area.value).toContain("Little tried: cross");
     await does(() => {
