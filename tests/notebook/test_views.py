@@ -26,7 +26,7 @@ from kernellab.notebook.views.roofline import counted_bytes, roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
 from kernellab.notebook.views.speed import size_point
 from kernellab.notebook.views.texts import partial, texts
-from kernellab.notebook.views.verdict import both, headline, machine, stage_rows, verdict_text, verdict_view
+from kernellab.notebook.views.verdict import both, figures, headline, machine, stage_rows, verdict_text, verdict_view
 from kernellab.records import (
     Author,
     Candidate,
@@ -413,6 +413,15 @@ def test_one_line_says_how_it_stands() -> None:
     failed: list[Event] = [StatusChanged(status=SessionStatus.FAILED, reason="The cell defines no reference.")]
     assert "The cell defines no reference." in summary(state(failed))
     assert "verifier" in turns_text(state(*ALL))
+
+
+def test_a_time_of_few_calls_says_so_and_no_gain_is_no_share_of_a_gap() -> None:
+    few = Timing(median_ms=2.6, q1_ms=2.5, q3_ms=2.7, samples=3)
+    verdict = fast(0.27, 0.16, 1.39).model_copy(update={"time": few})
+    shown = head(state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=verdict)), "", Facts())["best"]
+    assert shown is not None and shown["time"] is not None and shown["time"]["text"] == "2.6 ms, 3 calls only"
+    assert dict(figures(verdict))["time"]["text"] == "2.6 ms, 3 calls only"
+    assert "gap" not in headline(verdict) and "gap" in headline(FAST)
 
 
 def test_a_task_whose_text_is_wrong_is_corrected_in_its_cell_not_run_again() -> None:

@@ -11,7 +11,15 @@ from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.verdict import TRUST_WORDS, both, figure, machine, over_the_bound, speedup_title
+from kernellab.notebook.views.verdict import (
+    TRUST_WORDS,
+    both,
+    figure,
+    machine,
+    over_the_bound,
+    speedup_title,
+    time_text,
+)
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
@@ -326,7 +334,7 @@ def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
         "turn": best.turn.id,
         "number": best.number,
         "time": figure(
-            f"{time.median_ms:.3g} ms",
+            time_text(time),
             f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}",
         )
         if time

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import cast
 
+from kernellab.errors import counted
 from kernellab.lens.counters.read import facts_of
 from kernellab.notebook.protocol import (
     ComparedSpeedup,
@@ -16,7 +17,7 @@ from kernellab.notebook.protocol import (
     StageRow,
     VerdictView,
 )
-from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict
+from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Timing, Trust, Verdict
 from kernellab.target import Backend
 from kernellab.verifier.protocol.remedies import remedy
 from kernellab.verifier.protocol.stats import one_line_each
@@ -31,6 +32,8 @@ TRUST_WORDS = {
 BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
 
 
+#: fewer timed calls than this are said next to a time
+_FEW = 8
 #: beside a map of where the errors are
 MAP_WORDS = (
     "Where it is wrong: x wrong, n not finite, . right; rows down, columns across, one sign for a block of elements"
@@ -155,6 +158,12 @@ def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
     return "; ".join([*words, *filter(None, [machine(verdict)])])
 
 
+def time_text(time: Timing) -> str:
+    """``0.203 ms``; with the number of calls where it is small: a busy machine leaves no time for more."""
+    few = f", {counted(time.samples, 'call')} only" if time.samples < _FEW else ""
+    return f"{time.median_ms:.3g} ms{few}"
+
+
 def figures(verdict: Verdict) -> list[tuple[str, Figure]]:
     """The verdict's numbers by name, in the order a reader wants them."""
     found: list[tuple[str, Figure]] = []
@@ -162,7 +171,7 @@ def figures(verdict: Verdict) -> list[tuple[str, Figure]]:
     if verdict.time is not None:
         time = verdict.time
         spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}"
-        found.append(("time", figure(f"{time.median_ms:.3g} ms", spread)))
+        found.append(("time", figure(time_text(time), spread)))
         if verdict.sol_ms:
             words = f"the speed-of-light bound of this task on this chip is {verdict.sol_ms:.3g} ms; {where}"
             if verdict.bound_share is None:
