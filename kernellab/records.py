@@ -456,8 +456,7 @@ class Verdict(Record):
 
     @property
     def sol_text(self) -> str:
-        """``62% of bound, SOL score 0.81, 77% of the gap closed``; what is not known is left out, and
-        the two that stand for a gain where there is none."""
+        """``62% of bound, SOL score 0.81, 77% of the gap closed``; what is not known, or no gain, is left out."""
         parts = [self.bound_text]
         if self.sol_score is not None and self.gap_closed is not None and self.gap_closed >= 0:
             parts += [f"SOL score {self.sol_score:.2f}", f"{100 * self.gap_closed:.0f}% of the gap closed"]
