@@ -59,7 +59,11 @@ class Goals(_Data):
     compiler makes no x86 code.
     ``uses``, ``avoids``: words of the sketch. ``flops``: floating-point operations at the task's own sizes, at most.
     ``asynchronous``: a chip for which the sketch's loads become copies of its copy engine.
-    ``dsl``: the language that a kernel is to be written in, in place of a sketch; no other goal goes with it.
+    ``dsl``: the language that a kernel is to be written in, in place of a sketch. Of one in Triton are counted, by what
+    Triton's compiler makes of a call at the largest sizes that the task declares: ``launches``; ``parallel``, the
+    programs of the launch that has most; ``programs``, the same at most; ``tile``, bytes of the largest tile of floats,
+    at most; ``loads``, instructions that load, at most; and ``uses``, operations of its first text (TTIR), such as
+    ``dot``.
     """
 
     traffic: float | None = Field(default=None, gt=0)
@@ -71,6 +75,9 @@ class Goals(_Data):
     flops: float | None = Field(default=None, gt=0)
     asynchronous: str = ""
     dsl: str = ""
+    programs: int | None = Field(default=None, gt=0)
+    tile: int | None = Field(default=None, gt=0)
+    loads: int | None = Field(default=None, gt=0)
     uses: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
 

@@ -1,4 +1,7 @@
-"""What an exercise asks in addition to a right answer, reckoned from the sketch: traffic, launches, tiles; no time."""
+"""What an exercise asks in addition to a right answer: launches, traffic, tiles; no time.
+
+Of a sketch it is reckoned, of a kernel in Triton it is read from the texts that Triton's compiler makes of it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from math import prod
 
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import KernellabError, counted
+from kernellab.lens.dry.records import Answer
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
@@ -49,7 +53,7 @@ def facts(program: Program, task: Task) -> Facts | None:
     module = task.module()
     try:
         found = _cost(program, task, module.default_sizes())
-        largest = _cost(program, task, {dim.name: dim.max for dim in module.dims}) if module.dims else found
+        largest = _cost(program, task, largest_sizes(task)) if module.dims else found
     except (KernellabError, ArithmeticError, KeyError, IndexError):
         return None
     least = least_bytes(task)
@@ -61,6 +65,12 @@ def facts(program: Program, task: Task) -> Facts | None:
         least_bytes=least,
         flops=sum(found.flops.values()),
     )
+
+
+def largest_sizes(task: Task) -> dict[str, int]:
+    """The largest sizes that the task declares; its own where it declares none."""
+    module = task.module()
+    return {**module.default_sizes(), **{dim.name: dim.max for dim in module.dims}}
 
 
 def _parallel(found: Cost) -> int:
@@ -119,6 +129,33 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
     for word in goals.uses:
         if not _uses(plain, word):
             yield Missed("goal-uses", f"It does not use {word} yet.")
+
+
+#: in TTIR (Triton's dialect, triton-lang.org): a tile of floats, its extents and its bits; an instruction that loads
+_TILE = re.compile(r"tensor<((?:\d+x)+)(?:bf|f)(\d+)")
+_LOADS = re.compile(r"\btt\.(?:load|descriptor_load|descriptor_gather)\b")
+
+
+def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
+    """The goals that a kernel in Triton does not meet, by what a dry call of it launches, the most telling first."""
+    texts = [kernel.texts.get("ttir", "") for kernel in call.kernels]
+    for name in goals.uses:
+        if not any(re.search(rf"\btt\.{re.escape(name)}\b", text) for text in texts):
+            yield Missed("goal-uses", f"No kernel of it uses {name}.")
+    if goals.launches is not None and call.launches > goals.launches:
+        yield Missed("goal-launches", f"It makes {call.launches} launches; at most {goals.launches} is asked.")
+    programs = max(prod(kernel.grid) for kernel in call.kernels)
+    if goals.programs is not None and programs > goals.programs:
+        yield Missed("goal-programs", f"It starts {programs} programs; at most {goals.programs} are asked.")
+    if goals.parallel is not None and programs < goals.parallel:
+        yield Missed("goal-parallel", f"It starts {counted(programs, 'program')}; at least {goals.parallel} are asked.")
+    tiles = [found for text in texts for found in _TILE.findall(text)]
+    largest = max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
+    if goals.tile is not None and largest > goals.tile:
+        yield Missed("goal-tile", f"Its largest tile takes {largest} bytes; at most {goals.tile} is asked.")
+    loads = sum(len(_LOADS.findall(text)) for text in texts)
+    if goals.loads is not None and loads > goals.loads:
+        yield Missed("goal-loads", f"It loads at {loads} places; at most {goals.loads} is asked.")
 
 
 def _synchronous(program: Program, task: Task, chip: str) -> str:
@@ -205,7 +242,13 @@ def asked(goals: Goals) -> list[str]:
     if goals.flops is not None:
         said.append(f"computes at most {goals.flops:.3g} floating-point operations")
     if goals.parallel is not None:
-        said.append(f"at least {goals.parallel} iterations can run at once")
+        said.append(f"at least {goals.parallel} {'programs' if goals.dsl else 'iterations'} can run at once")
+    if goals.programs is not None:
+        said.append(f"starts at most {goals.programs} programs")
+    if goals.tile is not None:
+        said.append(f"its largest tile takes at most {goals.tile} bytes")
+    if goals.loads is not None:
+        said.append(f"loads at {counted(goals.loads, 'place')} at most")
     if goals.asynchronous:
         said.append(f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel")
     if goals.choices is not None:

@@ -24,7 +24,7 @@ from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
-from kernellab.teach.goals import Facts, Missed, asked, facts, missed
+from kernellab.teach.goals import Facts, Missed, asked, facts, largest_sizes, missed, missed_by_call
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
@@ -56,7 +56,8 @@ class Reached(str, Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """``keys`` are words of the fault, the most telling first: hints are found by them. ``line`` is of the sketch."""
+    """``keys`` are words of the fault, the most telling first: hints are found by them; of a kernel they name all goals
+    that it misses. ``line`` is of the sketch."""
 
     reached: Reached
     said: str
@@ -203,10 +204,7 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
             line, said = fault
             return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
         outcome = _verified(source, task, verify, level, None)
-        if outcome.reached.good and goals.dsl == "triton" and (refused := _refused_by_compiler(source, task)):
-            said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
-            return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
-        return outcome
+        return _compiled(outcome, source, task, goals) if outcome.reached.good and goals.dsl == "triton" else outcome
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
@@ -214,20 +212,25 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     return _verified(source, task, verify, level, None)
 
 
-def _refused_by_compiler(source: Source, task: Task) -> str:
-    """Why Triton's compiler for a GPU does not take what its interpreter ran, which takes any Python; "" where it does,
-    or where a GPU has run it."""
-    from kernellab.dsls.machine import detect_target
-    from kernellab.lens.gpu.look import refusal
+def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals) -> Outcome:
+    """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
+    against the exercise's goals. What cannot be compiled in time, or where there is no sandbox, stays right."""
+    from kernellab.lens.gpu.look import called
     from kernellab.lens.look import arguments
 
     chip = find_chip(_GPU)
-    if chip is None or detect_target(source.dsl).backend is not Backend.INTERPRETER:
-        return ""
+    assert chip is not None, _GPU
     try:
-        return refusal(source, arguments(task), chip)
+        call = called(source, arguments(task, largest_sizes(task)), chip)
     except KernellabError:
-        return ""  # a call that was killed or took too long tells nothing of the kernel
+        return outcome
+    if call.refused:
+        said = f"Right in Triton's interpreter, and no kernel of a GPU: {call.refused}"
+        return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
+    found = list(missed_by_call(goals, call)) if call.kernels else []
+    if not found:
+        return outcome
+    return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -18,6 +19,7 @@ from kernellab.target import Backend
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.feedback import Timed
 from kernellab.teach.goals import Facts, _synchronous, _uses
+from kernellab.teach.grading import _share
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.judge import Reached, judge, judge_sketch, translations
 from kernellab.teach.measure import Figures
@@ -143,6 +145,62 @@ def test_what_only_triton_s_interpreter_runs_is_no_kernel(verifier: Verifier) ->
     assert outcome.reached is Reached.REFUSED
     if detect_target("triton").backend is Backend.INTERPRETER:
         assert outcome.keys == ("goal-compiles", "refused") and "softmax" in outcome.said
+
+
+#: exercise -> edits that keep its reference answer right and leave out what it is about, the goal that is missed then,
+#: and the share of the points that is left
+BESIDE_THE_POINT = {
+    "two-launches-triton": ({"P=16": "P=1"}, "parallel", 0.0),
+    "persistent-triton": (
+        {
+            "tl.program_id(0), tiles, P": "tl.program_id(0), tl.program_id(0) + 1",
+            "(4,)": "(triton.cdiv(M, 16) * triton.cdiv(N, 32),)",
+        },
+        "programs",
+        0.0,
+    ),
+    "descriptor-triton": (
+        {
+            "    result.store(": "    m, n = i * BM + tl.arange(0, BM), j * BN + tl.arange(0, BN)\n"
+            "    at, inside = m[:, None] * N + n[None, :], (m[:, None] < M) & (n[None, :] < N)\n"
+            "    tl.store(y + at, 2.0 * tl.load(x + at, mask=inside), mask=inside)\n    tl.static_assert(True)  # ",
+        },
+        "uses",
+        0.0,
+    ),
+    "online-attention-triton": ({"BN=32": "BN=triton.next_power_of_2(S)"}, "tile", 0.0),
+    "triton-product": (
+        {
+            'tl.dot(left, right, acc, input_precision="ieee")': "acc + tl.sum(left[:, :, None] * right[None], axis=1)",
+            "(M, 32)": "(M, 8)", "(N, 32)": "(N, 8)", "BM=32, BN=32": "BM=8, BN=8",
+        },
+        "uses",
+        0.0,
+    ),
+    "log-softmax-triton": (
+        {"    v -=": "    v = tl.load(x + m * N + n, mask=n < N, other=-1e30, volatile=True)\n    v -="},
+        "loads",
+        0.5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE_THE_POINT)
+def test_a_right_kernel_in_triton_that_leaves_out_the_point_has_no_full_points(name: str, verifier: Verifier) -> None:
+    found = course(ROOT)
+    exercise, text = found.exercise(name), solution(name) or ""
+    task = found.task(exercise)
+    edits, goal, share = BESIDE_THE_POINT[name]
+    for old, new in edits.items():
+        assert old in text, old
+        text = text.replace(old, new)
+
+    def verify(task, source, options):
+        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
+    outcome = judge(text, task, exercise.goals, verify)
+    assert outcome.reached is Reached.GOAL and outcome.keys[0] == f"goal-{goal}", outcome
+    assert _share(outcome, text, task, exercise, found, Path()) == share
 
 
 def test_what_to_try_next_follows_from_the_figures() -> None:

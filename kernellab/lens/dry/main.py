@@ -99,7 +99,7 @@ def call(request: Request, held: list[str]) -> Answer:
         found.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
     if tools.tool("nvdisasm") is None:
         kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
-    return Answer(kernels=found, notes=kept.notes, refused=ended, held=held)
+    return Answer(kernels=found, launches=kept.launches, notes=kept.notes, refused=ended, held=held)
 
 
 def _entry(request: Request):  # type: ignore[no-untyped-def]

@@ -47,6 +47,8 @@ class Answer:
     where some kernels were compiled before."""
 
     kernels: list[Built] = field(default_factory=list)
+    #: of all kernels; one that is launched twice stands once in ``kernels``
+    launches: int = 0
     notes: list[str] = field(default_factory=list)
     error: list[str] = field(default_factory=list)
     refused: str = ""

@@ -61,6 +61,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.kernels: list[Built] = []
+        self.launches = 0
         self.cubins: list[bytes] = []
         #: PTX and cubin of each text that the host gave to NVRTC
         self.programs: dict[str, tuple[str, bytes]] = {}
@@ -68,6 +69,7 @@ class Kept:
         self._seen: set[str] = set()
 
     def add(self, built: Built, cubin: bytes) -> None:
+        self.launches += 1
         key = f"{built.name} {built.block} {built.shared} {hash(cubin)}"
         if key not in self._seen:
             self._seen.add(key)

@@ -78,10 +78,10 @@ def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -
     return files
 
 
-def refusal(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> str:
-    """Why a compiler for ``chip`` does not take all that the call launches: "" where it does, or where there is no
-    sandbox to ask it in. Raises as :func:`look_gpu` where the call takes too long."""
-    return _called(source, arguments, chip, allowed=False)[0].refused
+def called(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Answer:
+    """What the call launches, compiled for ``chip``, and why a compiler does not take it; nothing where there is no
+    sandbox to call it in. Raises as :func:`look_gpu` where the call takes too long."""
+    return _called(source, arguments, chip, allowed=False)[0]
 
 
 def _must(answer: Answer) -> None:
