@@ -296,7 +296,7 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
 
 
 def _drawn(verdict: Verdict) -> Wrong | None:
-    """The Verifier's own map of the errors."""
+    """The Verifier's own map of the errors, at most 16 rows of 48 characters."""
     evidence = verdict.evidence
     if evidence is None or not evidence.error_map:
         return None
@@ -304,7 +304,6 @@ def _drawn(verdict: Verdict) -> Wrong | None:
     rows = tuple(evidence.error_map)
     numbers = [v if isinstance(v, float) else float("nan") for v in (evidence.got, evidence.want)]
     return Wrong(
-        output=f"output {evidence.output or 0}", at=at, shape=(len(rows), len(rows[0])), rows=rows,
-        first=tuple(evidence.first_wrong or ()), got=numbers[0], want=numbers[1],
-        count=sum(row.count("x") + row.count("n") for row in rows), signature=evidence.signature or "",
+        output=f"output {evidence.output or 0}", at=at, shape=(), rows=rows, first=tuple(evidence.first_wrong or ()),
+        got=numbers[0], want=numbers[1], count=0, signature=evidence.signature or "",
     )  # fmt: skip

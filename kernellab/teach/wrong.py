@@ -39,7 +39,8 @@ _CASES = 12
 
 @dataclass(frozen=True)
 class Wrong:
-    """``rows``: '.' right, 'x' wrong, 'n' not finite, 'u' never stored, over the last two dimensions of ``shape``."""
+    """``rows``: '.' right, 'x' wrong, 'n' not finite, 'u' never stored, over the last two dimensions of ``shape``. A
+    Verifier's map has no ``shape`` and no ``count``: of its output only the map is known."""
 
     output: str
     at: str
@@ -57,6 +58,8 @@ class Wrong:
     def words(self) -> str:
         """The picture as a sentence, for those who do not see it."""
         place = f", first at {list(self.first)}" if self.first else ""
+        if not self.count:
+            return f"Where {self.output} is wrong at {self.at}{place}; a mark may stand for several elements."
         where = f"{self.output}{list(self.shape)}"
         return f"{self.count} of {prod(self.shape)} elements of {where} are wrong at {self.at}{place}."
 

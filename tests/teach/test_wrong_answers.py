@@ -45,6 +45,8 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer, verifier: 
         told = re.search(r"wrong at (.+?)(?: with .*?)?: (\d+) of \d+ elements", outcome.said)
         if told is not None and told[1] == outcome.wrong.at:
             assert int(told[2]) == outcome.wrong.count, "the sentence and the picture count alike"
+    if outcome.reached is Reached.REFUSED and outcome.wrong is not None:
+        assert not re.search(r"\d of \d", outcome.wrong.words), "a map in bands counts no elements"
     row = row_for(exercise, outcome, found)
     assert row is not None
     if found.lesson_of(exercise.id).name == "exam":

@@ -164,6 +164,17 @@ def test_signatures_from_numbers_alone() -> None:
         assert numeric(got, w, found) == name
 
 
+def test_padding_in_a_row_s_sum_is_no_loss_of_digits() -> None:
+    weights = torch.randn(33, 255, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).exp()
+    sums = weights.sum(-1, keepdim=True)
+    reference = Reference((weights / sums).float(), weights / sums)
+    for name, total in {"off-by-scale": sums + 1, "accumulate-dtype": sums.bfloat16()}.items():
+        got = (weights / total).float()
+        found = judged(got, reference)
+        assert found is not None
+        assert numeric(got, reference.want, found) == name
+
+
 def test_a_map_shows_the_wrong_corner() -> None:
     wrong = torch.zeros(64, 96, dtype=torch.bool)
     wrong[60:, :] = True

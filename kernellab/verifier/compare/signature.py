@@ -13,6 +13,8 @@ from kernellab.verifier.protocol.memory import POISON
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
+#: of a factor of each row: so many rows that rounding does not move them all to one side, and what else may differ
+_ROWS, _OF_A_ROW = 8, 0.02
 
 
 def numeric(
@@ -43,8 +45,7 @@ def numeric(
         return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "unwritten" if fresh else "nan"
     if _transposed(g, w):
         return "transposed"
-    scale = _scale(g, w)
-    if scale is not None:
+    if _scale(g, w) is not None:
         return "off-by-scale"
     if _constant_shift(g, w):
         return "off-by-constant"
@@ -53,7 +54,7 @@ def numeric(
     if mismatch.rule in ("frobenius", "tile", "tau") or (mismatch.rel_frobenius or 1) < 2e-2:
         spread = float(mismatch.wrong.double().mean()) if mismatch.rule == "elements" else 1.0
         if spread > 0.01:
-            return "accumulate-dtype"
+            return "off-by-scale" if _scaled_rows(g, w) else "accumulate-dtype"
     return "scattered" if scattered(mismatch.wrong) else "wrong-values"
 
 
@@ -179,6 +180,18 @@ def _scale(g: Tensor, w: Tensor) -> float | None:
     c = dot / square
     rest = float((g - c * w).norm()) / square**0.5
     return c if rest <= _MATCH * abs(c) and abs(c - 1) > 10 * rest else None
+
+
+def _scaled_rows(g: Tensor, w: Tensor) -> bool:
+    """Is each row off by a factor, and all to the same side? Padding in the sum that divides a row does that; where the
+    sum's digits are lost instead, some factors are above 1 and some below."""
+    if g.dim() < 2 or g.shape[-1] < 2 or g.numel() // g.shape[-1] < _ROWS:
+        return False
+    square = (w * w).sum(-1)
+    off = (g * w).sum(-1) / square - 1
+    rest = (g - (1 + off)[..., None] * w).norm(dim=-1) / square.sqrt()
+    even = bool((off > 0).all()) or bool((off < 0).all())
+    return even and bool((rest <= _OF_A_ROW * off.abs()).all())
 
 
 def _constant_shift(g: Tensor, w: Tensor) -> bool:
