@@ -1,7 +1,8 @@
 """The attack lesson's toy judge: which of its holes an attempt gets through, and which a learner's repairs close.
 
-``notebooks/attack/`` holds the judge (``judge.py``), each hole closed (functions of the same names, packed) and
-kernels that the repairs meet (``cheats.toml``). An attempt uses a hole when the judge with all other holes closed
+``notebooks/attack/`` holds the judge (``judge.py``), each hole closed (functions of the same names) and the
+kernels that the repairs meet; these two answer an exercise each, so they are packed, and an installation has no text of
+them to read or to find. An attempt uses a hole when the judge with all other holes closed
 accepts it, and the judge with all of them closed does not. All of it runs in a sandbox.
 """
 
@@ -90,18 +91,18 @@ class Repaired:
 
 def judge_text() -> str:
     """The toy judge."""
-    return _file("judge.py")
+    return (content("notebooks") / "attack" / "judge.py").read_text(encoding="utf-8")
 
 
 def holes() -> tuple[str, ...]:
     """The names of the holes, which are functions of the judge, in its order."""
-    closed = {s.name for s in ast.parse(_closed()).body if isinstance(s, ast.FunctionDef)}
+    closed = {s.name for s in ast.parse(_packed("closed")).body if isinstance(s, ast.FunctionDef)}
     return tuple(s.name for s in ast.parse(judge_text()).body if isinstance(s, ast.FunctionDef) and s.name in closed)
 
 
 def kernels() -> tuple[Kernel, ...]:
     """The honest kernels and the cheats."""
-    return tuple(Kernel.model_validate(row) for row in tomllib.loads(_file("cheats.toml"))["kernel"])
+    return tuple(Kernel.model_validate(row) for row in tomllib.loads(_packed("cheats"))["kernel"])
 
 
 def attempted(source: str) -> Attempt:
@@ -153,7 +154,7 @@ def _but(source: str, names: Sequence[str], left: set[str]) -> Run:
 
 
 def _run(runs: Sequence[Run]) -> list[Ruling]:
-    request = Request(judge=judge_text(), closed=_closed(), runs=tuple(runs))
+    request = Request(judge=judge_text(), closed=_packed("closed"), runs=tuple(runs))
     folder = tempfile.mkdtemp(prefix="kernellab-attack-")
     try:
         place = Path(folder)
@@ -177,10 +178,5 @@ def _run(runs: Sequence[Run]) -> list[Ruling]:
         sandbox.remove(folder)  # an attempt may leave depths and modes that a plain removal cannot take away
 
 
-def _closed() -> str:
-    """Each hole closed. It would answer an exercise, so an installation has no text of it to read or to find."""
-    return zlib.decompress((content("notebooks") / "attack" / "closed.zlib").read_bytes()).decode()
-
-
-def _file(name: str) -> str:
-    return (content("notebooks") / "attack" / name).read_text(encoding="utf-8")
+def _packed(name: str) -> str:
+    return zlib.decompress((content("notebooks") / "attack" / f"{name}.zlib").read_bytes()).decode()

@@ -14,8 +14,10 @@ from kernellab.teach.attack import Kernel, attempted, holes, judge_text, kernels
 CHEATS = [kernel for kernel in kernels() if kernel.hole]
 FIRST = list({kernel.hole: kernel for kernel in CHEATS}.values())
 HONEST = [kernel for kernel in kernels() if not kernel.hole]
-CLOSED = (ROOT / "notebooks" / "solutions" / "15_closed.py").read_text(encoding="utf-8")
-PACKED = ROOT / "notebooks" / "attack" / "closed.zlib"
+CLOSED, MET = (
+    (ROOT / "notebooks" / "solutions" / f).read_text(encoding="utf-8") for f in ("15_closed.py", "15_cheats.toml")
+)
+PACKED = ROOT / "notebooks" / "attack"
 NOTHING = "def kernel(x, out):\n    pass\n"
 
 
@@ -25,13 +27,17 @@ def test_the_judge_has_ten_holes_of_a_few_lines_and_a_cheat_for_each() -> None:
     assert len(judge_text().splitlines()) < 140
 
 
-def test_what_closes_the_holes_is_no_text_that_a_student_has() -> None:
+@pytest.mark.parametrize(
+    "name, text, telling",
+    [("closed", CLOSED, "np.random.default_rng().random((rows, columns))"), ("cheats", MET, "single -= single.max")],
+)
+def test_what_answers_the_attack_is_no_text_that_a_student_has(name: str, text: str, telling: str) -> None:
     """The judging of an attempt needs it, so whoever unpacks it on purpose can read it."""
-    assert zlib.decompress(PACKED.read_bytes()).decode() == CLOSED, "write zlib.compress of the solution's bytes there"
-    telling = "np.random.default_rng().random((rows, columns))"
+    packed = zlib.decompress((PACKED / f"{name}.zlib").read_bytes()).decode()
+    assert packed == text, "write zlib.compress of the solution's bytes there"
     texts = [path.read_bytes() for path in (ROOT / "notebooks").rglob("*") if path.is_file()]
     own = list((ROOT / "kernellab").rglob("*.py"))
-    assert telling in CLOSED and sum(telling.encode() in text for text in texts) == 1
+    assert telling in text and sum(telling.encode() in one for one in texts) == 1
     assert not any(telling in path.read_text(encoding="utf-8") for path in own)
 
 
