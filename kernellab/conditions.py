@@ -50,7 +50,7 @@ MarkKind = Literal[
     "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen", "below-byte-floor",
     "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native", "one-configuration",
     "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients", "no-inference-tensors",
-    "default-dtype", "outputs-oversized", "conjugates-misread",
+    "default-dtype", "outputs-oversized", "conjugates-misread", "hazards-in-shared-memory",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -76,6 +76,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "conjugates-misread": ("conjugated or negated views misread", ""),
     "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
+    "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that a compiler placed"),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
     "reference-not-in-float64": ("reference not in float64", ""),
     "unsandboxed": ("unsandboxed", ""),
@@ -466,6 +467,15 @@ class NotSealed(_Condition):
         return f"not {'native' if self.native else 'sealed'}: {self.reason}"
 
 
+class NotSanitized(_Condition):
+    """compute-sanitizer was asked for and could not look at what the candidate gives the device."""
+
+    kind: Literal["not-sanitized"] = "not-sanitized"
+    _label: ClassVar[str] = "not sanitized: {reason}"
+    _concern: ClassVar[Concern] = "measurement"
+    reason: str
+
+
 class Ratio(BaseModel):
     """A speedup with the ends of its interval."""
 
@@ -543,7 +553,7 @@ Condition = Annotated[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotReproduced, Stated, JudgedOn, Switched,
+        NotSealed, NotSanitized, NotReproduced, Stated, JudgedOn, Switched,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

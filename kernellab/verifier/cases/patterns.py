@@ -87,6 +87,15 @@ def _sorted(rows: Tensor, seen: torch.Generator, low: float, high: float) -> Non
     rows[:, 0], rows[:, -1] = first, last
 
 
+def _repeated(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """A part of them takes the number before it, in runs: segments that are empty."""
+    import torch
+
+    kept = torch.rand(rows.shape, generator=seen) < 0.5
+    kept[:, -1] = True
+    rows.copy_(torch.where(kept.to(rows.device), rows, rows[:, :1]).cummax(-1).values)
+
+
 def _ends(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """The two ends in turn, and what lies next to them."""
     flat = rows.view(-1)
@@ -285,7 +294,7 @@ def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
 
 #: name -> how it fills the rows of an argument
 PATTERNS: dict[str, Pattern] = {
-    "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
+    "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "repeated": _repeated, "ends": _ends,
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "zero": _zero_of, "grid": _grid,

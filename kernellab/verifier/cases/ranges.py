@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: elements of a sample that are looked at
 _MOST = 1 << 18
+#: a length from here on is not doubled
+_LONG = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Range:
 
 def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Tensor], bool], sized: bool) -> Range:
     """The range of an argument with ``samples`` of several seeds. ``takes`` says whether the reference runs with
-    another tensor in its place; ``sized``: its values decide sizes, so that no large ones are tried."""
+    another tensor in its place; ``sized``: its values decide sizes, so that those tried are little larger."""
     import torch
 
     first = samples[0]
@@ -52,8 +54,10 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
         low, high = _stated(domain, low, high)
         return Range(low, high, low, high, fixed or domain == "fixed", is_sorted, False)
     info = torch.iinfo(first.dtype)
-    lows = [] if sized else [info.min, -(high + 1), -1, low - 1]
-    highs = [] if sized else [info.max, 2 * high + 1, high + 1]
+    lows = [*([] if sized else [info.min]), -(high + 1), -1, 0, low - 1]
+    highs = [*([] if sized else [info.max]), 2 * high + 1, high + 1]
+    if sized and max(high, -low) > _LONG:
+        lows, highs = [low - 1], []
     least = next((n for n in lows if info.min <= n < low and takes(_with(first, n))), low)
     most = next((n for n in highs if high < n <= info.max and takes(_with(first, n))), high)
     return Range(low, high, least, most, fixed, is_sorted, False)

@@ -575,11 +575,17 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
         yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
     elif is_permutation(value) and not stated:
         yield _Proposal(_pattern(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
+    if at.is_sorted and not at.fixed:
+        # offsets of segments, of which some are empty
+        repeated = _pattern(position, "repeated", at.low, at.high)
+        yield _Proposal(repeated, Grade.CONDITION, f"equal neighbours in {name} not handled", True, True)
     if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
     patterns: list[tuple[str, int, int, bool]] = []
     if at.least < 0 <= at.low:
         patterns.append(("uniform", max(at.least, -at.high - 1), -1, True))
+    if at.least <= 0 < at.low:
+        patterns.append(("some", 0, 0, True))
     if at.most > at.high or at.least < min(at.low, -at.high - 1):
         near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
         patterns += [("uniform", at.least, at.most, True), ("ends", at.least, at.most, True), ("uniform", *near, False)]

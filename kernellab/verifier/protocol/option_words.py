@@ -26,7 +26,7 @@ def verify_options(asked: VerificationOptions = VerificationOptions(), dsl: str 
     if asked.level not in LEVELS:
         choices = ", ".join((*LEVELS, *LEVEL_WORDS))
         raise KernellabError(f"--level {asked.level!r} is not a level.", f"Choose one of {choices}.")
-    fields: dict[str, Any] = asked.model_dump(include={"level", "repeat", "allow_library"})
+    fields: dict[str, Any] = asked.model_dump(include={"level", "repeat", "allow_library", "sanitize"})
     fields["precision"] = fidelity(asked.precision)
     fields["baselines"] = tuple(dict.fromkeys(n for n in asked.baseline if n in get_args(Baseline))) or ("eager",)
     rivals = _rivals(asked.baseline, dsl)

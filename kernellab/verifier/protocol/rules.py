@@ -441,6 +441,8 @@ class SealRule:
     #: a replay may take this much longer than the call that it was recorded from, the larger of a share and seconds
     share: float = 0.10
     seconds: float = 2e-6
+    #: seconds that one tool of compute-sanitizer may take
+    sanitizer_seconds: float = 60.0
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,17 @@ class Replay:
         self.device = device
         self._make = [_maker(self.bundle, number, device) for number in range(len(self.bundle.buffers))]
         self._alone = [_alone(self.bundle, output) for output in self.bundle.outputs]
-        acts = (
-            _OnHost(self.bundle, self._binaries) if device == "cpu" else _OnDevice(self.bundle, self._binaries, device)
-        )
+        acts: _OnHost | OnDevice
+        self._stream: Callable[[], int]
+        if device == "cpu":
+            acts, self._stream = _OnHost(self.bundle, self._binaries), lambda: 0
+        else:
+            import torch
+
+            torch.empty(1, device=device)  # makes torch's context current
+            acts = OnDevice(self.bundle, self._binaries)
+            self._stream = lambda: torch.cuda.current_stream().cuda_stream
         self._acts: list[Act] = [acts.act(step) for step in self.bundle.steps]
-        self._stream: Callable[[], int] = acts.stream
         #: registers and local memory of each launch
         self.loaded = acts.loaded
 
@@ -94,19 +100,15 @@ def _view(memory: Any, output: Output) -> Any:
     return part.view(dtype).as_strided(output.shape, output.strides, part.view(dtype).storage_offset())
 
 
-class _OnDevice:
-    """Steps as calls of the CUDA driver."""
+class OnDevice:
+    """Steps as calls of the CUDA driver, in the calling thread's current context."""
 
-    def __init__(self, sealed: Bundle, binaries: dict[str, bytes], device: str) -> None:
-        import torch
-
+    def __init__(self, sealed: Bundle, binaries: dict[str, bytes]) -> None:
         from kernellab.verifier.seal.driver import Driver
 
-        torch.empty(1, device=device)  # makes torch's context current
         self.driver = Driver()
         self.modules = [self.driver.load(binaries[b.sha256]) for b in sealed.binaries]
         self.loaded: list[dict[str, int]] = []
-        self.stream = lambda: torch.cuda.current_stream().cuda_stream
         lib = self.driver.lib
         lib.cuLaunchKernelEx.argtypes = [ctypes.c_void_p] * 4
         lib.cuMemcpyDtoDAsync_v2.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
@@ -168,7 +170,6 @@ class _OnHost:
         import tvm_ffi
 
         self.loaded: list[dict[str, int]] = []
-        self.stream = lambda: 0
         self.modules = []
         for binary in sealed.binaries:
             with tempfile.NamedTemporaryFile(suffix=".so") as file:

@@ -9,7 +9,7 @@ says by how much.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ def _not(stages: Stages, word: str, reason: str) -> str:
 
 def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
     """What was replayed, and the call's time over the replay's."""
-    content, binaries = _recorded(stages)
+    content, binaries = recorded(stages, [own_case(stages), own_case(stages)])
     if stages.context.request.backend is Backend.CPU:
         from kernellab.verifier.seal import native
 
@@ -91,10 +91,9 @@ def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
         return found, stats.compare("called", called, ours, busy=result.busy, noise=result.noise, waited=waited)
 
 
-def _recorded(stages: Stages) -> tuple[Bundle, dict[str, bytes]]:
-    """What the candidate's worker has recorded of two calls, checked as data."""
+def recorded(stages: Stages, pair: Sequence[Case]) -> tuple[Bundle, dict[str, bytes]]:
+    """What the candidate's worker has recorded of two calls at the same sizes, checked as data."""
     worker = stages.worker
-    pair = [own_case(stages), own_case(stages)]
     layout = lay_out(pair[0].args)
     for slot, case in enumerate(pair):
         worker.write(slot, layout, case.args)

@@ -177,7 +177,7 @@ class Stages:
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
         message["precision"] = dict(self.task.precision)
         message |= {"arguments": len(self.task.args), "defaults": self.task.last_defaults}
-        if self.context.options.level.value > Trust.T2.value:
+        if self.context.options.level.value > Trust.T2.value or self.context.options.sanitize:
             message["seal"] = source.dsl
         command = get_adapter(source.dsl).build
         if command:

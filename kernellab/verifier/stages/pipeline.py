@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark, NotSealed, StaticFinding
+from kernellab.conditions import Mark, NotSanitized, NotSealed, StaticFinding
 from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
@@ -197,6 +197,7 @@ class Verification:
 
     def _calls(self, stages: Stages) -> None:
         """The stages in which the candidate is called."""
+        from kernellab.verifier.seal.sanitizer import is_wanted, sanitized
         from kernellab.verifier.seal.stage import sealed
         from kernellab.verifier.stages.correct import correct, smoke
         from kernellab.verifier.stages.fast import fast
@@ -223,10 +224,14 @@ class Verification:
                 findings.add(Mark(kind="one-configuration"))
             if self._goes_on(Trust.T2):
                 findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
+            if self.context.options.sanitize:
+                findings.add(NotSanitized(reason="compute-sanitizer looks at GPU kernels alone"))
             return
         steps.take(Stage.FAST, fast, stages)
         if self._goes_on(Trust.T2):
             steps.take(Stage.FAST, sealed, stages)
+        if is_wanted(self.context):
+            steps.take(Stage.ROBUST, sanitized, stages)
 
     def _baselines(self, stages: Stages, early: bool = False) -> None:
         """Begins the builds of the baselines; on a device ``early`` only those that compile. The others' contexts are

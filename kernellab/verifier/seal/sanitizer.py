@@ -1,0 +1,169 @@
+"""NVIDIA's compute-sanitizer on what a candidate gave the device: accesses outside of allocations, which a place of
+memory next to another hides from every comparison, and races in shared memory, which few runs show.
+
+What is watched is a recorded call, done again by a process of ours: the tool works from within the process, which no
+sandbox allows, so that none of the candidate's host code is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernellab.conditions import Mark, NotSanitized
+from kernellab.content import module_command
+from kernellab.records import Evidence, Trust
+from kernellab.target import Backend
+from kernellab.verifier.cases import cases
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.rules import SEAL
+from kernellab.verifier.protocol.sanitize import shown
+from kernellab.verifier.seal import Unsealable, again, bundle
+from kernellab.verifier.seal.bundle import Bundle
+from kernellab.verifier.stages.fast import own_case
+from kernellab.verifier.stages.refused import Refused
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.stages.candidate import Stages
+    from kernellab.verifier.stages.context import Context
+
+#: the tools, each with the signature of what it finds
+_TOOLS = {"memcheck": "out-of-bounds", "racecheck": "race"}
+#: the last line of a report, and its number of errors
+_SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: .*\((\d+) errors?,")
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
+
+
+@cache
+def tool() -> str:
+    """Where compute-sanitizer lies: on PATH, or in a CUDA toolkit; else ""."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), *sorted(glob("/usr/local/cuda*"), reverse=True)]
+    near = (os.path.join(home, "bin", "compute-sanitizer") for home in homes if home)
+    return shutil.which("compute-sanitizer") or next(filter(os.path.exists, near), "")
+
+
+def is_wanted(context: Context) -> bool:
+    """Was it asked for? Without a word of that, from T3 on, on a GPU, where the tool is installed."""
+    asked, last = context.options.sanitize, context.options.level.value >= Trust.T3.value
+    on_gpu = context.request.backend is Backend.CUDA
+    return asked if asked is not None else last and on_gpu and bool(tool())
+
+
+def sanitized(stages: Stages) -> str:
+    """Has the tools look at recorded calls, of the declared sizes and of ragged ones; the note. What keeps them from
+    it is a condition, and so is a race that is told of code whose compiler placed the barriers.
+
+    Raises:
+        Refused: a place outside of the memory that was given or made is read or written; threads race.
+    """
+    findings = stages.context.findings
+    try:
+        return _sanitized(stages)
+    except (Unsealable, WorkerFailure, OSError) as failure:
+        found = NotSanitized(reason=str(failure).strip().splitlines()[0].rstrip("."))
+        findings.add(found)
+        return found.label
+    except Refused:
+        # no figure is told of what is refused
+        findings.time, findings.sol_ms, findings.replay = None, None, None
+        findings.comparisons.clear()
+        raise
+
+
+def _sanitized(stages: Stages) -> str:
+    if stages.context.request.backend is not Backend.CUDA:
+        raise Unsealable("compute-sanitizer looks at GPU kernels alone")
+    if not tool():
+        raise Unsealable("compute-sanitizer is not installed (it comes with the CUDA toolkit)")
+    with tempfile.TemporaryDirectory(prefix="kernellab-sanitizer-") as place:
+        folders = list(_recorded(stages, Path(place)))
+        for name, signature in _TOOLS.items():
+            stages.context.tell(f"compute-sanitizer, {name}")
+            found = _reported(stages, name, Path(place), folders)
+            if not found:
+                continue
+            # of other languages the compiler places barriers, of which racecheck does not know every kind
+            if name == "racecheck" and stages.source.dsl != "cuda_c":
+                stages.context.findings.add(Mark(kind="hazards-in-shared-memory"))
+                continue
+            raise Refused(f"compute-sanitizer's {name}: {found}.", Evidence(signature=signature))
+    return f"{' and '.join(_TOOLS)} of compute-sanitizer looked at {len(folders)} recorded calls"
+
+
+def _recorded(stages: Stages, place: Path) -> Iterator[str]:
+    """Folders with a recorded call and its contents: of the sizes that are timed, and of ragged ones."""
+    from kernellab.verifier.seal.stage import recorded
+
+    ragged = [case for kind, case in cases.aligned_and_ragged(stages.task) if kind == "ragged"]
+    for number, case in enumerate((own_case(stages), *ragged[:1])):
+        try:
+            content, binaries = recorded(stages, [case, cases.case(stages.task, dict(case.sizes), case.family)])
+        except (Unsealable, WorkerFailure):
+            if not number:
+                raise
+            continue
+        folder = place / str(number)
+        bundle.write(folder, content, binaries)
+        _contents(folder, content, case)
+        yield str(folder)
+
+
+def _contents(folder: Path, content: Bundle, case: Case) -> None:
+    import torch
+
+    for buffer in content.buffers:
+        if buffer.input is None or not buffer.bytes:
+            continue
+        form = content.inputs[buffer.input]
+        assert form is not None
+        memory = torch.zeros(buffer.bytes, dtype=torch.uint8)
+        memory.view(getattr(torch, form.dtype)).as_strided(form.shape, form.strides).copy_(case.args[buffer.input])
+        (folder / again.CONTENT.format(buffer.input)).write_bytes(memory.numpy().tobytes())
+
+
+def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str:
+    """What a tool reports first, in words; "" for nothing. Raises Unsealable where it did not get to its end."""
+    command = [
+        tool(), "--tool", name, "--report-api-errors", "no", "--print-limit", "8", "--target-processes", "all",
+        *module_command("kernellab.verifier.seal.again", *folders),
+    ]  # fmt: skip
+    kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
+    given = {**kept, "LC_ALL": "C", "TMPDIR": str(place), "HOME": str(place)}
+    try:
+        done = subprocess.run(
+            command, env=given, capture_output=True, text=True, errors="replace", check=False,
+            timeout=stages.context.left(SEAL.sanitizer_seconds),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Unsealable(f"{name} takes longer than {SEAL.sanitizer_seconds:g} s") from None
+    said = done.stdout + done.stderr
+    ends = _SUMMARY.findall(said)
+    if any(int(number or 0) for end in ends for number in end):
+        return first_report(said)
+    if not ends or again.DONE not in said:
+        lines = [line.removeprefix("=========").strip() for line in said.splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if "SUMMARY" not in line), "it said nothing")
+        raise Unsealable(f"{name} could not look at it: {shown(last)[:200]}")
+    return ""
+
+
+def first_report(said: str) -> str:
+    """The first report of compute-sanitizer in one line: what, where, by which thread."""
+    lines = [line.removeprefix("=========").rstrip() for line in said.splitlines() if line.startswith("=========")]
+    begins = (
+        n for n, line in enumerate(lines) if re.match(r" (Error: |ERROR: )?(Invalid|Race|Barrier|Misaligned)", line)
+    )
+    at = next(begins, None)
+    if at is None:
+        return "errors"
+    rest = [line.strip() for line in lines[at + 1 : at + 5] if line.startswith("  ") and "Saved host" not in line]
+    return shown(" ".join([lines[at].strip().removeprefix("Error: ").removeprefix("ERROR: "), *rest]))[:400]

@@ -1,0 +1,120 @@
+"""compute-sanitizer as a stage of a verdict, on a GPU where it is installed.
+
+    python tests/gpu/sanitizer_gpu.py
+
+A sum of rows in CUDA C++ (NVRTC) and in Triton: as it should be, reading behind an input what it then leaves out, and,
+in CUDA C++, without the barrier of its reduction. Each at T2, and at T2 with ``--sanitize``: what the comparison with
+the reference says alone, and what the tools say. Exit 1 where a verdict is not the one that is expected.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from kernellab.dsls.machine import detect_target
+from kernellab.records import Author, Source
+from kernellab.task import load_task
+from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier.seal import sanitizer
+
+TASK = """
+import torch
+from kernellab import Dim
+M, N = Dim("M", 1, 8192), Dim("N", 1, 8192)
+def reference(x):
+    return x.sum(-1)
+def inputs(M=1000, N=777):
+    return torch.randn(M, N)
+"""
+CUDA_C = '''
+import torch
+from cuda.core import LaunchConfig, Program, ProgramOptions, Stream, launch
+
+CODE = r"""
+extern "C" __global__ void row_sum(const float* x, float* y, long long n) {
+  __shared__ float part[256];
+  const int t = threadIdx.x;
+  float s = 0;
+  for (long long j = t; j < (n + 255) / 256 * 256; j += 256) {
+    if (j >= n) continue;
+    const float v = x[blockIdx.x * n + j];
+    s += j < n ? v : 0;
+  }
+  part[t] = s;
+  for (int half = 128; half; half /= 2) {
+    __syncthreads();
+    if (t < half) part[t] += part[t + half];
+  }
+  if (t == 0) y[blockIdx.x] = part[0];
+}
+"""
+arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+options = ProgramOptions(name="kernel.cu", std="c++17", arch=arch, lineinfo=True)
+row_sum = Program(CODE, "c++", options=options).compile("cubin").get_kernel("row_sum")
+
+
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty(x.shape[0], device=x.device)
+    stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)
+    launch(stream, LaunchConfig(grid=x.shape[0], block=256), row_sum, x.data_ptr(), y.data_ptr(), x.shape[1])
+    return y
+'''
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_sum(x, y, n, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, B)
+    v = tl.load(x + row * n + at, at < n, other=0.0)
+    tl.store(y + row, tl.sum(tl.where(at < n, v, 0.0), 0))
+
+
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty(x.shape[0], device=x.device)
+    row_sum[(x.shape[0],)](x, y, x.shape[1], B=triton.next_power_of_2(x.shape[1]))
+    return y
+"""
+#: DSL, text, what is left out of it, and the signature that the tools give it
+KERNELS = {
+    "honest": ("cuda_c", CUDA_C, ("", ""), ""),
+    "reads behind": ("cuda_c", CUDA_C, ("    if (j >= n) continue;\n", ""), "out-of-bounds"),
+    "no barrier": ("cuda_c", CUDA_C, ("    __syncthreads();\n", ""), "race"),
+    "honest, Triton": ("triton", TRITON, ("", ""), ""),
+    "reads behind, Triton": ("triton", TRITON, ("row * n + at, at < n, other=0.0", "row * n + at"), "out-of-bounds"),
+}
+
+
+def main() -> int:
+    print(sanitizer.tool() or "compute-sanitizer is not installed", flush=True)
+    task, failed = load_task(TASK, "row_sum"), 0
+    with Verifier() as verifier:
+        for name, (dsl, text, (old, new), expected) in KERNELS.items():
+            source = Source(dsl=dsl, files={"kernel.py": text.replace(old, new)}, origin=Author.MODEL)
+            for sanitize in (False, True):
+                began = time.perf_counter()
+                found = verifier.verify(task, source, detect_target(dsl), options=VerifyOptions(sanitize=sanitize))
+                signature = found.evidence.signature if found.evidence else ""
+                unlike = sanitize and (found.passed is bool(expected) or (not found.passed and signature != expected))
+                failed += unlike
+                notes = [s.note for s in found.stages if "sanitizer" in s.note]
+                said = f"{found.reason[:300]} {notes[-1:]} {[str(c) for c in found.conditions][-2:]}"
+                print(
+                    f"{name}, sanitize={sanitize}: passed={found.passed} {signature} "
+                    f"{time.perf_counter() - began:.1f} s {said}{' UNEXPECTED' if unlike else ''}",
+                    flush=True,
+                )
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
