@@ -379,6 +379,23 @@ def both_long(task: Task, known: Sequence[Case]) -> Case | None:
     return _glance(case(task, sizes, Family.OWN))
 
 
+def as_long_as_time_allows(task: Task, known: Sequence[tuple[Case, float]]) -> Iterator[Case]:
+    """For an interpreter: each Dim in turn as long as its range and some seconds allow, by what the longest of the
+    cases ``known`` took, whose other Dims are short; a loop that ends too early shows there."""
+    for name in [d.name for d in task.dims][: DRAWN.ends]:
+        of = [(dict(one.sizes), seconds) for one, seconds in known]
+        sizes, seconds = max(of, key=lambda one: (one[0][name], -input_bytes(task, one[0])))
+        end = next(d.max for d in task.dims if d.name == name)
+        while True:
+            longer = {**sizes, name: min(end, int(sizes[name] * DRAWN.interpreted_long / max(seconds, 1e-3)))}
+            fits = longer[name] > 1.2 * sizes[name] and input_bytes(task, longer) <= DRAWN.end_bytes
+            if not fits or not runs_at(task, tuple(longer.items())):
+                break
+            began = time.monotonic()
+            yield case(task, longer, of_all(families(task)))
+            sizes, seconds = longer, time.monotonic() - began
+
+
 def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]) -> list[Case]:
     """The families other than the task's own at the size that is timed, where a kernel may do otherwise than at small
     ones: all of them, or of much data those that find the most."""

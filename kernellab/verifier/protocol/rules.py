@@ -475,6 +475,8 @@ class DrawnRule:
     rank_seconds: float = 0.3
     #: seconds of calls in Triton's interpreter, of which each takes ten milliseconds or more
     interpreted: float = 0.4
+    #: and of one call with a Dim as long as that allows
+    interpreted_long: float = 0.5
     drawing: float = 0.7
     #: of large inputs as many cases as about so many seconds allow, and at least so many: each takes about ``runs``
     #: times what the reference takes, and passes over its data at ``bytes_a_second``

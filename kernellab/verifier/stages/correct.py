@@ -65,11 +65,18 @@ def _smoke(stages: Stages) -> str:
 
 def _correct(stages: Stages) -> str:
     found = stages.ahead.correct()
+    took: list[float] = []
     for number, case in enumerate(found, 1):
+        began = time.monotonic()
         stages.context.tell(f"case {number} of {len(found)}")
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
+        took.append(time.monotonic() - began)
+    if stages.context.interpreted:
+        for case in cases.as_long_as_time_allows(stages.task, list(zip(found, took, strict=True))):
+            stages.check(case)
+            found = [*found, case]
     long = None if stages.context.interpreted else cases.both_long(stages.task, found)
     if long is not None:
         stages.check(long)
@@ -78,7 +85,7 @@ def _correct(stages: Stages) -> str:
         found = [*found, *_all_over(stages)]
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
-    if part and not stages.context.interpreted:
+    if part:
         stages.context.findings.add(FixedSizes(dims=part))
     names = dict.fromkeys(c.family.value for c in found)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
