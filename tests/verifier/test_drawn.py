@@ -113,7 +113,32 @@ ARGMAX = task_of("x.argmax(-1)", "x", ONE)
 MAX = task_of("x.amax(-1)", "x", ONE)
 GATHER = task_of("x[i]", "x, i", "torch.randn(24, 40), torch.randint(0, 24, (60,))")
 INTEGERS = task_of("x.sum(-1)", "x", "torch.randint(0, 100, (24, 40), dtype=torch.int32)")
+PREFIXES = task_of(
+    "torch.stack([x[i, :int(n[i])].sum() for i in range(8)])",
+    "x, n",
+    "torch.randn(8, 40), torch.cat([torch.tensor([1, 40]), torch.randint(1, 41, (6,))])",
+)
+SEGMENTS = task_of(
+    "torch.stack([x[int(o[k]):int(o[k + 1])].sum() for k in range(6)])", "x, o",
+    "torch.randn(64), torch.cat([torch.zeros(1).long(), torch.randperm(63)[:5].sort().values + 1, torch.tensor([64])])",
+)  # fmt: skip
+PRODUCT = task_of("x @ y", "x, y", "torch.randn(12, 20), torch.randn(20, 8)")
+PLACES = task_of("x * torch.cos(p.float() / 100)[:, None]", "x, p", "torch.randn(24, 40), torch.arange(24)")
 TOLD = {
+    "lengths of which one is 0": (
+        PREFIXES, "(x * (torch.arange(40) < n[:, None].clamp(min=1))).sum(-1)", "n in 1..40 only"
+    ),
+    "segments of which one is empty": (
+        SEGMENTS, "torch.stack([x[int(a):max(int(b), int(a) + 1)].sum() for a, b in zip(o[:-1], o[1:])])",
+        "equal neighbours in o not handled",
+    ),
+    "terms of a zero left out": (
+        PRODUCT, "torch.where((x[..., None] == 0) | (y == 0), 0, x[..., None] * y).sum(1)",
+        "inf in y times 0 in x not handled",
+    ),
+    "positions in 16 bits": (
+        PLACES, "x * torch.cos(p.to(torch.int16).float() / 100)[:, None]", "p in 0..23 only"
+    ),
     "a square that overflows": (
         task_of("torch.hypot(x, torch.ones(()))", "x", ONE), "(x * x + 1).sqrt()", "large x not handled"
     ),

@@ -23,6 +23,7 @@ from kernellab.verifier.cases.extents import (
     Sizes,
     asked,
     at_ends,
+    at_numbers,
     beyond_tiles,
     more_sizes,
     of_numbers,
@@ -352,6 +353,8 @@ def correct_cases(
     else:
         cases += _other_families(task, full, legal) if small != full else []
         cases += [_glance(case(task, s, of_all(legal))) for s in secret_sizes(task, full, size)]
+        # of the task's inputs: in a batch of rows of all sizes a small constant is not seen
+        cases += [_glance(case(task, s, Family.OWN)) for s in at_numbers(task, full, numbers)]
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
         cases += [_glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
     return [*cases, case(task, full, Family.OWN)]

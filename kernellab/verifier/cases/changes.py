@@ -24,7 +24,8 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     argument, ``peak`` at each eighth place of its rows and columns, powers of two in the others, or ``("still",
     argument, ((argument, value), ...), ((argument, flat index, value), ...))``: one value throughout each argument
     but for single elements, or ``("together", argument, argument, seed, values)``: each pair of these once at one
-    place of both, ``("near", argument, argument, seed)``: nearly the first one's rows in the second, ``("shared",
+    place of both, ``("hidden", argument, argument, seed)``: zeros in the first and infinities in the second,
+    ``("near", argument, argument, seed)``: nearly the first one's rows in the second, ``("shared",
     argument, argument, seed)``: elements of the second in the first, or ``("last", -1, seed, ((argument, low, high),
     ...))``: the last elements of each are its largest and its smallest, some rows of masks are true throughout, and
     half of its integers are one number."""
@@ -45,6 +46,9 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             out[where].view(-1)[index] = number
     elif kind == "together":
         out[where], out[change[2]] = _together(args[where], args[change[2]], *change[3:])
+    elif kind == "hidden":
+        out[where] = patterned(args[where], "some", change[3], 0, 0)
+        out[change[2]] = patterned(args[change[2]], "inf", change[3], 0, 0)
     elif kind == "near":
         out[change[2]] = _near(args[where], args[change[2]], change[3])
     elif kind == "shared":

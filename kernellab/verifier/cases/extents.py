@@ -101,8 +101,8 @@ def alike(task: Task, most: int) -> Sizes:
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
     """Small sizes at powers of two, next to one, at a prime, at two and three, past 64 with each rest of four, each Dim
-    at none and one, and at the ``numbers`` that a source names, their multiples and what lies next to them: a branch of
-    the source begins there."""
+    at none and one, and past the ``numbers`` that a source names and at their multiples: a branch begins there, and a
+    tile again."""
     draw = random.SystemRandom()
 
     def power() -> Sizes:
@@ -114,10 +114,6 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
 
     def prime() -> Sizes:
         return {d.name: _inside(task, d.name, draw.choice(_PRIMES)) for d in task.dims}
-
-    def named(name: str, number: int) -> Sizes:
-        some = {d.name: _inside(task, d.name, draw.choice((2, 3, 5, 17))) for d in task.dims}
-        return {**some, name: _inside(task, name, number)}
 
     def all_of(size: int) -> Sizes:
         return {d.name: _inside(task, d.name, size) for d in task.dims}
@@ -132,15 +128,26 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     # loops are unrolled by two and four: each rest of each Dim, two Dims at a time
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
     # each Dim empty, where it may be, and a single one, with the others long enough to show it
-    wanted += [partial(named, d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
+    wanted += [partial(_named, task, d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
     least = len(wanted)
     for number in [n for n in numbers if n not in full.values()]:
         for dim in task.dims:
             if dim.min <= number <= dim.max:
-                # a bound is met on either side of it, and a tile again
-                wanted += [partial(named, dim.name, n) for n in (number, number + 1, number * draw.choice((2, 3)))]
-    del wanted[least + 3 * DRAWN.named :]
+                wanted += [partial(_named, task, dim.name, n) for n in (number + 1, number * draw.choice((2, 3)))]
+    del wanted[least + 2 * DRAWN.named :]
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+
+
+def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
+    """Each Dim at each of the ``numbers`` that a source names, the others short: a kernel may be wrong there alone."""
+    inside = [(d.name, n) for n in numbers if n not in full.values() for d in task.dims if d.min <= n <= d.max]
+    wanted = [partial(_named, task, *one) for one in inside[: DRAWN.numbers]]
+    return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+
+
+def _named(task: Task, name: str, number: int) -> Sizes:
+    some = {d.name: _inside(task, d.name, _SYSTEM.choice((2, 3, 5, 17))) for d in task.dims}
+    return {**some, name: _inside(task, name, number)}
 
 
 def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
@@ -157,6 +164,7 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
     return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.named_bytes, [], tries=1)
 
 
+_SYSTEM = random.SystemRandom()
 _LARGEST_TILE = 2048
 _PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
 

@@ -96,6 +96,10 @@ def _repeated(rows: Tensor, seen: torch.Generator, low: float, high: float) -> N
     rows.copy_(torch.where(kept.to(rows.device), rows, rows[:, :1]).cummax(-1).values)
 
 
+def _moved(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    rows += int(low)
+
+
 def _ends(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """The two ends in turn, and what lies next to them."""
     flat = rows.view(-1)
@@ -294,7 +298,8 @@ def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
 
 #: name -> how it fills the rows of an argument
 PATTERNS: dict[str, Pattern] = {
-    "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "repeated": _repeated, "ends": _ends,
+    "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
+    "repeated": _repeated, "moved": _moved,
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "zero": _zero_of, "grid": _grid,

@@ -206,8 +206,14 @@ class Survey:
             if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
             and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
         ]  # fmt: skip
-        pairs = [(a, b) for a, b in combinations(free, 2) if meet(self.base.args[a].shape, self.base.args[b].shape)]
-        found = []
+        found: list[_Proposal] = []
+        pairs = []
+        for a, b in combinations(free, 2):
+            if meet(self.base.args[a].shape, self.base.args[b].shape):
+                pairs.append((a, b))
+            elif len(found) < 2 * DRAWN.pairs:
+                # what leaves out the terms of a zero (of a product of matrices) makes 0 of 0 * inf
+                found += [self._hidden(a, b), self._hidden(b, a)]
         for a, b in pairs[: DRAWN.pairs]:
             names = [self.task.args[i].name for i in (a, b)]
             both = f"in {names[0]} and {names[1]} at once not handled"
@@ -220,6 +226,12 @@ class Survey:
                 condition = f"{words} {both}"
                 found.append(_Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(others)))
         return found
+
+    def _hidden(self, a: int, b: int) -> _Proposal:
+        one, two = (self.task.args[i].name for i in (a, b))
+        words, covered = f"inf in {two} times 0 in {one} not handled", frozenset((_not_propagated("inf", two),))
+        change = ("hidden", a, b, secrets.randbits(31))
+        return _Proposal(change, Grade.CONDITION, words, True, True, covered=covered)
 
     def _near(self) -> list[_Proposal]:
         """A second argument whose rows are nearly those of a first: where formulas subtract, all digits cancel."""
@@ -300,7 +312,11 @@ class Survey:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
             grade = Grade.CONDITION
         # a condition of two arguments names none
-        name = "" if proposal.change[0] in ("together", "near", "still") else self.task.args[proposal.change[1]].name
+        name = (
+            ""
+            if proposal.change[0] in ("together", "hidden", "near", "still")
+            else self.task.args[proposal.change[1]].name
+        )
         if self._bytes() > CORRECT.family_bytes:
             # much data is drawn again, so that it does not lie in memory together with all the others
             case = self.base.with_change(proposal.change)
@@ -477,6 +493,8 @@ _INSIDE = {
 #: of all elements at once, where that alone reaches an edge
 _FACTORS = (1 / 64, 8.0)
 _SPECIAL = ("NaN", "inf", "-inf")
+#: by so much positions are moved: past what 16 bits hold
+_FAR = 1 << 16
 #: supports whose values patterns cannot set one by one
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
@@ -572,6 +590,11 @@ def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) 
     if at.fixed:
         kind = "sorted" if at.is_sorted else "uniform"
         yield _Proposal(_pattern(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
+        if not stated and at.most >= at.high + _FAR:
+            # positions, which a later call begins elsewhere
+            right = DrawnLimit(values="", low=at.low, high=at.high)
+            words = f"{name} in {at.low}..{at.high} only"
+            yield _Proposal(_pattern(position, "moved", _FAR, 0), Grade.CONDITION, words, True, True, right=right)
     elif not at.is_sorted and not is_permutation(value):
         yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
         yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)

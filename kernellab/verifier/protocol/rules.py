@@ -484,14 +484,15 @@ class DrawnRule:
     least: int = 8
     runs: float = 6.0
     bytes_a_second: float = 4e8
-    #: Dims that are tried at their ends, and bytes of inputs there; numbers of a source that are tried as sizes, and
-    #: bytes there
+    #: Dims that are tried at their ends, and bytes of inputs there; sizes at a source's numbers that are tried, those
+    #: next to which others are, and bytes there
     ends: int = 3
     end_bytes: int = 4 * MIB
     #: bytes of inputs of which two Dims are long at once, up to the second where the declared sizes have a quarter of
     #: that, where the reference is expected to take at most so long
     long_bytes: tuple[int, int] = (16 * MIB, 32 * MIB)
     long_seconds: float = 0.25
+    numbers: int = 16
     named: int = 6
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's root mean square on are usual ones, which the families have too
