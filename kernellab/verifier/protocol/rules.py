@@ -159,8 +159,9 @@ class CorrectRule:
     #: so many beyond this size, compared at the declared dtype first
     large_bytes: int = 32 * MIB
     huge_families: int = 3
-    #: other numbers that each scalar argument is tried with
+    #: other numbers that each scalar argument is tried with, and in an interpreter
     scalar_values: int = 8
+    scalar_interpreted: int = 3
     #: numbers of a source that are tried as values of integer arguments
     scalar_named: int = 5
     #: threads of a team that is larger than any machine's loop expects

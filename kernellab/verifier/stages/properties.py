@@ -51,12 +51,8 @@ def properties(stages: Stages, base: Case) -> None:
     """
     _strides(stages, base)
     if stages.context.interpreted:
-        # a call takes seconds there
-        for position, spec in enumerate(stages.task.args):
-            if spec.kind is ArgKind.SCALAR:
-                held = _is_held(stages, position)
-                limit = ScalarLimit(argument=spec.name, value=base.args[position], refuted=held, taken=not held)
-                stages.context.findings.add(limit)
+        # a call takes long there
+        _scalars(stages, base, CORRECT.scalar_interpreted)
         return
     _scalars(stages, base)
     _domain(stages, base)
@@ -149,8 +145,8 @@ def _has_answer(case: Case) -> bool:
 # -- scalars -----------------------------------------------------------------------------------------------------------
 
 
-def _scalars(stages: Stages, base: Case) -> None:
-    """Each number of the task at other values, where the reference takes them and answers otherwise."""
+def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
+    """Each number of the task at ``most`` other values, where the reference takes them and answers otherwise."""
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
@@ -158,8 +154,8 @@ def _scalars(stages: Stages, base: Case) -> None:
             held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
             stages.context.findings.add(held)
             continue
-        named = stages.ahead.numbers[: CORRECT.scalar_named]
-        tried = list(islice(_other_values(base, position, named), CORRECT.scalar_values + 2 * len(named)))
+        named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
+        tried = list(islice(_other_values(base, position, named), most + 2 * len(named)))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
         for case in tried:
