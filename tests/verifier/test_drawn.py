@@ -23,8 +23,9 @@ from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.patterns import patterned
+from kernellab.verifier.cases.proposals import Grade
 from kernellab.verifier.cases.ranges import is_safe, runs
-from kernellab.verifier.cases.survey import Grade, Survey
+from kernellab.verifier.cases.survey import Survey
 
 from .kit import TARGET, Judge
 

@@ -12,7 +12,8 @@ from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
 from kernellab.verifier.boundary_checks.watch import apart
-from kernellab.verifier.cases.survey import Drawn, Grade, Survey
+from kernellab.verifier.cases.proposals import Grade
+from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import DRAWN

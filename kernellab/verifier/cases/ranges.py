@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 #: elements of a sample that are looked at
 _MOST = 1 << 18
+#: NumPy's functions whose result has the shapes of its arguments, whatever their values are
+_OF_SHAPES = frozenset((
+    "sum", "cumsum", "prod", "cumprod", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "abs", "absolute",
+    "add", "subtract", "multiply", "divide", "floor_divide", "mod", "remainder", "fmod", "sign", "square", "maximum",
+    "minimum", "clip", "where", "diff", "dot", "matmul", "sort", "argsort", "any", "all", "astype", "reshape",
+    "transpose", "take", "take_along_axis", "left_shift", "right_shift", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "invert", "float32", "float64", "int32", "int64", "zeros_like", "ones_like", "empty_like",
+))  # fmt: skip
 #: a length from here on is not doubled
 _LONG = 1 << 14
 
@@ -101,6 +110,21 @@ def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], b
         return True
 
     return takes
+
+
+def sizes_by_values(text: str) -> bool:
+    """May values decide sizes, or how long a loop takes, in a task's ``text`` whose operations nothing can watch? Its
+    ``inputs`` do not count."""
+    for definition in ast.parse(text).body:
+        skipped = not isinstance(definition, ast.FunctionDef) or definition.name == "inputs"
+        for node in ast.walk(definition) if not skipped else ():
+            if isinstance(node, (ast.While, ast.For, ast.comprehension)):
+                return True
+            called = node.func if isinstance(node, ast.Call) else None
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name and name not in _OF_SHAPES:
+                return True
+    return False
 
 
 def is_safe(task: Task, args: Sequence[Any], position: int, indexes: bool) -> bool:

@@ -12,22 +12,32 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from itertools import combinations, product
-from math import isfinite
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import DrawnLimit
 from kernellab.errors import KernellabError
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite, is_float8
-from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import SPECIAL, USUAL
 from kernellab.verifier.cases.input_specs import meet
-from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs
+from kernellab.verifier.cases.proposals import (
+    ANY,
+    SPECIAL_KINDS,
+    Grade,
+    Proposal,
+    complexes,
+    floats,
+    in_order,
+    not_propagated,
+    number_at,
+    of_range,
+    value_bounds,
+)
+from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs, sizes_by_values
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
 
 if TYPE_CHECKING:
@@ -37,21 +47,6 @@ if TYPE_CHECKING:
     from kernellab.verifier.boundary_checks.watch import TurnedAnswers, Watch
 
     Tensor = torch.Tensor
-
-
-#: a condition that says nothing of other values
-_ANY = DrawnLimit(values="")
-
-
-class Grade(str, Enum):
-    """What a wrong answer to a drawn input is."""
-
-    #: a failure: the values are the task's own, or its reference's operations are there for them
-    REFUSED = "refused"
-    #: a failure where the answer does not change at all, else a condition: the task's own inputs always have one value
-    IGNORED = "ignored"
-    #: a condition of the verdict: the values are none of the task's own inputs
-    CONDITION = "condition"
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Drawn:
     grade: Grade
     condition: str
     beyond: bool = False
-    right: DrawnLimit = _ANY
+    right: DrawnLimit = ANY
     #: is all its arithmetic exact, so that a right answer is the reference's whatever the order of its operations?
     exact: bool = False
     #: float64's answers, where they differ: a kernel that has these compares as float64 does, which is a condition
@@ -73,21 +68,6 @@ class Drawn:
     covered: frozenset[str] = frozenset()
     #: the answers of one who decides otherwise where elements of two arguments are equal, and where they tell
     turned: tuple[TurnedAnswers, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Proposal:
-    change: tuple[Any, ...]
-    grade: Grade
-    condition: str
-    #: is it tried where it reaches no new edge?
-    always: bool = False
-    beyond: bool = False
-    #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
-    purpose: str | None = None
-    #: what the kernel is right for where it is wrong here
-    right: DrawnLimit = _ANY
-    covered: frozenset[str] = frozenset()
 
 
 class Survey:
@@ -170,10 +150,10 @@ class Survey:
 
     # -- proposals
 
-    def _proposals(self) -> list[_Proposal]:
+    def _proposals(self) -> list[Proposal]:
         import torch
 
-        found: list[_Proposal] = []
+        found: list[Proposal] = []
         for position, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True)):
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
@@ -181,14 +161,14 @@ class Survey:
             if not value.numel() or is_float8(value) or value.dtype == torch.uint64:
                 continue
             if value.is_complex():
-                found += _complex(spec.name, position, value)
+                found += complexes(spec.name, position, value)
             elif value.is_floating_point():
-                found += _floats(spec.name, position, value, legal_values(spec, value, domain), domain)
+                found += floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 found += self._integers(spec.name, position, value, domain)
-        return _in_order([*found, *self._together(), *self._near(), *self._at_ends()])
+        return in_order([*found, *self._together(), *self._near(), *self._at_ends()])
 
-    def _at_ends(self) -> Iterator[_Proposal]:
+    def _at_ends(self) -> Iterator[Proposal]:
         """All integers at the least and at the largest that the task's own inputs draw, at once: what two make together
         (the sum of two products in 16 bits) is the largest there. Of floats, a sum of many equal terms is rounded."""
         words = f"{' and '.join(self.task.args[i].name for i in self._ranges)} at their ends at once not handled"
@@ -196,9 +176,9 @@ class Survey:
         grade = Grade.CONDITION if rounded else Grade.REFUSED
         for end in ("low", "high") if len(self._ranges) > 1 else ():
             values = tuple((i, getattr(at, end)) for i, at in self._ranges.items())
-            yield _Proposal(("still", values[0][0], values, ()), grade, words, True)
+            yield Proposal(("still", values[0][0], values, ()), grade, words, True)
 
-    def _together(self) -> list[_Proposal]:
+    def _together(self) -> list[Proposal]:
         """Special values in two arguments at one place: of the first pairs of arguments, so that two verdicts of one
         kernel tell of the same."""
         free = [
@@ -206,7 +186,7 @@ class Survey:
             if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
             and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
         ]  # fmt: skip
-        found: list[_Proposal] = []
+        found: list[Proposal] = []
         pairs = []
         for a, b in combinations(free, 2):
             if meet(self.base.args[a].shape, self.base.args[b].shape):
@@ -220,34 +200,34 @@ class Survey:
             # of numbers that are never negative, -1 would be refused where 0 and 1 are right
             signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
             usual, said = ((*USUAL, -1.0), "0, near 0, 1 or -1") if signed else (USUAL, "0, near 0 or 1")
-            covered = [f"{said} {both}", *(_not_propagated(kind, name) for kind in _SPECIAL for name in names)]
+            covered = [f"{said} {both}", *(not_propagated(kind, name) for kind in SPECIAL_KINDS for name in names)]
             for values, words, others in ((usual, said, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)
                 condition = f"{words} {both}"
-                found.append(_Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(others)))
+                found.append(Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(others)))
         return found
 
-    def _hidden(self, a: int, b: int) -> _Proposal:
+    def _hidden(self, a: int, b: int) -> Proposal:
         one, two = (self.task.args[i].name for i in (a, b))
-        words, covered = f"inf in {two} times 0 in {one} not handled", frozenset((_not_propagated("inf", two),))
+        words, covered = f"inf in {two} times 0 in {one} not handled", frozenset((not_propagated("inf", two),))
         change = ("hidden", a, b, secrets.randbits(31))
-        return _Proposal(change, Grade.CONDITION, words, True, True, covered=covered)
+        return Proposal(change, Grade.CONDITION, words, True, True, covered=covered)
 
-    def _near(self) -> list[_Proposal]:
+    def _near(self) -> list[Proposal]:
         """A second argument whose rows are nearly those of a first: where formulas subtract, all digits cancel."""
         free = [i for i, low in self._float_bounds(DRAWN.far).items() if self.base.args[i].dim() and low[0] < 0]
         for a, b in combinations(free, 2):
             one, two = self.base.args[a].shape, self.base.args[b].shape
             if one == two or (min(len(one), len(two)) > 1 and one[-1] == two[-1]):
                 words = f"nearly equal {self.task.args[a].name} and {self.task.args[b].name} not handled"
-                return [_Proposal(("near", a, b, secrets.randbits(31)), Grade.CONDITION, words, True, True)]
+                return [Proposal(("near", a, b, secrets.randbits(31)), Grade.CONDITION, words, True, True)]
         return []
 
-    def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[_Proposal]:
+    def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[Proposal]:
         watch = self._watch
         from kernellab.verifier.boundary_checks.watch import SIZED_BY_VALUES
 
-        sized = watch is None or bool(SIZED_BY_VALUES & watch.calls.keys())
+        sized = sizes_by_values(self.task.text) if watch is None else bool(SIZED_BY_VALUES & watch.calls.keys())
         sizes = dict(self.base.sizes) or None
         try:
             more = [self.task.module().sample(sizes, seed)[position].to(value.device) for seed in (1, 2)]
@@ -257,18 +237,18 @@ class Survey:
         is_at = range_of(samples, domain, runs(self.task, self.base.args, position), sized)
         if not (is_at.mask or is_at.fixed or is_at.is_sorted or is_permutation(value)):
             self._ranges[position] = is_at
-        found = list(_of_range(name, position, value, is_at, domain is not None))
+        found = list(of_range(name, position, value, is_at, domain is not None))
         if domain is None and not is_at.mask:
             extents = {n for a in self.base.args if hasattr(a, "shape") for n in a.shape}
             for number in sorted(n for n in {0, 1, *extents} if not is_at.low <= n <= is_at.high)[:6]:
                 if not sized:
-                    found.append(_value(name, position, "low", number, ""))
-            found += [_value(name, position, "some", number, "ignored") for number in (-100, -1)]
+                    found.append(number_at(name, position, "low", number, ""))
+            found += [number_at(name, position, "some", number, "ignored") for number in (-100, -1)]
         return found
 
     # -- trying
 
-    def _try(self, proposal: _Proposal) -> None:
+    def _try(self, proposal: Proposal) -> None:
         case = self.base.with_change(proposal.change)
         try:
             if not is_safe(self.task, case.args, proposal.change[1], self._indexes()):
@@ -297,7 +277,7 @@ class Survey:
         watch = self._watch
         return watch is None or (bool(INDEXED & watch.calls.keys()) and any(e.op == "_to_copy" for e in watch.edges))
 
-    def _grade(self, proposal: _Proposal, new: frozenset[Edge]) -> Grade | None:
+    def _grade(self, proposal: Proposal, new: frozenset[Edge]) -> Grade | None:
         """What a wrong answer is; None where the proposal is for an edge alone that it does not reach."""
         if proposal.purpose is None:
             return proposal.grade
@@ -306,7 +286,7 @@ class Survey:
         told = self.conditions or proposal.purpose == "NaN"
         return proposal.grade if told and proposal.grade is not Grade.REFUSED else None
 
-    def _add(self, case: Case, proposal: _Proposal, grade: Grade) -> None:
+    def _add(self, case: Case, proposal: Proposal, grade: Grade) -> None:
         became = self._is_finite and not all(map(finite, case.native))
         if became and grade is Grade.REFUSED and proposal.purpose is None:
             # the reference itself answers with NaN or infinity, where the task's own inputs never make it
@@ -429,204 +409,21 @@ class Survey:
     def _float_bounds(self, far: float) -> dict[int, tuple[float, float]]:
         """What values of the float arguments that may be drawn may be, as far as ``far`` where nothing bounds them."""
         return {
-            i: _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, far)
+            i: value_bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, far)
             for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
             if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
             and value.is_floating_point() and not is_float8(value)
             and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
         }  # fmt: skip
 
-    def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> _Proposal:
+    def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> Proposal:
         spec, value = self.task.args[position], self.base.args[position]
-        low, high = _bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value)
+        low, high = value_bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value)
         beyond = any(not low <= number <= high for _, number in values)
-        return _Proposal(("elements", position, values), Grade.REFUSED, f"{spec.name} at an edge", beyond=beyond)
+        return Proposal(("elements", position, values), Grade.REFUSED, f"{spec.name} at an edge", beyond=beyond)
 
     def _run(self, args: Sequence[Any]) -> Watch | None:
         try:
             return self._watched(args)
         except (KernellabError, RuntimeError):
             return None
-
-
-def _in_order(proposals: list[_Proposal]) -> list[_Proposal]:
-    """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
-    argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
-    order that no one knows. The two take turns, so that time is left for both."""
-    told = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
-    places = Counter[int]()
-    turns = []
-    for p in told:
-        turns.append((places[p.change[1]], p))
-        places[p.change[1]] += 1
-    told = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
-    others = [p for p in proposals if p not in told]
-    secrets.SystemRandom().shuffle(others)
-    others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
-    found: list[_Proposal] = []
-    while told or others:
-        found += [*told[:1], *others[:1]]
-        del others[:1], told[:1]
-    return found
-
-
-# -- what is proposed for one argument ---------------------------------------------------------------------------------
-
-
-def _bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, float]:
-    """What patterns inside the task's own values may put there: ``least`` at least, where the support has room."""
-    import torch
-
-    size = max(least, 30.0 * legal.rms)
-    most = min(size, torch.finfo(value.dtype).max / 64)
-    if legal.support is Support.DISCRETE:
-        return min(legal.values), max(legal.values)
-    return max(legal.low, -most), min(legal.high, most)
-
-
-#: patterns of float arguments that stay within the task's own values, and whether they are always tried
-_INSIDE = {
-    "unusual row": True, "one on a grid": True,
-    "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": False,
-    "positive": False, "negative": False, "largest first": False, "largest last": False,
-}  # fmt: skip
-#: of all elements at once, where that alone reaches an edge
-_FACTORS = (1 / 64, 8.0)
-_SPECIAL = ("NaN", "inf", "-inf")
-#: by so much positions are moved: past what 16 bits hold
-_FAR = 1 << 16
-#: supports whose values patterns cannot set one by one
-_SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
-
-
-def _not_propagated(kind: str, name: str) -> str:
-    return f"{kind} in {name} not propagated"
-
-
-def _floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[_Proposal]:
-    import torch
-
-    low, high = _bounds(legal, value)
-    if legal.support not in _SHUT and not legal.is_sorted:
-        for kind, always in _INSIDE.items():
-            yield _Proposal(_pattern(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
-        # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
-        smallest, largest = (float(end) for end in value.aminmax())
-        for factor in _FACTORS:
-            if legal.low <= smallest * factor and largest * factor <= legal.high:
-                of_size = f"{name} of another size not handled"
-                yield _Proposal(("scale", position, factor), Grade.REFUSED, of_size, purpose="")
-    if legal.support is Support.PROB:
-        yield _Proposal(_pattern(position, "one hot", 0, 1), Grade.REFUSED, f"{name} one hot not handled", True)
-    if domain not in (None, "real"):
-        return
-    info = torch.finfo(value.dtype)
-    if legal.support in (Support.UNIT, Support.NONNEGATIVE, Support.NONPOSITIVE) and not legal.is_sorted:
-        # the verdict says that it holds up to these ends, which the samples come near to
-        drawn = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
-        grade, positive = Grade.REFUSED if drawn else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
-        right = DrawnLimit(values="", low=info.tiny if positive else None, high=None if positive else -info.tiny)
-        yield _Proposal(_pattern(position, "some", 0, 0), grade, f"0 in {name} not handled", True, True, right=right)
-    nan, most = DrawnLimit(values="", not_nan=True), DrawnLimit(values="", high=info.max)
-    specials = {"NaN": nan, "inf": most, "-inf": DrawnLimit(values="", low=info.min)}
-    lone, words = _pattern(position, "lone NaN", 0, 0), "NaN decides"
-    yield _Proposal(lone, Grade.REFUSED, f"NaN in {name}", beyond=True, purpose=words)
-    for kind, right in specials.items():
-        yield _Proposal(
-            _pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True,
-            purpose=kind if kind == "NaN" else "inf", right=right,
-        )  # fmt: skip
-    rms = legal.rms if isfinite(legal.rms) else 1.0
-    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64  # float16's denormals are usual numbers
-    huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
-    large, small = f"large {name} not handled", f"tiny {name} not handled"
-    # samples that come near to zero end there; what zero itself does is asked above
-    near = 0 <= low < DRAWN.near_zero * (1.0 if legal.support is Support.UNIT else rms)
-    inside = DrawnLimit(values="", low=0.0 if near else low, high=high)
-    usual = DrawnLimit(values="", least=rms * DRAWN.usual)
-    of_all = inside.model_copy(update={"least": usual.least})
-    # also all of one sign: a maximum from -1e30 shows in no other
-    kinds = (("scaled", 1), ("uniform", -1), ("uniform", 1))[: 1 + (legal.low < 0) * (1 + (legal.high > 0))]
-    for size, (kind, sign) in product((huge**0.5, huge), kinds):
-        yield _Proposal(_pattern(position, kind, sign * size, 0), Grade.CONDITION, large, True, True, right=inside)
-    for size, always in ((tiny**0.5, True), (tiny, value.dtype == torch.float16)):
-        yield _Proposal(_pattern(position, "scaled", size, 0), Grade.CONDITION, small, always, True, right=usual)
-    ends = (info.smallest_normal, info.max / 4)
-    yield _Proposal(_pattern(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
-
-
-def _complex(name: str, position: int, value: Tensor) -> Iterator[_Proposal]:
-    """Zeros and numbers on the axes; numbers of all quadrants, not finite, large and tiny ones."""
-    import torch
-
-    yield _Proposal(_pattern(position, "some", 0, 0), Grade.REFUSED, f"0 in {name} not handled", True, True)
-    # of parts of one sign, zero lies at the end of what the samples show
-    apart = [float(bool((part > 0).any() and (part < 0).any())) for part in (value.imag, value.real)]
-    if any(apart):
-        on_axes = _pattern(position, "on axes", *apart)
-        yield _Proposal(on_axes, Grade.REFUSED, f"{name} on an axis not handled", True, True)
-    yield _Proposal(_pattern(position, "turned", 0, 0), Grade.CONDITION, f"{name} as drawn only", True, True)
-    for kind in _SPECIAL:
-        yield _Proposal(_pattern(position, kind, 0, 0), Grade.CONDITION, _not_propagated(kind, name), True, True)
-    info = torch.finfo(value.dtype)
-    for size, what in ((info.max / 64, "large"), (info.tiny * 64, "tiny")):
-        for factor in (size**0.5, size):
-            words = f"{what} {name} not handled"
-            yield _Proposal(_pattern(position, "scaled", factor, 0), Grade.CONDITION, words, True, True)
-
-
-def _of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[_Proposal]:
-    """Of a mask all, none and whole rows; of integers the ends of their range, and beyond it unless one is stated."""
-    if at.mask:
-        for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0)):
-            yield _Proposal(
-                _pattern(position, kind, number, number), Grade.REFUSED, f"{name} as drawn only", True, beyond=at.fixed
-            )
-        yield _Proposal(
-            _pattern(position, "uniform", 0, 1), Grade.REFUSED, f"{name} as drawn only", True, beyond=at.fixed
-        )
-        return
-    inside = f"{name} as drawn only"
-    if at.fixed:
-        kind = "sorted" if at.is_sorted else "uniform"
-        yield _Proposal(_pattern(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
-        if not stated and at.most >= at.high + _FAR:
-            # positions, which a later call begins elsewhere
-            right = DrawnLimit(values="", low=at.low, high=at.high)
-            words = f"{name} in {at.low}..{at.high} only"
-            yield _Proposal(_pattern(position, "moved", _FAR, 0), Grade.CONDITION, words, True, True, right=right)
-    elif not at.is_sorted and not is_permutation(value):
-        yield _Proposal(_pattern(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
-        yield _Proposal(_pattern(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
-        yield _Proposal(_pattern(position, "ends", at.low, at.high), Grade.REFUSED, inside)
-    elif is_permutation(value) and not stated:
-        yield _Proposal(_pattern(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
-    if at.is_sorted and not at.fixed:
-        # offsets of segments, of which some are empty
-        repeated = _pattern(position, "repeated", at.low, at.high)
-        yield _Proposal(repeated, Grade.CONDITION, f"equal neighbours in {name} not handled", True, True)
-    if stated or at.fixed or at.is_sorted or is_permutation(value):
-        return
-    patterns: list[tuple[str, int, int, bool]] = []
-    if at.least < 0 <= at.low:
-        patterns.append(("uniform", max(at.least, -at.high - 1), -1, True))
-    if at.least <= 0 < at.low:
-        patterns.append(("some", 0, 0, True))
-    if at.most > at.high or at.least < min(at.low, -at.high - 1):
-        near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
-        patterns += [("uniform", at.least, at.most, True), ("ends", at.least, at.most, True), ("uniform", *near, False)]
-    for kind, low, high, always in patterns:
-        yield _Proposal(
-            _pattern(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
-            right=DrawnLimit(values="", low=at.low, high=at.high),
-        )  # fmt: skip
-
-
-def _value(name: str, position: int, kind: str, number: int, purpose: str) -> _Proposal:
-    """One number throughout, or in some places, tried where the reference's operations are there for it alone."""
-    every = _pattern(position, kind, number, number)
-    return _Proposal(every, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
-
-
-def _pattern(position: int, kind: str, low: float, high: float) -> tuple[Any, ...]:
-    return ("pattern", position, kind, secrets.randbits(31), low, high)

@@ -1,0 +1,238 @@
+"""What is proposed for each argument of a task, as data: patterns, edges of integers and masks, special values."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from kernellab.conditions import DrawnLimit
+from kernellab.task.sample.draw import Legal, Support
+from kernellab.verifier.cases.ranges import Range, is_permutation
+from kernellab.verifier.protocol.rules import DRAWN
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: a condition that says nothing of other values
+ANY = DrawnLimit(values="")
+
+
+class Grade(str, Enum):
+    """What a wrong answer to a drawn input is."""
+
+    #: a failure: the values are the task's own, or its reference's operations are there for them
+    REFUSED = "refused"
+    #: a failure where the answer does not change at all, else a condition: the task's own inputs always have one value
+    IGNORED = "ignored"
+    #: a condition of the verdict: the values are none of the task's own inputs
+    CONDITION = "condition"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    change: tuple[Any, ...]
+    grade: Grade
+    condition: str
+    #: is it tried where it reaches no new edge?
+    always: bool = False
+    beyond: bool = False
+    #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
+    purpose: str | None = None
+    #: what the kernel is right for where it is wrong here
+    right: DrawnLimit = ANY
+    covered: frozenset[str] = frozenset()
+
+
+def in_order(proposals: list[Proposal]) -> list[Proposal]:
+    """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
+    argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
+    order that no one knows. The two take turns, so that time is left for both."""
+    told = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
+    places = Counter[int]()
+    turns = []
+    for p in told:
+        turns.append((places[p.change[1]], p))
+        places[p.change[1]] += 1
+    told = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
+    others = [p for p in proposals if p not in told]
+    secrets.SystemRandom().shuffle(others)
+    others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+    found: list[Proposal] = []
+    while told or others:
+        found += [*told[:1], *others[:1]]
+        del others[:1], told[:1]
+    return found
+
+
+# -- what is proposed for one argument ---------------------------------------------------------------------------------
+
+
+def value_bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, float]:
+    """What patterns inside the task's own values may put there: ``least`` at least, where the support has room."""
+    import torch
+
+    size = max(least, 30.0 * legal.rms)
+    most = min(size, torch.finfo(value.dtype).max / 64)
+    if legal.support is Support.DISCRETE:
+        return min(legal.values), max(legal.values)
+    return max(legal.low, -most), min(legal.high, most)
+
+
+#: patterns of float arguments that stay within the task's own values, and whether they are always tried
+_INSIDE = {
+    "unusual row": True, "one on a grid": True,
+    "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": False,
+    "positive": False, "negative": False, "largest first": False, "largest last": False,
+}  # fmt: skip
+#: of all elements at once, where that alone reaches an edge
+_FACTORS = (1 / 64, 8.0)
+SPECIAL_KINDS = ("NaN", "inf", "-inf")
+#: by so much positions are moved: past what 16 bits hold
+_FAR = 1 << 16
+#: supports whose values patterns cannot set one by one
+_SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
+
+
+def not_propagated(kind: str, name: str) -> str:
+    return f"{kind} in {name} not propagated"
+
+
+def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[Proposal]:
+    import torch
+
+    low, high = value_bounds(legal, value)
+    if legal.support not in _SHUT and not legal.is_sorted:
+        for kind, always in _INSIDE.items():
+            yield Proposal(pattern_at(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
+        # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
+        smallest, largest = (float(end) for end in value.aminmax())
+        for factor in _FACTORS:
+            if legal.low <= smallest * factor and largest * factor <= legal.high:
+                of_size = f"{name} of another size not handled"
+                yield Proposal(("scale", position, factor), Grade.REFUSED, of_size, purpose="")
+    if legal.support is Support.PROB:
+        yield Proposal(pattern_at(position, "one hot", 0, 1), Grade.REFUSED, f"{name} one hot not handled", True)
+    if domain not in (None, "real"):
+        return
+    info = torch.finfo(value.dtype)
+    if legal.support in (Support.UNIT, Support.NONNEGATIVE, Support.NONPOSITIVE) and not legal.is_sorted:
+        # the verdict says that it holds up to these ends, which the samples come near to
+        drawn = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
+        grade, positive = Grade.REFUSED if drawn else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
+        right = DrawnLimit(values="", low=info.tiny if positive else None, high=None if positive else -info.tiny)
+        yield Proposal(pattern_at(position, "some", 0, 0), grade, f"0 in {name} not handled", True, True, right=right)
+    nan, most = DrawnLimit(values="", not_nan=True), DrawnLimit(values="", high=info.max)
+    specials = {"NaN": nan, "inf": most, "-inf": DrawnLimit(values="", low=info.min)}
+    lone, words = pattern_at(position, "lone NaN", 0, 0), "NaN decides"
+    yield Proposal(lone, Grade.REFUSED, f"NaN in {name}", beyond=True, purpose=words)
+    for kind, right in specials.items():
+        yield Proposal(
+            pattern_at(position, kind, 0, 0), Grade.CONDITION, not_propagated(kind, name), True, True,
+            purpose=kind if kind == "NaN" else "inf", right=right,
+        )  # fmt: skip
+    rms = legal.rms if isfinite(legal.rms) else 1.0
+    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64  # float16's denormals are usual numbers
+    huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
+    large, small = f"large {name} not handled", f"tiny {name} not handled"
+    # samples that come near to zero end there; what zero itself does is asked above
+    near = 0 <= low < DRAWN.near_zero * (1.0 if legal.support is Support.UNIT else rms)
+    inside = DrawnLimit(values="", low=0.0 if near else low, high=high)
+    usual = DrawnLimit(values="", least=rms * DRAWN.usual)
+    of_all = inside.model_copy(update={"least": usual.least})
+    # also all of one sign: a maximum from -1e30 shows in no other
+    kinds = (("scaled", 1), ("uniform", -1), ("uniform", 1))[: 1 + (legal.low < 0) * (1 + (legal.high > 0))]
+    for size, (kind, sign) in product((huge**0.5, huge), kinds):
+        yield Proposal(pattern_at(position, kind, sign * size, 0), Grade.CONDITION, large, True, True, right=inside)
+    for size, always in ((tiny**0.5, True), (tiny, value.dtype == torch.float16)):
+        yield Proposal(pattern_at(position, "scaled", size, 0), Grade.CONDITION, small, always, True, right=usual)
+    ends = (info.smallest_normal, info.max / 4)
+    yield Proposal(pattern_at(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
+
+
+def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
+    """Zeros and numbers on the axes; numbers of all quadrants, not finite, large and tiny ones."""
+    import torch
+
+    yield Proposal(pattern_at(position, "some", 0, 0), Grade.REFUSED, f"0 in {name} not handled", True, True)
+    # of parts of one sign, zero lies at the end of what the samples show
+    apart = [float(bool((part > 0).any() and (part < 0).any())) for part in (value.imag, value.real)]
+    if any(apart):
+        on_axes = pattern_at(position, "on axes", *apart)
+        yield Proposal(on_axes, Grade.REFUSED, f"{name} on an axis not handled", True, True)
+    yield Proposal(pattern_at(position, "turned", 0, 0), Grade.CONDITION, f"{name} as drawn only", True, True)
+    for kind in SPECIAL_KINDS:
+        yield Proposal(pattern_at(position, kind, 0, 0), Grade.CONDITION, not_propagated(kind, name), True, True)
+    info = torch.finfo(value.dtype)
+    for size, what in ((info.max / 64, "large"), (info.tiny * 64, "tiny")):
+        for factor in (size**0.5, size):
+            words = f"{what} {name} not handled"
+            yield Proposal(pattern_at(position, "scaled", factor, 0), Grade.CONDITION, words, True, True)
+
+
+def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[Proposal]:
+    """Of a mask all, none and whole rows; of integers the ends of their range, and beyond it unless one is stated."""
+    if at.mask:
+        for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0)):
+            yield Proposal(
+                pattern_at(position, kind, number, number),
+                Grade.REFUSED,
+                f"{name} as drawn only",
+                True,
+                beyond=at.fixed,
+            )
+        yield Proposal(
+            pattern_at(position, "uniform", 0, 1), Grade.REFUSED, f"{name} as drawn only", True, beyond=at.fixed
+        )
+        return
+    inside = f"{name} as drawn only"
+    if at.fixed:
+        kind = "sorted" if at.is_sorted else "uniform"
+        yield Proposal(pattern_at(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
+        if not stated and at.most >= at.high + _FAR:
+            # positions, which a later call begins elsewhere
+            right = DrawnLimit(values="", low=at.low, high=at.high)
+            words = f"{name} in {at.low}..{at.high} only"
+            yield Proposal(pattern_at(position, "moved", _FAR, 0), Grade.CONDITION, words, True, True, right=right)
+    elif not at.is_sorted and not is_permutation(value):
+        yield Proposal(pattern_at(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
+        yield Proposal(pattern_at(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
+        yield Proposal(pattern_at(position, "ends", at.low, at.high), Grade.REFUSED, inside)
+    elif is_permutation(value) and not stated:
+        yield Proposal(pattern_at(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
+    if at.is_sorted and not at.fixed:
+        # offsets of segments, of which some are empty
+        repeated = pattern_at(position, "repeated", at.low, at.high)
+        yield Proposal(repeated, Grade.CONDITION, f"equal neighbours in {name} not handled", True, True)
+    if stated or at.fixed or at.is_sorted or is_permutation(value):
+        return
+    patterns: list[tuple[str, int, int, bool]] = []
+    if at.least < 0 <= at.low:
+        patterns.append(("uniform", max(at.least, -at.high - 1), -1, True))
+    if at.least <= 0 < at.low:
+        patterns.append(("some", 0, 0, True))
+    if at.most > at.high or at.least < min(at.low, -at.high - 1):
+        near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
+        patterns += [("uniform", at.least, at.most, True), ("ends", at.least, at.most, True), ("uniform", *near, False)]
+    for kind, low, high, always in patterns:
+        yield Proposal(
+            pattern_at(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
+            right=DrawnLimit(values="", low=at.low, high=at.high),
+        )  # fmt: skip
+
+
+def number_at(name: str, position: int, kind: str, number: int, purpose: str) -> Proposal:
+    """One number throughout, or in some places, tried where the reference's operations are there for it alone."""
+    every = pattern_at(position, kind, number, number)
+    return Proposal(every, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
+
+
+def pattern_at(position: int, kind: str, low: float, high: float) -> tuple[Any, ...]:
+    return ("pattern", position, kind, secrets.randbits(31), low, high)
