@@ -455,25 +455,18 @@ class BaselineMissing(_Condition):
 
 
 class NotSealed(_Condition):
-    """A replay without the candidate's host code was asked for and does not show the same."""
+    """A replay without the candidate's host code was asked for and does not show the same, or compute-sanitizer could
+    not look at one."""
 
     kind: Literal["not-sealed"] = "not-sealed"
     #: on the host: a replay of native code
     native: bool = False
+    sanitized: bool = False
     reason: str
 
     @property
     def label(self) -> str:
-        return f"not {'native' if self.native else 'sealed'}: {self.reason}"
-
-
-class NotSanitized(_Condition):
-    """compute-sanitizer was asked for and could not look at what the candidate gives the device."""
-
-    kind: Literal["not-sanitized"] = "not-sanitized"
-    _label: ClassVar[str] = "not sanitized: {reason}"
-    _concern: ClassVar[Concern] = "measurement"
-    reason: str
+        return f"not {'sanitized' if self.sanitized else 'native' if self.native else 'sealed'}: {self.reason}"
 
 
 class Ratio(BaseModel):
@@ -553,7 +546,7 @@ Condition = Annotated[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotSanitized, NotReproduced, Stated, JudgedOn, Switched,
+        NotSealed, NotReproduced, Stated, JudgedOn, Switched,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

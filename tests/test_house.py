@@ -67,6 +67,7 @@ PATTERNS = {
         "verifier.sandbox.sandbox",
         "verifier.judge.process",
         "verifier.attribution.objects",
+        "verifier.seal.sanitizer",
         "model_integration.unit",
     ),
     "names of torch's operations and modules": (

@@ -18,7 +18,7 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark, NotSanitized
+from kernellab.conditions import Mark, NotSealed
 from kernellab.content import module_command
 from kernellab.records import Evidence, Trust
 from kernellab.target import Backend
@@ -69,7 +69,7 @@ def sanitized(stages: Stages) -> str:
     try:
         return _sanitized(stages)
     except (Unsealable, WorkerFailure, OSError) as failure:
-        found = NotSanitized(reason=str(failure).strip().splitlines()[0].rstrip("."))
+        found = NotSealed(sanitized=True, reason=str(failure).strip().splitlines()[0].rstrip("."))
         findings.add(found)
         return found.label
     except Refused:

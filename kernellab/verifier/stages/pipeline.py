@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import Mark, NotSanitized, NotSealed, StaticFinding
+from kernellab.conditions import Mark, NotSealed, StaticFinding
 from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
@@ -225,7 +225,7 @@ class Verification:
             if self._goes_on(Trust.T2):
                 findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
             if self.context.options.sanitize:
-                findings.add(NotSanitized(reason="compute-sanitizer looks at GPU kernels alone"))
+                findings.add(NotSealed(sanitized=True, reason="compute-sanitizer looks at GPU kernels alone"))
             return
         steps.take(Stage.FAST, fast, stages)
         if self._goes_on(Trust.T2):
