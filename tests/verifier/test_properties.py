@@ -135,8 +135,10 @@ def test_all_families_run_at_the_size_that_is_timed() -> None:
 
 
 def test_an_interpreter_tells_the_numbers_that_a_kernel_has_no_parameter_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number without a default cannot be left out, whatever a worker says."""
+    """A number without a default cannot be left out, whatever a worker says; it is tried at a few others."""
+    tried: list[Any] = []
     monkeypatch.setattr(properties, "_strides", lambda *_: None)
+    monkeypatch.setattr(properties, "_scalar_right", lambda _, base, case, at: tried.append(case.args[at]))
     found: list[ScalarLimit] = []
     task = task_of("x * n * slope", "def inputs():\n    return torch.randn(8), 3\n", arguments="x, n, slope=0.5")
     stages: Any = SimpleNamespace(
@@ -145,6 +147,7 @@ def test_an_interpreter_tells_the_numbers_that_a_kernel_has_no_parameter_for(mon
     )  # fmt: skip
     properties.properties(stages, cases.case(task, {}, Family.OWN))  # type: ignore[arg-type]
     assert found == [
-        ScalarLimit(argument="n", value=3, refuted=False),
+        ScalarLimit(argument="n", value=3, refuted=True),
         ScalarLimit(argument="slope", value=0.5, refuted=True, taken=False),
     ]
+    assert tried == [4]
