@@ -111,6 +111,8 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
         ("x.requires_grad", "asks for requires_grad of a tensor"),
         ("torch.are_deterministic_algorithms_enabled()", "calls torch.are_deterministic_algorithms_enabled"),
         ("len(os.sched_getaffinity(0)) < 4", "asks which cores it may use"),
+        ("os.getpid() > 999", "asks for its process's number"),
+        ("sys.stdin.isatty()", "asks whether it has a terminal"),
     ],
 )
 def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_by_name(read: str, told: str) -> None:
@@ -126,6 +128,7 @@ def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_b
         "os.path.join(os.path.dirname(__file__), 'k.cpp')",
         "open(__file__).read()",
         "len(os.sched_getaffinity(0))",
+        "f'/tmp/{os.getpid()}'",
         "torch.empty(2, requires_grad=False).requires_grad_()",
     ],
 )

@@ -68,6 +68,7 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
 _COMPARED = {
     "sys.modules": "asks which modules are loaded", "__file__": "asks where its file lies",
     "__name__": "asks what its module is called", "os.sched_getaffinity": "asks which cores it may use",
+    "os.getpid": "asks for its process's number", "threading.get_native_id": "asks for its process's number",
 }  # fmt: skip
 #: what tells a tensor of a program that trains from one of a program that infers
 _OF_TENSORS = ("requires_grad", "grad_fn", "is_inference")
@@ -83,6 +84,8 @@ def _asked(node: ast.expr, names: Names) -> str | None:
         return _COMPARED["sys.modules"]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in _OF_TENSORS:
         return f"asks for {node.attr} of a tensor"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "isatty":
+        return None if names.of(node.func) == "os.isatty" else "asks whether it has a terminal"
     compared: list[ast.expr] = []
     if isinstance(node, ast.Compare):
         compared = [node.left, *node.comparators]
