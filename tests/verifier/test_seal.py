@@ -248,3 +248,33 @@ def test_a_tensor_descriptor_is_a_map_at_the_tensors_place_with_its_sizes_and_st
     kernel.metadata.tensordesc_meta = None
     launches._arguments(kernel, (descriptor, 7, 32))
     assert "tensor descriptor" in launches.recorder.reason
+
+
+def test_a_report_of_the_sanitizer_is_one_line_and_its_own_errors_are_none() -> None:
+    from kernellab.verifier.seal.sanitizer import first_report
+
+    said = """========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at row_sum+0x2b0 in kernel.cu:9
+=========     by thread (9,0,0) in block (999,0,0)
+=========     Saved host backtrace up to driver entry point at kernel launch time
+========= ERROR SUMMARY: 3 errors
+"""
+    where = "at row_sum+0x2b0 in kernel.cu:9 by thread (9,0,0) in block (999,0,0)"
+    assert first_report(said) == f"Invalid __global__ read of size 4 bytes {where}"
+    assert first_report("========= Internal Sanitizer Error\n========= ERROR SUMMARY: 1 error\n") == ""
+
+
+def test_contents_of_an_argument_with_gaps_lie_as_they_were_recorded(tmp_path: Path) -> None:
+    from kernellab.verifier.seal import again, sanitizer
+
+    content = Bundle(
+        inputs=(bundle.Input(dtype="float32", shape=(2, 3), strides=(4, 1)), None),
+        outputs=(bundle.Output(place=Place(buffer=1), dtype="float32", shape=(2,), strides=(1,)),),
+        buffers=(bundle.Buffer(bytes=28, input=0), bundle.Buffer(bytes=8)), steps=(), binaries=(),
+    )  # fmt: skip
+    case: Any = SimpleNamespace(args=(torch.arange(6.0).reshape(2, 3), 7))
+    sanitizer._contents(tmp_path, content, case)
+    found = (tmp_path / again.CONTENT.format(0)).read_bytes()
+    assert struct.unpack("7f", found) == (0, 1, 2, 0, 3, 4, 5)
+    assert [p.name for p in tmp_path.iterdir()] == [again.CONTENT.format(0)]

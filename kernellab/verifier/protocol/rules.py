@@ -442,8 +442,9 @@ class SealRule:
     #: a replay may take this much longer than the call that it was recorded from, the larger of a share and seconds
     share: float = 0.10
     seconds: float = 2e-6
-    #: seconds that one tool of compute-sanitizer may take
+    #: seconds that one tool of compute-sanitizer may take, and bytes of inputs that it is given
     sanitizer_seconds: float = 60.0
+    sanitizer_bytes: int = 512 * MIB
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from kernellab.conditions import Mark, NotSealed
 from kernellab.content import module_command
 from kernellab.records import Evidence, Trust
 from kernellab.target import Backend
+from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import SEAL
@@ -104,7 +105,11 @@ def _recorded(stages: Stages, place: Path) -> Iterator[str]:
     from kernellab.verifier.seal.stage import recorded
 
     ragged = [case for kind, case in cases.aligned_and_ragged(stages.task) if kind == "ragged"]
-    for number, case in enumerate((own_case(stages), *ragged[:1])):
+    wanted = [own_case(stages), *ragged[:1]]
+    wanted = [c for c in wanted if input_bytes(stages.task, dict(c.sizes) or None) <= SEAL.sanitizer_bytes]
+    if not wanted:
+        raise Unsealable(f"its inputs have more than {SEAL.sanitizer_bytes >> 20} MiB")
+    for number, case in enumerate(wanted):
         try:
             content, binaries = recorded(stages, [case, cases.case(stages.task, dict(case.sizes), case.family)])
         except (Unsealable, WorkerFailure):
@@ -147,9 +152,10 @@ def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str
         raise Unsealable(f"{name} takes longer than {SEAL.sanitizer_seconds:g} s") from None
     said = done.stdout + done.stderr
     ends = _SUMMARY.findall(said)
-    if any(int(number or 0) for end in ends for number in end):
-        return first_report(said)
-    if not ends or again.DONE not in said:
+    found = first_report(said)
+    if found and any(int(number or 0) for end in ends for number in end):
+        return found
+    if found or not ends or again.DONE not in said:
         lines = [line.removeprefix("=========").strip() for line in said.splitlines() if line.strip()]
         last = next((line for line in reversed(lines) if "SUMMARY" not in line), "it said nothing")
         raise Unsealable(f"{name} could not look at it: {shown(last)[:200]}")
@@ -157,13 +163,14 @@ def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str
 
 
 def first_report(said: str) -> str:
-    """The first report of compute-sanitizer in one line: what, where, by which thread."""
+    """The first report of compute-sanitizer in one line: what, where, by which thread; "" for none that is a kernel's
+    (the tool tells of its own errors too)."""
     lines = [line.removeprefix("=========").rstrip() for line in said.splitlines() if line.startswith("=========")]
     begins = (
         n for n, line in enumerate(lines) if re.match(r" (Error: |ERROR: )?(Invalid|Race|Barrier|Misaligned)", line)
     )
     at = next(begins, None)
     if at is None:
-        return "errors"
+        return ""
     rest = [line.strip() for line in lines[at + 1 : at + 5] if line.startswith("  ") and "Saved host" not in line]
     return shown(" ".join([lines[at].strip().removeprefix("Error: ").removeprefix("ERROR: "), *rest]))[:400]
