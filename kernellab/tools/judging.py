@@ -56,8 +56,8 @@ def source_of(context: Context, request: SourceRequest) -> Source:
         source = source_of_texts(Path(request.path), texts, request.dsl or None, plain_dsl())
     elif request.sketch:
         asked = TaskSketchRequest(task=request.task, sketch=request.sketch, dsl=request.dsl)
-        base = lowered(asked, context.task(request.task), context.target(request.dsl, request.task))
-        source = edited(base, dict(request.files), base.dsl)
+        written = lowered(asked, context.task(request.task), context.target(request.dsl, request.task))
+        source = edited(written, dict(request.files), written.dsl)
     else:
         dsl, base = request.dsl or dsl_of(request.files), context.base
         base = None if base is not None and dsl not in ("", None, base.dsl) else base
