@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Leaf, walk
+from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Leaf, Op, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
@@ -22,6 +22,9 @@ _STEP = 16
 def product(ctx: Context, k: Launch) -> Tiling:
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
+    if _unpacks(ctx, k.product, rows, cols):
+        turned = {rows: cols, cols: rows}
+        t, rows, cols = replace(t, order=tuple(turned.get(a, a) for a in t.order)), cols, rows
     free = Free()
     inside = tuple(a for a in t.order if a in k.par - free(k.product))
     summed, parts = k.product.axes[-1], parts_of(k.product)
@@ -45,6 +48,16 @@ def product(ctx: Context, k: Launch) -> Tiling:
         descriptors=None if ctx.scalar_products else descriptors, inside=inside,
         why=why.product("" if parts else exact, parts),
     )  # fmt: skip
+
+
+def _unpacks(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
+    """Is the factor of the columns alone made of narrower numbers? Tensor cores of Hopper take the left factor from
+    registers, where it is unpacked, and the right one from shared memory only: the result is made with its columns
+    first."""
+    sides = (dot.a, dot.b) if rows in Free()(dot.a) else (dot.b, dot.a)
+    packed = [isinstance(e, Op) and e.dtype in ("bfloat16", "float16") for e in sides]
+    wide = min(ctx.size(rows), ctx.size(cols)) >= 64
+    return asynchronous_chip(ctx) and packed == [False, True] and not dot.parts and not dot.steps and wide
 
 
 def _one_step(ctx: Context, k: Launch, summed: Axis) -> bool:
