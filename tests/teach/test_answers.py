@@ -168,7 +168,7 @@ BESIDE_THE_POINT = {
         "uses",
         0.0,
     ),
-    "online-attention-triton": ({"BN=32": "BN=triton.next_power_of_2(S)"}, "tile", 0.0),
+    "online-attention-triton": ({"BN=32": "BN=max(16, triton.next_power_of_2(S))"}, "tile", 0.0),
     "triton-product": (
         {
             'tl.dot(left, right, acc, input_precision="ieee")': "acc + tl.sum(left[:, :, None] * right[None], axis=1)",
@@ -178,7 +178,7 @@ BESIDE_THE_POINT = {
         0.0,
     ),
     "log-softmax-triton": (
-        {"    v -=": "    v = tl.load(x + m * N + n, mask=n < N, other=-1e30, volatile=True)\n    v -="},
+        {"tl.max(v, axis=0)": "tl.max(tl.load(x + m * N + n, mask=n < N, other=-1e30), axis=0)"},
         "loads",
         0.5,
     ),
