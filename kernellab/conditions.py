@@ -76,7 +76,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "conjugates-misread": ("conjugated or negated views misread", ""),
     "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
-    "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that a compiler placed"),
+    "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that it may not know"),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
     "reference-not-in-float64": ("reference not in float64", ""),
     "unsandboxed": ("unsandboxed", ""),

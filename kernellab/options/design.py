@@ -174,8 +174,8 @@ class VerificationOptions(BaseModel):
     )
     allow_library: AllowLibrary = False
     precision: Precision = ""
-    sanitize: Annotated[Union[bool, None], Option(default="from T3 on, where it is installed")] = Field(
-        default=None, description="have compute-sanitizer look for accesses out of bounds and races (GPUs)"
+    sanitize: bool = Field(
+        default=False, description="have compute-sanitizer look for accesses out of bounds and races (GPUs)"
     )
 
     @field_validator("level", mode="before")

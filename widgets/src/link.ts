@@ -219,7 +219,10 @@ export class Link<S extends Speech> {
     // a page that was asleep has heard nothing because nothing could reach it
     if (now - this.#checkedAt > 3 * CHECK_MS) this.#beatAt = now;
     this.#checkedAt = now;
-    if (now - this.#beatAt >= GONE_MS) this.#end(lineOf(this.model)?.connected() === false);
+    const away = lineOf(this.model)?.connected() === false;
+    // once the connection is back, a kernel has time for some beats before it counts as gone
+    if (away && this.#away.value) this.#beatAt = now - GONE_MS / 2;
+    if (now - this.#beatAt >= GONE_MS) this.#end(away);
   }
 
   get #why(): string {
@@ -227,7 +230,7 @@ export class Link<S extends Speech> {
   }
 
   #end(away = false): void {
-    if (this.#link.value === "gone") return;
+    if (this.#link.value === "gone" && this.#away.value === away) return;
     this.#away.value = away;
     this.#link.value = "gone";
     for (const waiting of [...this.#waiting.values()]) waiting.settle(null, this.#why);

@@ -325,11 +325,14 @@ def _next_to_best(bench: Bench, state: State, source: Source, verdict: Verdict) 
     best = state.best()
     if best is None or not unsure(best.verdict, verdict):
         return None
-    name = f"turn {best.number}"
+    name, began = f"turn {best.number}", time.perf_counter()
     try:
         found = compare(bench, source, ("eager",), {name: best.candidate.source}).against(name)
     except (VerifierError, SessionError):
         return None  # both have their verdicts
+    finally:
+        if bench.target().chip.kind == "gpu":
+            bench.budget.spend(gpu_s=time.perf_counter() - began)
     return (best.turn.id, found) if found is not None else None
 
 

@@ -34,8 +34,8 @@ class VerifyOptions(Record):
     #: the rules have proved that the source computes the same by fewer operations: the label ``algebra``, and no floor
     #: by the reference's FLOPs. Set by who asked the rules for the sketch, never from what a source says
     rewritten: bool = False
-    #: have compute-sanitizer look at what it gives the device; None: from T3 on, where that is installed
-    sanitize: bool | None = None
+    #: have compute-sanitizer look at what it gives the device
+    sanitize: bool = False
     deadline: float = Field(default=300.0, gt=0)
     budget: float = Field(default=rules.TIMING.budget, gt=0)
     #: threads of candidate, baselines and reference; 0 means what the machine gives

@@ -14,9 +14,9 @@ from kernellab.verifier.seal import bundle
 from kernellab.verifier.seal.driver import Driver
 from kernellab.verifier.seal.replay import OnDevice
 
-#: contents of argument N, next to the bundle; and what is printed when all is done
+#: contents of argument N, next to the bundle; and a file that is there when all is done
 CONTENT = "input-{}"
-DONE = "every recorded call was done"
+DONE = "done"
 #: bytes of it are NaN in each type of numbers that has one
 _POISON = 0xFF
 
@@ -29,7 +29,7 @@ def main() -> None:
     driver.do("cuCtxSetCurrent", context)
     for folder in map(Path, sys.argv[1:]):
         _do(driver, folder)
-    print(DONE, flush=True)
+    (Path(sys.argv[1]) / DONE).touch()
 
 
 def _do(driver: Driver, folder: Path) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from glob import glob
 from pathlib import Path
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from kernellab.conditions import Mark, NotSealed
 from kernellab.content import module_command
-from kernellab.records import Evidence, Trust
+from kernellab.errors import counted
+from kernellab.records import Evidence, Source
 from kernellab.target import Backend
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
@@ -35,7 +38,6 @@ from kernellab.verifier.stages.refused import Refused
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-    from kernellab.verifier.stages.context import Context
 
 #: the tools, each with the signature of what it finds
 _TOOLS = {"memcheck": "out-of-bounds", "racecheck": "race"}
@@ -52,13 +54,6 @@ def tool() -> str:
     return shutil.which("compute-sanitizer") or next(filter(os.path.exists, near), "")
 
 
-def is_wanted(context: Context) -> bool:
-    """Was it asked for? Without a word of that, from T3 on, on a GPU, where the tool is installed."""
-    asked, last = context.options.sanitize, context.options.level.value >= Trust.T3.value
-    on_gpu = context.request.backend is Backend.CUDA
-    return asked if asked is not None else last and on_gpu and bool(tool())
-
-
 def sanitized(stages: Stages) -> str:
     """Has the tools look at recorded calls, of the declared sizes and of ragged ones; the note. What keeps them from
     it is a condition, and so is a race that is told of code whose compiler placed the barriers.
@@ -69,13 +64,16 @@ def sanitized(stages: Stages) -> str:
     findings = stages.context.findings
     try:
         return _sanitized(stages)
-    except (Unsealable, WorkerFailure, OSError) as failure:
-        found = NotSealed(sanitized=True, reason=str(failure).strip().splitlines()[0].rstrip("."))
-        findings.add(found)
-        return found.label
-    except Refused:
+    except (Unsealable, WorkerFailure, OSError, Refused) as failure:
+        evidence = failure.evidence if isinstance(failure, Refused) else None
+        if evidence is None or evidence.signature not in _TOOLS.values():
+            # a deadline, or a tool that could not look
+            found = NotSealed(sanitized=True, reason=str(failure).strip().splitlines()[0].rstrip("."))
+            findings.add(found)
+            return found.label
         # no figure is told of what is refused
-        findings.time, findings.sol_ms, findings.replay = None, None, None
+        findings.time, findings.sol_ms, findings.replay, findings.hot = None, None, None, None
+        findings.sealed = False
         findings.comparisons.clear()
         raise
 
@@ -92,17 +90,23 @@ def _sanitized(stages: Stages) -> str:
             found = _reported(stages, name, Path(place), folders)
             if not found:
                 continue
-            # of other languages the compiler places barriers, of which racecheck does not know every kind
-            if name == "racecheck" and stages.source.dsl != "cuda_c":
+            # racecheck does not know every kind of barrier: those that compilers place, and asynchronous ones
+            if name == "racecheck" and (stages.source.dsl != "cuda_c" or _asynchronous(stages.source)):
                 stages.context.findings.add(Mark(kind="hazards-in-shared-memory"))
                 continue
             raise Refused(f"compute-sanitizer's {name}: {found}.", Evidence(signature=signature))
-    return f"{' and '.join(_TOOLS)} of compute-sanitizer looked at {len(folders)} recorded calls"
+    return f"{' and '.join(_TOOLS)} of compute-sanitizer looked at {counted(len(folders), 'recorded call')}"
+
+
+def _asynchronous(source: Source) -> bool:
+    """Does a source name barriers that copies arrive at?"""
+    words = ("mbarrier", "cp.async", "cuda::barrier", "cuda::pipeline")
+    return any(word in text for text in source.files.values() for word in words)
 
 
 def _recorded(stages: Stages, place: Path) -> Iterator[str]:
     """Folders with a recorded call and its contents: of the sizes that are timed, and of ragged ones."""
-    from kernellab.verifier.seal.stage import recorded
+    from kernellab.verifier.seal.stage import recorded, replayer_of, require_right
 
     ragged = [case for kind, case in cases.aligned_and_ragged(stages.task) if kind == "ragged"]
     wanted = [own_case(stages), *ragged[:1]]
@@ -112,13 +116,16 @@ def _recorded(stages: Stages, place: Path) -> Iterator[str]:
     for number, case in enumerate(wanted):
         try:
             content, binaries = recorded(stages, [case, cases.case(stages.task, dict(case.sizes), case.family)])
+            # what is not the call itself, or lacks what was set up before it, tells nothing of the candidate
+            with replayer_of(stages, content, binaries) as replayer:
+                require_right(stages, replayer, cases.case(stages.task, dict(case.sizes), case.family))
+            folder = place / str(number)
+            bundle.write(folder, content, binaries)
+            _contents(folder, content, case)
         except (Unsealable, WorkerFailure):
             if not number:
                 raise
             continue
-        folder = place / str(number)
-        bundle.write(folder, content, binaries)
-        _contents(folder, content, case)
         yield str(folder)
 
 
@@ -128,34 +135,46 @@ def _contents(folder: Path, content: Bundle, case: Case) -> None:
     for buffer in content.buffers:
         if buffer.input is None or not buffer.bytes:
             continue
-        form = content.inputs[buffer.input]
-        assert form is not None
+        form, value = content.inputs[buffer.input], case.args[buffer.input]
+        given = (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        if form is None or (form.dtype, tuple(form.shape)) != given or len(form.strides) != value.dim():
+            raise Unsealable("its record has other arguments than the call")
+        count = 1 + sum((n - 1) * s for n, s in zip(form.shape, form.strides, strict=True))
+        if not 0 < count * value.element_size() <= buffer.bytes <= SEAL.sanitizer_bytes:
+            raise Unsealable("its record has other arguments than the call")
         memory = torch.zeros(buffer.bytes, dtype=torch.uint8)
-        memory.view(getattr(torch, form.dtype)).as_strided(form.shape, form.strides).copy_(case.args[buffer.input])
+        memory.view(getattr(torch, form.dtype)).as_strided(form.shape, form.strides).copy_(value)
         (folder / again.CONTENT.format(buffer.input)).write_bytes(memory.numpy().tobytes())
 
 
 def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str:
     """What a tool reports first, in words; "" for nothing. Raises Unsealable where it did not get to its end."""
+    log, finished = place / f"{name}.log", Path(folders[0]) / again.DONE
+    finished.unlink(missing_ok=True)
     command = [
-        tool(), "--tool", name, "--report-api-errors", "no", "--print-limit", "8", "--target-processes", "all",
-        *module_command("kernellab.verifier.seal.again", *folders),
+        tool(), "--tool", name, "--log-file", str(log), "--report-api-errors", "no", "--print-limit", "8",
+        "--target-processes", "all", *module_command("kernellab.verifier.seal.again", *folders),
     ]  # fmt: skip
     kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
     given = {**kept, "LC_ALL": "C", "TMPDIR": str(place), "HOME": str(place)}
-    try:
-        done = subprocess.run(
-            command, env=given, capture_output=True, text=True, errors="replace", check=False,
-            timeout=stages.context.left(SEAL.sanitizer_seconds),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise Unsealable(f"{name} takes longer than {SEAL.sanitizer_seconds:g} s") from None
-    said = done.stdout + done.stderr
+    seconds, nowhere = stages.context.left(SEAL.sanitizer_seconds), subprocess.DEVNULL
+    with subprocess.Popen(command, env=given, stdout=nowhere, stderr=nowhere, start_new_session=True) as running:
+        try:
+            running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Unsealable(f"{name} takes longer than {seconds:.3g} s") from None
+        finally:
+            # the process that it watches, too
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+    # a file of the tool's: what a kernel prints is not in it
+    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     ends = _SUMMARY.findall(said)
     found = first_report(said)
-    if found and any(int(number or 0) for end in ends for number in end):
+    counted_any = any(int(number or 0) for end in ends for number in end)
+    if found and counted_any:
         return found
-    if found or not ends or again.DONE not in said:
+    if found or counted_any or not ends or not finished.is_file():
         lines = [line.removeprefix("=========").strip() for line in said.splitlines() if line.strip()]
         last = next((line for line in reversed(lines) if "SUMMARY" not in line), "it said nothing")
         raise Unsealable(f"{name} could not look at it: {shown(last)[:200]}")

@@ -76,10 +76,10 @@ def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
 
         for binary in binaries.values():
             native.inspect(binary)
-    with _replayer(stages, content, binaries) as replayer:
+    with replayer_of(stages, content, binaries) as replayer:
         unseen = [own_case(stages) for _ in range(SEAL.unseen)]
         for case in unseen:
-            _right(stages, replayer, case)
+            require_right(stages, replayer, case)
         result = _timed(stages, replayer, unseen[-1])
         beside = next(side for side in result.baselines if side.name == "called")
         called, ours = beside.seconds, result.candidate.seconds
@@ -108,7 +108,7 @@ def recorded(stages: Stages, pair: Sequence[Case]) -> tuple[Bundle, dict[str, by
 
 
 @contextmanager
-def _replayer(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> Iterator[Worker]:
+def replayer_of(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> Iterator[Worker]:
     """A worker of our code with the bundle loaded, in a sandbox like the candidate's."""
     worker = stages.context.pool.worker(stages.source.dsl, stages.context.request.backend, "replayer", stages.threads)
     try:
@@ -125,7 +125,7 @@ def _replayer(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> It
         worker.close()
 
 
-def _right(stages: Stages, replayer: Worker, case: Case) -> None:
+def require_right(stages: Stages, replayer: Worker, case: Case) -> None:
     """Raises Unsealable where the replay of a case is wrong."""
     layout = lay_out(case.args)
     try:

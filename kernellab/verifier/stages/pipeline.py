@@ -197,7 +197,7 @@ class Verification:
 
     def _calls(self, stages: Stages) -> None:
         """The stages in which the candidate is called."""
-        from kernellab.verifier.seal.sanitizer import is_wanted, sanitized
+        from kernellab.verifier.seal.sanitizer import sanitized
         from kernellab.verifier.seal.stage import sealed
         from kernellab.verifier.stages.correct import correct, smoke
         from kernellab.verifier.stages.fast import fast
@@ -230,8 +230,10 @@ class Verification:
         steps.take(Stage.FAST, fast, stages)
         if self._goes_on(Trust.T2):
             steps.take(Stage.FAST, sealed, stages)
-        if is_wanted(self.context):
+        if self.context.options.sanitize:
             steps.take(Stage.ROBUST, sanitized, stages)
+            if steps.failure is None:
+                steps.current = Stage.FAST
 
     def _baselines(self, stages: Stages, early: bool = False) -> None:
         """Begins the builds of the baselines; on a device ``early`` only those that compile. The others' contexts are
