@@ -92,6 +92,23 @@ BREADTH: dict[str, str] = {
         "a.int() @ b.int(), torch._int_mm(a, b)",
         "torch.randint(-9, 9, (32, 16), dtype=torch.int8), torch.randint(-9, 9, (16, 24), dtype=torch.int8)",
     ),
+    "products_of_bytes": _task(
+        "a, b, s, t",
+        "(a.float() @ b.float().t()) * s[:, None] * t, (a @ b.t()).float(), a.long() @ b.long().t() * 1_000_003",
+        "torch.randint(-128, 128, (32, 48), dtype=torch.int8), torch.randint(-128, 128, (40, 48), dtype=torch.int8), "
+        "torch.rand(32), torch.rand(40)",
+    ),
+    "packed_pairs_by_a_vector": _task(
+        "x, p, s",
+        "((torch.stack((p & 15, p >> 4), -1).reshape(24, 4, 16).float() - 8) * s[..., None]).reshape(24, 64) @ x",
+        "torch.randn(64), torch.randint(0, 256, (24, 32), dtype=torch.uint8), torch.rand(24, 4)",
+    ),
+    "attention_over_scaled_bytes": _task(
+        "q, k, v, s, t",
+        "F.scaled_dot_product_attention(q, k.float() * (1 / s)[..., None], v.float() * t.reciprocal()[..., None])",
+        "torch.randn(2, 3, 16), torch.randint(-9, 9, (2, 37, 16), dtype=torch.int8), "
+        "torch.randint(-9, 9, (2, 37, 16), dtype=torch.int8), torch.rand(2, 37) + 1, torch.rand(2, 37) + 1",
+    ),
     "sorted_places": _task(
         "s, v",
         "torch.searchsorted(s, v), torch.bucketize(v, s[0], right=True)",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kernellab.agents.briefs import DesignBrief
@@ -47,20 +45,44 @@ def test_the_nearest_centre_is_searched_once(result: str) -> None:
 
 
 def test_no_tile_of_a_chunk_reaches_into_the_next_one() -> None:
-    program = load_program(_sketch("F.one_hot(a, 64).float().sum(0), a"))
+    program = load_program(_sketch("x.sum()", rows=65536))
     choices = {c.name: c.choices for c in program.constexprs}
     assert max(choices["BLOCK"]) <= min(choices["CHUNK"])
 
 
-def test_a_tile_that_reaches_into_the_next_chunk_is_wrong_at_the_own_shapes() -> None:
-    task = load_task(TEXT.format(result="F.one_hot(a, 64).float().sum(0)", rows=4096), "case")
-    program = load_program(_sketch("F.one_hot(a, 64).float().sum(0)"))
-    blocks = next(c for c in program.constexprs if c.name == "BLOCK")
-    far = replace(blocks, value=4096, choices=())
-    reaching = replace(program, constexprs=tuple(far if c is blocks else c for c in program.constexprs))
-    found = gate(reaching, task, chip=CPU.chip)
-    assert found.state is GateState.WRONG, found.reason
-    assert "own shapes" in found.reason
+PIECES = """
+sketch pieces {{
+    tensors: x[4096]: f32; part[ceil(4096, CHUNK)]: f32 temp;
+    constexpr: CHUNK = 64; BLOCK = {block};
+
+    @llm_hint("parallel", "coreidx")
+    for chunk in range(ceil(4096, CHUNK)):
+        total = cast(0.0, f32)
+        for k in range(chunk * CHUNK, min(chunk * CHUNK + CHUNK, 4096), BLOCK):
+            load(x[k:k+BLOCK] -> tile)
+            total = total + reduce_sum(where(k + arange(BLOCK) < 4096, tile, 0.0), axis=0)
+        store(total -> part[chunk])
+}}
+
+sketch finish {{
+    tensors: part[ceil(4096, CHUNK)]: f32 temp; y[1]: f32 out;
+    constexpr: CHUNK = 64;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(1):
+        load(part[0:ceil(4096, CHUNK)] -> parts)
+        store(reduce_sum(parts, axis=0) -> y[i])
+}}
+"""
+
+
+@pytest.mark.parametrize(("block", "state"), [(64, GateState.RIGHT), (4096, GateState.WRONG)])
+def test_a_tile_that_reaches_into_the_next_chunk_is_wrong_at_the_own_shapes(block: int, state: GateState) -> None:
+    reference = "import torch\ndef reference(x):\n    return x.sum(0, keepdim=True)\n"
+    task = load_task(f"{reference}def inputs():\n    return (torch.randn(4096),)\n", "case")
+    found = gate(PIECES.format(block=block), task, chip=CPU.chip)
+    assert found.state is state, found.reason
+    assert state is GateState.RIGHT or "own shapes" in found.reason
 
 
 def test_a_scan_that_several_read_is_made_in_one_order() -> None:

@@ -50,6 +50,7 @@ EXCEPTIONS = {
     "export/runtime/recording.py": "goes along with a kernel, and needs nothing of kernellab",
     "task/call_inputs/cases.py": "functions of torch that a task's inputs() calls",
     "task/sample/shrink.py": "functions of torch that a task's inputs() calls, with the place of their sizes",
+    "verifier/cases/ranges.py": "functions of NumPy, by its names, whose results have shapes that no value decides",
     "verifier/cases/device.py": "operators that cuDNN and cuBLAS compute in TF32, each under a flag of its own",
     "verifier/compare/roundings.py": "how far a result may be off: a bound that no row of a table may move",
     "verifier/seal/record.py": _ALLOWED,

@@ -370,7 +370,8 @@ def test_a_value_that_only_idle_lines_read_is_no_use(line: str, wanted: bool) ->
 
 
 def test_answers_that_need_a_word_use_it() -> None:
-    asking = [exercise for exercise in tasks() if exercise.goals.uses]
+    # words of modules are looked for in what is compiled
+    asking = [exercise for exercise in tasks() if exercise.goals.uses and not exercise.goals.dsl]
     assert len(asking) >= 3
     for exercise in asking:
         plain = re.sub(r"#[^\n]*", "", solution(exercise.id) or "")

@@ -120,7 +120,7 @@ def _step(w: Writer, a: _Attention) -> None:
     exp = "exp2" if a.of.binary else "exp"
     if w.t.descriptors:
         # its load next to the keys': two that follow each other wait for one barrier
-        w.value_of(_unscaled(w, a.of.b, r.col)[0])
+        w.value_of(_values(w, a)[0])
     name, scale = _scores(w, a)
     scores: Node = Name(name)
     top, base, keep, weights = (Name(w.names.fresh(n)) for n in ("top", "base", "keep", "weights"))
@@ -138,7 +138,7 @@ def _step(w: Writer, a: _Attention) -> None:
     if a.of.parts:
         _add_parts(w, a, weights, keep)
     else:
-        factor, scale_of_keys = _unscaled(w, a.of.b, r.col)
+        factor, scale_of_keys = _values(w, a)
         values = w.value_of(factor)
         if not zero_at_edge(w, factor, r.keys):
             values = keep_inside(w, values, r.keys)
@@ -146,7 +146,10 @@ def _step(w: Writer, a: _Attention) -> None:
         body.append(let(a.acc, Binary("*", Name(a.acc), _column(w, a, keep, r.col))))
         shares: Node = weights
         if scale_of_keys is not None:
-            shares = Binary("*", weights, w.spread(w.value_of(scale_of_keys), (r.row, r.keys)).tree)
+            by_key = w.value_of(scale_of_keys)
+            if r.keys in w.free(scale_of_keys) and not zero_at_edge(w, scale_of_keys, r.keys):
+                by_key = keep_inside(w, by_key, r.keys)
+            shares = Binary("*", weights, w.spread(by_key, (r.row, r.keys)).tree)
         shares = call("cast", shares, Name(DTYPES[a.of.narrow])) if a.of.narrow else shares
         body.append(multiply(shares, values.tree, a.acc, w.t.precision))
     body.append(let(a.top, top))
@@ -167,6 +170,11 @@ def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
     multiply_parts(w, step, parts, values)
     scaled_down = Binary("*", Name(a.acc), _column(w, a, keep, r.col))
     w.body.append(let(a.acc, Binary("+", scaled_down, Name(step))))
+
+
+def _values(w: Writer, a: _Attention) -> tuple[Expr, Expr | None]:
+    """The values without their scale, and that; with it in float16, whose range is too small for a weight times it."""
+    return (a.of.b, None) if a.of.narrow == "float16" else _unscaled(w, a.of.b, a.roles.col)
 
 
 def _unscaled(w: Writer, factor: Expr, along: Axis) -> tuple[Expr, Expr | None]:
@@ -193,7 +201,10 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
         product: Node = call("dot", *_sides(w, a), **precision)
         by_key = _unscaled(w, inner.b, r.width)[1]
         if by_key is not None:
-            product = Binary("*", product, w.spread(w.value_of(by_key), full).tree)
+            scale = w.value_of(by_key)
+            if r.keys in w.free(by_key) and not zero_at_edge(w, by_key, r.keys):
+                scale = keep_inside(w, scale, r.keys)
+            product = Binary("*", product, w.spread(scale, full).tree)
         w.body.append(let(name, product))
     else:
         w.body.append(accumulator(name, w.shape(full), a.dtype))

@@ -64,7 +64,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     if not aten.is_float(dtype):
         product = _narrow(b, node, a, c, over, (rows, cols)) if b.narrow and over.axes else None
         if product is not None:
-            return aten.settle(aten.cast(product, "int64"), node.dtype)
+            return product
         # no tensor core adds up in 64 bits: a sum of products
         pair = Op("mul", (aten.cast(a, "int64"), aten.cast(c, "int64")), "int64", node.line)
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
@@ -87,9 +87,10 @@ def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix
         return None
     if found.steps and isinstance(product, Dot):
         product = replace(product, steps=found.steps)
-    if whole and aten.is_float(node.dtype):
-        product = aten.cast(product, "float32")
-    return scaled(product, found.scales, node.line)
+    if not aten.is_float(node.dtype):
+        # whole numbers have no scales
+        return aten.settle(aten.cast(product, "int64"), node.dtype)
+    return scaled(aten.cast(product, "float32") if whole else product, found.scales, node.line)
 
 
 def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
