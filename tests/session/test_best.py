@@ -82,8 +82,12 @@ def test_a_new_kernel_is_timed_with_the_best_only_where_that_is_needed(monkeypat
 
     monkeypatch.setattr(execute, "compare", compare)
     state, new = state_of((verdict(*STEADY), None)), Source(dsl="cpp", files={"kernel.py": "# new"})
-    bench: Any = SimpleNamespace()
-    assert execute._next_to_best(bench, state, new, verdict(5.0, 4.0, 6.0)) is None and not asked
+    spent: list[float] = []
+    device = SimpleNamespace(chip=SimpleNamespace(kind="gpu"))
+    budget = SimpleNamespace(spend=lambda gpu_s: spent.append(gpu_s))
+    bench: Any = SimpleNamespace(target=lambda: device, budget=budget)
+    assert execute._next_to_best(bench, state, new, verdict(5.0, 4.0, 6.0)) is None and not asked and not spent
     found = execute._next_to_best(bench, state, new, verdict(*SHAKEN))
     assert found is not None and found[0] == "v1" and found[1].speedup == 1.3
     assert execute._next_to_best(bench, state, new, verdict(*SHAKEN)) is None, "both have their verdicts"
+    assert len(spent) == 2, "a second run counts in the budget of a GPU"
