@@ -64,7 +64,7 @@ def test_parts_of_a_slice_are_those_of_the_slice() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_a_whole_number_next_to_padding_stays_whole(dtype: torch.dtype) -> None:
-    """A float beside it would round it above 2^24."""
+    """A float next to it would round it above 2^24."""
     made = f"torch.arange(64, dtype={dtype}) + 2**30"
     task = load_task(
         f"import torch\n\ndef inputs():\n    return ({made},)\n\ndef reference(x):\n"

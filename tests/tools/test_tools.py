@@ -306,7 +306,7 @@ def test_a_turn_sees_no_search_of_another_task(context: Context) -> None:
     bound = replace(context, bound=load_task(TASK, "other"))
     with pytest.raises(ToolError, match="no search of this turn's task"):
         call("search_status", {"run": "twice"}, bound)
-    # of its own there is none yet, which is said
+    # there is none for it yet, and the result says so
     with pytest.raises(KernellabError, match="no run 'other'"):
         call("search_status", {"run": "other"}, bound)
 

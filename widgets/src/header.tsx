@@ -41,14 +41,7 @@ function Status({ view, head }: { view: View; head: Head }) {
   const running = view.rows.value.findLast((row) => row.state === "running");
   const elapsed = useElapsed(running?.started ?? 0, head.status === "running" && running !== undefined);
   const link = view.link.value;
-  const words =
-    link === "gone"
-      ? view.away.value
-        ? "not connected"
-        : "kernel gone"
-      : link === "busy"
-        ? "kernel busy"
-        : head.status_text || head.status;
+  const words = view.linkWords || head.status_text || head.status;
   const doing = link !== "ready" ? "" : [running && workOf(running.role), head.doing].filter(Boolean).join(", ");
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>

@@ -229,6 +229,12 @@ export class Link<S extends Speech> {
     return this.#away.value ? AWAY : GONE;
   }
 
+  /** where the connection stands, in words; "" while a kernel answers */
+  get linkWords(): string {
+    if (this.#link.value === "gone") return this.#away.value ? "not connected" : "kernel gone";
+    return this.#link.value === "busy" ? "kernel busy" : "";
+  }
+
   #end(away = false): void {
     if (this.#link.value === "gone" && this.#away.value === away) return;
     this.#away.value = away;

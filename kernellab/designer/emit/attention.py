@@ -146,10 +146,7 @@ def _step(w: Writer, a: _Attention) -> None:
         body.append(let(a.acc, Binary("*", Name(a.acc), _column(w, a, keep, r.col))))
         shares: Node = weights
         if scale_of_keys is not None:
-            by_key = w.value_of(scale_of_keys)
-            if r.keys in w.free(scale_of_keys) and not zero_at_edge(w, scale_of_keys, r.keys):
-                by_key = keep_inside(w, by_key, r.keys)
-            shares = Binary("*", weights, w.spread(by_key, (r.row, r.keys)).tree)
+            shares = _scaled_by_key(w, a, weights, scale_of_keys)
         shares = call("cast", shares, Name(DTYPES[a.of.narrow])) if a.of.narrow else shares
         body.append(multiply(shares, values.tree, a.acc, w.t.precision))
     body.append(let(a.top, top))
@@ -170,6 +167,14 @@ def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
     multiply_parts(w, step, parts, values)
     scaled_down = Binary("*", Name(a.acc), _column(w, a, keep, r.col))
     w.body.append(let(a.acc, Binary("+", scaled_down, Name(step))))
+
+
+def _scaled_by_key(w: Writer, a: _Attention, tile: Node, scale: Expr) -> Node:
+    """A tile of rows and keys times the scale of each key, which is 0 past the last one."""
+    r, value = a.roles, w.value_of(scale)
+    if r.keys in w.free(scale) and not zero_at_edge(w, scale, r.keys):
+        value = keep_inside(w, value, r.keys)
+    return Binary("*", tile, w.spread(value, (r.row, r.keys)).tree)
 
 
 def _values(w: Writer, a: _Attention) -> tuple[Expr, Expr | None]:
@@ -201,10 +206,7 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
         product: Node = call("dot", *_sides(w, a), **precision)
         by_key = _unscaled(w, inner.b, r.width)[1]
         if by_key is not None:
-            scale = w.value_of(by_key)
-            if r.keys in w.free(by_key) and not zero_at_edge(w, by_key, r.keys):
-                scale = keep_inside(w, scale, r.keys)
-            product = Binary("*", product, w.spread(scale, full).tree)
+            product = _scaled_by_key(w, a, product, by_key)
         w.body.append(let(name, product))
     else:
         w.body.append(accumulator(name, w.shape(full), a.dtype))

@@ -83,9 +83,9 @@ def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix
     if whole and not (isinstance(extent := over.extent, int) and extent < _MOST_INT8):
         return None
     product = b.dot(found.left, found.right, over.axes[0], *around, "int32" if whole else "float32", node.line)
-    if (found.steps or whole) and not isinstance(product, Dot):
-        return None
-    if found.steps and isinstance(product, Dot):
+    if found.steps or whole:
+        if not isinstance(product, Dot):
+            return None
         product = replace(product, steps=found.steps)
     if not aten.is_float(node.dtype):
         # whole numbers have no scales
@@ -103,7 +103,13 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
         if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
             narrow = b.dtype(ref) in ("bfloat16", "float16")  # others are split on the way to tensor cores anyway
-            _apart(b, ref, leads, b.sizes is not None or (narrow and others >= _REUSED_GPU), others >= _UNPACKED)
+            _apart(
+                b,
+                ref,
+                leads,
+                b.sizes is not None or (narrow and others >= _REUSED_GPU),
+                b.sizes is None and narrow and others >= _UNPACKED,
+            )
 
 
 def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None:
@@ -119,7 +125,7 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None
     value = b.value(ref, index)
     over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
     again = _joined(value, own, over) and b.readers(source.name) > 1
-    again |= b.sizes is None and unpack and b.dtype(ref) in ("bfloat16", "float16") and _is_unpacked(value)
+    again |= unpack and _is_unpacked(value)
     again |= reused and _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
     if again or _scattered(b, value, own, _ROWS) or _scattered(b, value, over, _SUMMED):
         b.stop(source)

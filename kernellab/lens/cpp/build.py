@@ -91,7 +91,7 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
     found = compiler()
     if found is None:
         raise SessionError("No C++ compiler is installed.", "`kernellab doctor` says how to install one.")
-    # a compiler that is stopped may leave one of its own that still writes
+    # a compiler that is stopped may leave a process that still writes
     with tempfile.TemporaryDirectory(prefix="kernellab-asm-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         for name, text in files:

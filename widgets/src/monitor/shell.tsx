@@ -111,14 +111,7 @@ function Header({ view }: { view: MonitorView }) {
   const head = view.state.head.value;
   const { can } = head;
   const link = view.link.value;
-  const words =
-    link === "gone"
-      ? view.away.value
-        ? "not connected"
-        : "kernel gone"
-      : link === "busy"
-        ? "kernel busy"
-        : head.status_text || head.status;
+  const words = view.linkWords || head.status_text || head.status;
   const sending = view.sending.value;
   const act = (
     action: "pause" | "resume" | "stop" | "work" | "remember",
