@@ -305,7 +305,7 @@ class Survey:
 
     def _is_sound(self, case: Case, grade: Grade) -> bool:
         """Has the answer the form of every other, and does the reference's float64 agree with it? Where it does not,
-        the reference itself is noise. Of integers that decide sizes an answer may be longer, and the verdict says so."""
+        the reference itself is noise. Of integers that decide sizes an answer may be longer; the verdict says so."""
         sized = grade is Grade.CONDITION and case.change[1] in self._ranges
         if [(o.dim() if sized else o.shape, o.dtype) for o in case.native] != [
             (o.dim() if sized else o.shape, o.dtype) for o in self.base.native
