@@ -98,6 +98,7 @@ class Driver:
         self.comparing = Comparing(engine, bench, self._emit, self._compared)
         bench.budget.pause()
         self.refresh()
+        bench.found = self.state.target
 
     @property
     def state(self) -> State:
@@ -355,7 +356,12 @@ class Driver:
     def _warm(self) -> None:
         """Start the judge while the first role works; a verification says itself what keeps it from starting."""
         with suppress(KernellabError):
-            self.engine.verifier().warm(self.bench.target(), self.bench.options())
+            target = self.bench.target()
+            self.engine.run(lambda: self._emit(*self._found()))
+            self.engine.verifier().warm(target, self.bench.options())
+
+    def _found(self) -> list[Event]:
+        return [TargetFound.of(self.bench.target())] if self.state.target is None else []
 
     def _begin(self, turn: Turn, state: State) -> asyncio.Future[None]:
         """Start the turn's work in a thread; what it brings is written when it comes."""
@@ -430,10 +436,7 @@ class Driver:
             self.engine.let_go(self.session)
 
     def _ended(self, turn: Turn, done: Turn) -> None:
-        events: list[Event] = []
-        if self.state.target is None:
-            target = self.bench.target()
-            events.append(TargetFound(dsl=target.dsl, backend=target.backend.value, chip=target.chip.name))
+        events = self._found()
         now = self.state.turns[turn.id]
         if now.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})

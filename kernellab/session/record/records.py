@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated, Literal, Union
 
@@ -29,6 +30,10 @@ from kernellab.records import (
     Timing,
     Verdict,
 )
+from kernellab.target import Target
+
+#: the facts of a chip that are measured
+_RATES = ("bandwidth", "peak_flops", "source", "judged")
 
 
 class ClaimCheck(Record):
@@ -196,10 +201,28 @@ class Created(DesignOptions):
 
 
 class TargetFound(_Event):
+    """What the session designs for, with the chip's rates: measured again they differ, and so would each prompt."""
+
     kind: Literal["target"] = "target"
     dsl: str
     backend: str
     chip: str
+    #: bytes/s and FLOP/s; 0 and none where they are not known, as in older journals
+    bandwidth: float = 0.0
+    peak_flops: dict[str, float] = Field(default_factory=dict)
+    source: str = ""
+    judged: bool = False
+
+    @classmethod
+    def of(cls, target: Target) -> TargetFound:
+        rates = {name: getattr(target.chip, name) for name in _RATES}
+        return cls(dsl=target.dsl, backend=target.backend.value, chip=target.chip.name, **rates)
+
+    def rated(self, target: Target) -> Target:
+        """``target`` with the rates that the session began with, where it is the same chip."""
+        if not self.bandwidth or self.chip != target.chip.name:
+            return target
+        return replace(target, chip=replace(target.chip, **{name: getattr(self, name) for name in _RATES}))
 
     @property
     def on_gpu(self) -> bool:

@@ -29,7 +29,7 @@ from kernellab.models import (
 )
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
-from kernellab.session.record.records import Created, Note
+from kernellab.session.record.records import Created, Note, TargetFound
 from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Bench:
         self._objects = dict(objects)
         self._task = task
         self._target = target
+        #: what the session found when it began
+        self.found: TargetFound | None = None
         self._rules: dict[Role, Any] = {}
         self._replays: dict[tuple[Role, str], ChatModel] = {}
         self._knowledge: Knowledge | None = None
@@ -130,7 +132,8 @@ class Bench:
 
         with self._target_lock:
             if self._target is None:
-                self._target = target_at(self.created.target, self.created.dsl, self.created.chip)
+                target = target_at(self.created.target, self.created.dsl, self.created.chip)
+                self._target = self.found.rated(target) if self.found is not None else target
             return self._target
 
     def role(self, role: Role, spec: str, channel: Channel) -> Any:
