@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from session_parts import TASK
 
 from kernellab.agents.briefs import best_of, unsure
 from kernellab.errors import VerifierError
@@ -13,6 +15,7 @@ from kernellab.records import Author, Candidate, Comparison, Role, Source, Stage
 from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
 from kernellab.session.record.state import State, fold
 from kernellab.session.turn import execute
+from kernellab.session.turn.context import Bench
 
 STEADY, SHAKEN = (2.92, 2.85, 3.0), (3.99, 2.5, 4.4)
 
@@ -74,7 +77,7 @@ def test_one_run_of_both_decides_which_is_the_best(ratio: tuple[float, float, fl
 def test_a_new_kernel_is_timed_with_the_best_only_where_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def compare(bench: Any, source: Source, baselines: Any, rivals: dict[str, Source]) -> Verdict:
+    def compare(bench: Any, source: Source, baselines: Any, rivals: dict[str, Source], cancel: Any) -> Verdict:
         asked.append(rivals)
         if len(asked) > 1:
             raise VerifierError("The judge ended.")
@@ -86,8 +89,20 @@ def test_a_new_kernel_is_timed_with_the_best_only_where_that_is_needed(monkeypat
     device = SimpleNamespace(chip=SimpleNamespace(kind="gpu"))
     budget = SimpleNamespace(spend=lambda gpu_s: spent.append(gpu_s))
     bench: Any = SimpleNamespace(target=lambda: device, budget=budget)
-    assert execute._next_to_best(bench, state, new, verdict(5.0, 4.0, 6.0)) is None and not asked and not spent
-    found = execute._next_to_best(bench, state, new, verdict(*SHAKEN))
+    go_on = threading.Event()
+    assert execute._next_to_best(bench, state, new, verdict(5.0, 4.0, 6.0), go_on) is None and not asked and not spent
+    found = execute._next_to_best(bench, state, new, verdict(*SHAKEN), go_on)
     assert found is not None and found[0] == "v1" and found[1].speedup == 1.3
-    assert execute._next_to_best(bench, state, new, verdict(*SHAKEN)) is None, "both have their verdicts"
+    assert execute._next_to_best(bench, state, new, verdict(*SHAKEN), go_on) is None, "both have their verdicts"
     assert len(spent) == 2, "a second run counts in the budget of a GPU"
+
+
+def test_stop_ends_the_run_of_two_kernels() -> None:
+    created = Created(name="twice", text=TASK, key="k", dsl="cpp", options={"level": "T1"})
+    bench, stopped = Bench(created, {}, None, None), threading.Event()
+    source = Source(dsl="cpp", files={"kernel.py": "def kernel(x):\n    return x * 2.0 + 1.0\n"})
+    stopped.set()
+    with pytest.raises(VerifierError, match="was stopped"):
+        execute.compare(bench, source, ("eager",), {"turn 1": source}, cancel=stopped)
+    state = state_of((verdict(*STEADY), None))
+    assert execute._next_to_best(bench, state, source, verdict(*SHAKEN), stopped) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -310,7 +311,9 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
     verdict = _with_task_flags(bench, verdict)
-    turn = turn.model_copy(update={"next_to_best": _next_to_best(bench, state, candidate.source, verdict)})
+    turn = turn.model_copy(
+        update={"next_to_best": _next_to_best(bench, state, candidate.source, verdict, channel.cancel)}
+    )
     played = (said for above in state.up(turn.parent) for said in state.exchanges(above.id))
     if engine().agent_near or any(said.shared_machine for said in played):
         verdict = verdict.model_copy(
@@ -319,7 +322,9 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     return turn.model_copy(update={"verdict": verdict, "rationale": uncounted or turn.rationale})
 
 
-def _next_to_best(bench: Bench, state: State, source: Source, verdict: Verdict) -> tuple[str, Comparison] | None:
+def _next_to_best(
+    bench: Bench, state: State, source: Source, verdict: Verdict, cancel: threading.Event
+) -> tuple[str, Comparison] | None:
     """A kernel timed in one run with the best one until then, where the intervals of their speedups overlap and the
     lower ends order them otherwise than the speedups do; None elsewhere, and where that run gives nothing."""
     best = state.best()
@@ -327,7 +332,7 @@ def _next_to_best(bench: Bench, state: State, source: Source, verdict: Verdict) 
         return None
     name, began = f"turn {best.number}", time.perf_counter()
     try:
-        found = compare(bench, source, ("eager",), {name: best.candidate.source}).against(name)
+        found = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=cancel).against(name)
     except (VerifierError, SessionError):
         return None  # both have their verdicts
     finally:
@@ -362,13 +367,13 @@ def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOption
 
 def compare(
     bench: Bench, source: Source, baselines: tuple[str, ...], rivals: Mapping[str, Source] | None = None,
-    task: Task | None = None,
+    task: Task | None = None, cancel: threading.Event | None = None,
 ) -> Verdict:  # fmt: skip
     """A verdict on a source that has passed, timed against ``baselines`` and other kernels in one paired run, for the
     session's task or for ``task``: the same one at other sizes. Blocking.
 
     Raises:
-        VerifierError, SessionError: it could not be judged, or there is no such baseline.
+        VerifierError, SessionError: it could not be judged, ``cancel`` was set, or there is no such baseline.
     """
     from pydantic import ValidationError
 
@@ -385,7 +390,7 @@ def compare(
     while not engine().verifier().prepare(task, target, options) and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
     with engine().verifying:
-        return _with_task_flags(bench, engine().verifier().verify(task, source, target, options=options))
+        return _with_task_flags(bench, engine().verifier().verify(task, source, target, options=options, cancel=cancel))
 
 
 def rank(bench: Bench, source: Source, task: Task | None = None) -> Ranking:
