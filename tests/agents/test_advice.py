@@ -55,6 +55,8 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
      {"signature": "scattered", "wrong_fraction": 1.0}),
     ("wrong everywhere", {"signature": "wrong-values", "wrong_fraction": 1.0},
      {"signature": "wrong-values", "wrong_fraction": 0.03}),
+    ("Look for digits that are lost", {"signature": "wrong-values", "wrong_fraction": 0.0},
+     {"signature": "wrong-values", "wrong_fraction": 0.03}),
     ("Two dimensions are exchanged", {"signature": "transposed"}, {"signature": "transposed", "output": 7}),
     ("an input's copy", {"signature": "identity"}, {"signature": "stale"}),
     ("belongs to an earlier call", {"signature": "stale"}, {"signature": "identity"}),

@@ -171,7 +171,7 @@ def test_an_edge_error_names_tensor_dimension_and_size() -> None:
     assert "the store to Y at N" in found.suggestion
     assert "S at" not in found.suggestion
     assert "errors lie only in the last tile of N (N=1000)" in found.suggestion
-    assert any("first wrong: [0, 992]" in line for line in found.evidence)
+    assert any("first wrong element [0, 992]" in line for line in found.evidence)
 
 
 def test_an_edge_error_names_the_line_of_code_where_it_is_known() -> None:

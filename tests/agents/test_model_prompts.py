@@ -372,8 +372,8 @@ def test_a_coder_is_told_which_outputs_begin_at_zero(knowledge: Knowledge) -> No
 def test_times_and_counts_have_units_that_leave_no_exponent() -> None:
     assert [duration(ms) for ms in (12.5, 0.1, 0.0221, 2.122e-5)] == ["12.5 ms", "0.1 ms", "22.1 us", "0.02122 us"]
     assert [operations(n) for n in (18.4e9, 526e3, 12)] == ["18.4 GFLOP", "526 kFLOP", "12 FLOP"]
-    near = RouteFact(text="first wrong: [0]", got=237.02793884277344, want=237.02794)
-    assert near.line == "first wrong: [0]: got 237.027939, want 237.02794"
+    near = RouteFact(text="first wrong element [0]", got=237.02793884277344, want=237.02794)
+    assert near.line == "first wrong element [0]: got 237.027939, want 237.02794"
     assert RouteFact(text="at", got=3.0, want=1.0).line == "at: got 3, want 1"
 
 

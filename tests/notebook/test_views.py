@@ -533,9 +533,9 @@ def test_a_size_of_a_dim_has_its_speed_or_says_why_it_has_none() -> None:
 def test_numbers_are_rounded_for_the_eye_unless_they_could_not_be_told_apart() -> None:
     assert both(0.12345678901234567, 1.5) == ("0.123457", "1.5")
     assert both(1.00000001, 1.0) == ("1.00000001", "1.0")
-    fact = RouteFact(text="first wrong: [0, 3]", got=-0.12345678901234567, want=2.3333333333333335)
+    fact = RouteFact(text="first wrong element [0, 3]", got=-0.12345678901234567, want=2.3333333333333335)
     card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=told(fact))))["card"]
-    assert card["evidence"] == ["first wrong: [0, 3]: got -0.123457, want 2.33333"]
+    assert card["evidence"] == ["first wrong element [0, 3]: got -0.123457, want 2.33333"]
 
 
 def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_first() -> None:

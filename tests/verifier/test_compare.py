@@ -164,6 +164,15 @@ def test_signatures_from_numbers_alone() -> None:
         assert numeric(got, w, found) == name
 
 
+def test_an_error_that_is_over_no_elements_limit_has_no_place() -> None:
+    want = torch.full((1, 1), -9.78e-4, dtype=torch.float64)
+    reference = Reference(want.float(), want)
+    found = judged((want * (1 + 1.5e-5)).float(), reference)
+    assert found is not None and found.rule == "frobenius"
+    assert found.wrong is not None and not found.wrong.any()
+    assert numeric((want * (1 + 1.5e-5)).float(), want, found) == "wrong-values", "neither too narrow sums nor a tail"
+
+
 def test_padding_in_a_row_s_sum_is_no_loss_of_digits() -> None:
     weights = torch.randn(33, 255, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).exp()
     sums = weights.sum(-1, keepdim=True)

@@ -82,12 +82,19 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]
     if evidence.sizes:
         facts += [RouteFact(text=text) for text in failing_case(verdict)]
+    return facts + [RouteFact(text=line) for line in contrast_lines(evidence)] + wrong_elements(evidence)
+
+
+def wrong_elements(evidence: Evidence) -> list[RouteFact]:
+    """The first wrong element, or the largest error where no element alone is over its limit; and how many are."""
+    alone = evidence.wrong_fraction != 0.0
+    facts = []
     if evidence.first_wrong is not None:
-        text = f"first wrong: {evidence.first_wrong}"
+        text = f"{'first wrong element' if alone else 'largest error, at'} {evidence.first_wrong}"
         facts.append(RouteFact(text=text, got=evidence.got, want=evidence.want))
-    facts += [RouteFact(text=line) for line in contrast_lines(evidence)]
     if evidence.wrong_fraction is not None:
-        facts.append(RouteFact(text=f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"))
+        share = f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"
+        facts.append(RouteFact(text=share if alone else "no element alone is over its limit, the error as a whole is"))
     return facts
 
 

@@ -161,6 +161,10 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
             "The values are wrong everywhere: an operation, or what it is applied to, is not the reference's.",
         ),
         (lambda look: look.integer and not look.everywhere, _TIE),
+        (
+            lambda look: look.evidence.wrong_fraction == 0.0,
+            "Look for digits that are lost: a difference of near numbers, or a long sum that is kept in one value.",
+        ),
     ),
     "ties": (
         (

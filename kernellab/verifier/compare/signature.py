@@ -43,6 +43,8 @@ def numeric(
     if mismatch.rule == "non-finite":
         # poison read past the end of an input reaches the last rows only
         return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "unwritten" if fresh else "nan"
+    if not bool(mismatch.wrong.any()):
+        return "wrong-values"  # each is within its limit, and they are not as a whole
     if _transposed(g, w):
         return "transposed"
     if _scale(g, w) is not None:

@@ -276,7 +276,8 @@ class Stages:
         if found.signature not in _CERTAIN and found.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
             # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
-            if self.is_edge(case) and not (mismatch.wrong is not None and signature.scattered(mismatch.wrong)):
+            wrong = mismatch.wrong
+            if self.is_edge(case) and (wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
         found = found.model_copy(update={"tried": self._contrast(case)})

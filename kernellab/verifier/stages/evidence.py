@@ -39,7 +39,9 @@ def of_mismatch(
         return Evidence(signature=name or mismatch.rule, **base)
     inputs = [a for a in case.args if hasattr(a, "shape")]
     shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
-    where = signature.first_wrong(mismatch.wrong)
+    # of a whole that is wrong in no single place, the place of the largest error
+    wrong = mismatch.wrong if bool(mismatch.wrong.any()) else (far := (shown - wanted).abs()) == far.max()
+    where = signature.first_wrong(wrong)
     return Evidence(
         signature=name
         or signature.numeric(

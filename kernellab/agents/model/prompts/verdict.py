@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.agents.model.prompts.facts import verdict_figures
-from kernellab.agents.rules.advice import contrast_lines, failing_case
+from kernellab.agents.rules.advice import contrast_lines, failing_case, wrong_elements
 from kernellab.conditions import WeakTask, flags
 from kernellab.records import CompilerLine, Evidence, RouteFact, Verdict
 
@@ -30,11 +30,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None, told
     lines += [*failing_case(verdict), *(line for line in contrast_lines(evidence) if line not in told)]
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
-    if evidence.first_wrong is not None:
-        text = f"first wrong element {evidence.first_wrong}"
-        lines.append(RouteFact(text=text, got=evidence.got, want=evidence.want).line)
-    if evidence.wrong_fraction is not None:
-        lines.append(f"wrong elements: {100 * evidence.wrong_fraction:.3g} %")
+    lines += [fact.line for fact in wrong_elements(evidence)]
     lines += [f"flag: {flag}" for flag in flags(c for c in verdict.conditions if not isinstance(c, WeakTask))]
     return lines
 
