@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
-from kernellab.tools.tool import Context, Files, Page, Request, Result, Text, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.lens.records import Fact, Lens
@@ -30,7 +30,7 @@ class SourceRequest(Request):
         default_factory=dict, description="The kernel's files by name; kernel.py defines kernel(...) or ModelNew."
     )
     path: str = Field(default="", description="Or the kernel's file or folder below the workspace.")
-    sketch: Text = Field(
+    sketch: Sketch = Field(
         default="", description="Or a sketch: its code by the rules, in which `files` replace those of their names."
     )
     dsl: str = Field(default="", description="triton, cpp, cuda_c, tilelang ...; empty: detected.")

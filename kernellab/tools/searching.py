@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from kernellab.records import Author
-from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, Text, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.evolve.run import Run
@@ -95,7 +95,7 @@ def search_lineage(context: Context, request: CandidateRequest) -> LineageResult
 
 
 class InjectRequest(RunRequest):
-    sketch: Text
+    sketch: Sketch
     island: int = 0
     why: str = Field(default="", description="The sentence that the change is meant by.")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author, Role
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
-from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Text, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.session import Question, Session, Turn
@@ -217,7 +217,7 @@ def turn_detail(context: Context, request: TurnRequest) -> TurnResult:
 
 
 class SubmitSketchRequest(SessionRequest):
-    sketch: Text = Field(description="The sketch's text; it is a Designer's turn, and code and verdict follow.")
+    sketch: Sketch = Field(description="The sketch's text; it is a Designer's turn, and code and verdict follow.")
 
 
 @tool(changes=True)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import KernellabError, counted
 from kernellab.records import Diagnostic, GateState, Source
-from kernellab.tools.tool import Context, Page, Request, Result, Text, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.sketch.program.program import Program
@@ -115,7 +115,7 @@ def _headroom(context: Context, name: str) -> float | None:
 
 
 class SketchRequest(Request):
-    sketch: Text = Field(description="The sketch's text.")
+    sketch: Sketch = Field(description="The sketch's text.")
     constexpr: dict[str, int | float] = Field(default_factory=dict, description="Values of its constexprs by name.")
     dsl: str = Field(default="", description=_DSL)
 

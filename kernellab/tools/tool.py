@@ -37,8 +37,8 @@ _APART = 500
 #: characters of each text and rows of each list that are kept of a longer result: the first that fits
 _CUTS = ((4000, 60), (1000, 30), (300, 12), (100, 4), (20, 2))
 _CUT = "It was too long and is cut. "
-#: characters of a name, and of a text: a kernel, a sketch, an answer
-MOST_NAME, MOST_TEXT = 1000, 1_000_000
+#: characters of a name, of a sketch (which is read in some 2 CPU s then), and of a text: a kernel, an answer
+MOST_NAME, MOST_SKETCH, MOST_TEXT = 1000, 100_000, 1_000_000
 #: lists in the order of time, of which both ends count; of others what comes first does
 _IN_TIME = frozenset(("turns", "line"))
 #: arguments of a call as JSON, in bytes
@@ -62,8 +62,9 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_max_length=MOST_NAME)
 
 
-#: a kernel's file, a sketch, an answer; and a kernel's files by name
+#: a kernel's file, an answer; a sketch; and a kernel's files by name
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
+Sketch = Annotated[str, Field(max_length=MOST_SKETCH)]
 Files = Annotated[dict[str, Text], AfterValidator(inside)]
 
 
