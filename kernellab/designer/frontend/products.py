@@ -30,7 +30,7 @@ _REUSED_CPU, _COSTLY = 16, 8
 _REUSED_GPU = 1024
 #: rows of the other factor from which on a GPU unpacks a factor in a launch before the product, which then reads it by
 #: the copy engine
-_UNPACKED = 2048
+_UNPACKED_ROWS = 2048
 #: what an operation costs that is more than a multiplication
 _COSTS = {"div": 4, "exp": 8, "exp2": 8, "log": 8, "sqrt": 4, "rsqrt": 4, "tanh": 8, "erf": 8, "pow": 16, "sigmoid": 8}
 #: on a GPU also activations, which are one operation each
@@ -108,7 +108,7 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
                 ref,
                 leads,
                 b.sizes is not None or (narrow and others >= _REUSED_GPU),
-                b.sizes is None and narrow and others >= _UNPACKED,
+                b.sizes is None and narrow and others >= _UNPACKED_ROWS,
             )
 
 

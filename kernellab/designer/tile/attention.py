@@ -120,7 +120,7 @@ def pieces(ctx: Context, k: Launch) -> int:
 
     def filled(parts: int) -> float:
         # keys or values that are unpacked keep a program's warps busy: several share a core
-        slots = (_UNPACKING if _unpacks(att) else held) * ctx.cores
+        slots = (_UNPACKING if _computes_factors(att) else held) * ctx.cores
         return programs * parts / (-(-programs * parts // slots) * slots)
 
     return next((parts for parts in tried if filled(parts) >= _FILLED), max(tried, key=filled))
@@ -147,10 +147,10 @@ def _streaming(ctx: Context, att: Attend, rows: int, width: int) -> tuple[int, i
     keys = 128 if (width > 64 or not att.narrow) and height == 16 else 64
     while keys > 16 and 2 * 3 * keys * power(width) * _item(att) + _SCRATCH > ctx.shared:
         keys //= 2
-    return height, keys, 8 if keys > 64 or _unpacks(att) else 4, 3
+    return height, keys, 8 if keys > 64 or _computes_factors(att) else 4, 3
 
 
-def _unpacks(att: Attend) -> bool:
+def _computes_factors(att: Attend) -> bool:
     """Are keys or values made of other numbers as they are read?"""
     return not all(isinstance(e, Leaf) for e in (att.inner.b, att.b))
 

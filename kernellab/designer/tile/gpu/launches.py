@@ -19,7 +19,7 @@ _MOST = 1 << 15
 #: a contiguous axis below so many elements leaves lanes idle; elements side by side that fill lines of memory
 _SHORT, _LINE = 64, 256
 #: numbers that share a byte or a word, and elements of a tile that unpacks them
-_PACKED, _UNPACKED = 8, 1 << 14
+_PACKED, _UNPACKED_TILE = 8, 1 << 14
 #: lanes of a row's tile in blocks of a row, and elements of a lane: of rows off 16 bytes, and of others that are longer
 #: than so many of the longest that a tile holds
 _ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
@@ -118,7 +118,7 @@ def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[A
     if not packed or ctx.size(parts) > _PACKED or not ctx.bounded(rest) or size > ctx.style.whole_row:
         return None
     par = [a for a in tiled if a in k.par]
-    rows = below(max(1, min(_UNPACKED // size, ctx.volume(par) // (2 * ctx.cores)))) if par else 1
+    rows = below(max(1, min(_UNPACKED_TILE // size, ctx.volume(par) // (2 * ctx.cores)))) if par else 1
     blocks = {par[-1]: ctx.block("ROWS", rows, most=64)} if rows > 1 else {}
     return replace(t, whole=frozenset(rest), blocks=blocks, why=why.WHOLE_ROW)
 

@@ -22,7 +22,7 @@ _STEP = 16
 def product(ctx: Context, k: Launch) -> Tiling:
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
-    if _unpacks(ctx, k.product, rows, cols):
+    if _columns_first(ctx, k.product, rows, cols):
         turned = {rows: cols, cols: rows}
         t, rows, cols = replace(t, order=tuple(turned.get(a, a) for a in t.order)), cols, rows
     free = Free()
@@ -50,7 +50,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
     )  # fmt: skip
 
 
-def _unpacks(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
+def _columns_first(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
     """Is the factor of the columns alone made of narrower numbers? Tensor cores of Hopper take the left factor from
     registers, where it is unpacked, and the right one from shared memory only: the result is made with its columns
     first."""
