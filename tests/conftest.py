@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 # before torch is imported anywhere: two test machines' cores are enough for small shapes
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
-#: what needs all cores: its verdicts hang on its times or deadlines, it has several judges, or a browser's patience
+#: what needs all cores: its verdicts hang on its times or deadlines, it has several judges, or JupyterLab's patience
 ALONE = (
     "bench/test_throughput.py",
-    "browser/",
+    "browser/test_places.py",
+    "browser/test_search.py",
+    "browser/test_shared.py",
+    "browser/test_story.py",
+    "browser/test_two_tabs.py",
     "notebook/test_verify_cell.py",
     "session/test_compare.py",
     "teach/test_attack.py",

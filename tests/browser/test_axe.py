@@ -53,7 +53,7 @@ def dumps(browser: Any) -> Iterator[Any]:
     with look.served() as base:
         opened = browser.new_page(viewport={"width": 1180, "height": 900})
         opened.base = base
-        opened.set_default_timeout(8_000)
+        opened.set_default_timeout(30_000)
         yield opened
         opened.close()
 
