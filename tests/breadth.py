@@ -20,16 +20,16 @@ import pytest
 SHARES = {
     "agents/test_journal_size.py": 2,
     "evolve/test_agents.py": 2,
-    "verifier/test_indistinguishable.py": 2,
+    "verifier/test_indistinguishable.py": 4,
     "knowledge/test_new_dsl.py": 2,
-    "tools/test_tools.py": 2,
+    "tools/test_tools.py": 4,
     "tools/test_agent_role.py": 2,
     "verifier/test_results.py": 3,
-    "zoo/test_zoo.py": 24,
+    "zoo/test_zoo.py": 48,
     "verifier/test_faults.py": 5,
     "verifier/test_faults_session.py": 3,
     "lowering/test_cuda_c.py": 6,
-    "verifier/test_drawn.py": 4,
+    "verifier/test_drawn.py": 8,
     "verifier/test_verdicts.py": 5,
     "agents/test_planted.py": 3,
     "models/test_faults.py": 4,
@@ -64,7 +64,7 @@ SHARES = {
     "model_integration/test_gradient.py": 3,
     "bench/test_scale.py": 7,
     "dsls/test_by_documents.py": 4,
-    "verifier/test_caller.py": 2,
+    "verifier/test_caller.py": 4,
     "verifier/test_properties.py": 2,
     "verifier/test_attempts.py": 2,
     "verifier/test_static_bounded.py": 2,
@@ -75,7 +75,7 @@ SHARES = {
     "designer/test_recurrent.py": 2,
     "designer/test_routed.py": 2,
     "capture/test_family.py": 3,
-    "teach/test_attack.py": 2,
+    "teach/test_attack.py": 4,
     "teach/test_answers.py": 16,
     "teach/test_wrong_answers.py": 8,
 }
@@ -145,10 +145,18 @@ PROVE_ONLY = frozenset(
         "tools/test_tools.py::test_the_tools_load_neither_sdk",
         "verifier/test_drawn.py::test_the_first_survey_of_a_process_has_as_many_cases_as_the_next",
         "verifier/test_rivals.py::test_max_autotune_is_a_baseline_of_its_own",
+        "evolve/test_run.py::test_cheats_are_never_elites_and_what_is_called_the_best_is_verified",
+        "evolve/test_run.py::test_the_same_seed_makes_the_same_run",
+        "verifier/test_drawn.py::test_nearly_equal_arguments_tell_a_sum_that_loses_all_digits",
+        "verifier/test_drawn.py::test_places_that_come_twice_are_given_for_a_permutation",
+        "verifier/test_drawn.py::test_a_maximum_that_begins_from_a_number_that_is_not_low_enough_is_told",
+        "verifier/test_drawn.py::test_zeros_of_either_sign_are_equal_where_a_place_is_told",
+        "verifier/test_drawn.py::test_a_nan_that_alone_decides_is_given_to_any",
+        "verifier/test_drawn.py::test_a_long_row_of_a_mask_that_is_true_throughout_is_met",
     }
 )
 #: the notebooks that `make test` executes: a tutorial and a lesson
-NOTEBOOKS = frozenset({"01_quickstart", "05_softmax"})
+NOTEBOOKS = frozenset({"04_by_hand", "05_softmax"})
 
 
 def everything() -> bool:
