@@ -4,10 +4,11 @@
     python -m tests.sketch.rewrite.wins --out rows.jsonl --table
 
 A line of JSON for each task: the design's features, and for each rewrite the variants that it makes of it (``--count``
-ends there). Of each rewrite the variants that the cost model likes best, at most two, are built, tried and timed alone
-between two timings of the design; a gain is the design's time over the variant's, and the design's second time over its
-first is the noise. A win is a gain that is beyond both and above 1.05. ``--jobs`` processes have a core each. Called
-again, tasks that have their line are left out.
+ends there). Of each rewrite the variants that the cost model likes best, at most ``--most``, are built, tried and timed
+alone for ``--calls`` seconds between two timings of the design; a gain is the design's time over the variant's, and the
+design's second time over its first is the noise. A win is a gain that is beyond both and above 1.05. The rewrites that
+were timed on the fewest tasks come first, and no more begin on a task after ``--each`` seconds. ``--jobs`` processes
+have a core each. Called again, tasks that have their line are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +39,24 @@ from kernellab.tuning.space import Point, Space
 from kernellab.verifier import Verifier
 from tests.sketch.rewrite.designs import Design, designs, places
 
-#: variants of a rewrite that are timed, and seconds of calls of each timing
-MOST, CALLS = 2, 0.25
+#: variants of a rewrite that are timed, seconds of calls of each timing, and seconds in which a task's timings begin
+MOST, CALLS, EACH = 1, 0.1, 10.0
 #: a gain is a win from here on, where it is beyond the noise
 WIN = 1.05
 
 
-def rows(wanted: Sequence[str], dsl: str, until: float, count: bool) -> Any:
-    """What is known of each task, as far as the time goes."""
-    target = detect_target(dsl)
+@dataclass(frozen=True)
+class Effort:
+    """What is spent on a task: variants of a rewrite, seconds of a timing's calls, seconds in which timings begin."""
+
+    most: int = MOST
+    calls: float = CALLS
+    each: float = EACH
+
+
+def rows(wanted: Sequence[str], dsl: str, until: float, effort: Effort | None) -> Any:
+    """What is known of each task, as far as the time goes; without an effort nothing is timed."""
+    target, seen = detect_target(dsl), Counter[str]()
     with Verifier() as judge:
         for place in wanted:
             if time.monotonic() > until:
@@ -52,7 +64,8 @@ def rows(wanted: Sequence[str], dsl: str, until: float, count: bool) -> Any:
             try:
                 design = next(designs(place, 1, {dsl: target}), None)
                 if design is not None:
-                    yield {"task": place, "dsl": dsl, **known(design), **({} if count else timed(design, judge, until))}
+                    times = timed(design, judge, until, effort, seen) if effort is not None else {}
+                    yield {"task": place, "dsl": dsl, **known(design), **times}
             except KernellabError as error:
                 yield {"task": place, "dsl": dsl, "fault": error.message}
 
@@ -68,24 +81,26 @@ def known(design: Design) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def timed(design: Design, judge: Verifier, until: float) -> dict[str, Any]:
-    """The design's time, first and last, and each timed variant's gain over the mean of both."""
+def timed(design: Design, judge: Verifier, until: float, effort: Effort, seen: Counter[str]) -> dict[str, Any]:
+    """The design's time, first and last, and each timed variant's; ``seen`` counts the tasks of each rewrite."""
     measure, space = WorkerMeasure(judge, design.task, design.target, {}), Space(design.task, design.target)
 
     def time_of(text: str) -> Timing | str:
-        came = measure(Point.of(text, {}), CALLS)
+        came = measure(Point.of(text, {}), effort.calls)
         return came.time if came.time is not None else came.reason
 
-    first, tried = time_of(design.text), []
+    until, tried = min(until, time.monotonic() + effort.each), []
+    first = time_of(design.text)
     if isinstance(first, str):
         return {"refused": first}
-    for name in REWRITES:
+    for name in sorted(REWRITES, key=lambda name: seen[name]):
         made = {v.text: v for v in rewrites(design.text, design.target, [name])}
         costs = {text: space.cost(space.start(text)) for text in made}
-        for text in sorted((t for t in made if costs[t] is not None), key=lambda t: costs[t] or 0.0)[:MOST]:
+        for text in sorted((t for t in made if costs[t] is not None), key=lambda t: costs[t] or 0.0)[: effort.most]:
             if time.monotonic() > until:
                 break
             came = time_of(text)
+            seen[name] += not any(one["move"] == name for one in tried)
             took = came.median_ms if isinstance(came, Timing) else None
             tried.append({"move": name, "why": made[text].why, "ms": took, "modelled_ms": costs[text]})
     last = time_of(design.text)
@@ -156,6 +171,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dsl", default="cpp")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--calls", type=float, default=CALLS)
+    parser.add_argument("--each", type=float, default=EACH)
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
@@ -167,7 +185,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.one:
         at, of = map(int, options.one.split("/"))
         with options.out.open("a") as out:
-            for row in rows(left[at::of], options.dsl, until, options.count):
+            effort = None if options.count else Effort(options.most, options.calls, options.each)
+            for row in rows(left[at::of], options.dsl, until, effort):
                 out.write(json.dumps(row) + "\n")
                 out.flush()
         return 0
