@@ -15,9 +15,9 @@ import ast
 import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from kernellab.lowering.python_text import parsed
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Program
@@ -93,7 +93,7 @@ def _plain(name: str, text: str) -> str:
     if not name.endswith(".py"):
         return " ".join(_C_COMMENT.sub(lambda found: found["text"] or " ", text).split())
     try:
-        module = _parsed(text)
+        module = parsed(text)
     except SyntaxError:
         return text
     for node in ast.walk(module):
@@ -149,11 +149,3 @@ def _with_value(item: object, values: Mapping[str, int | float]) -> tree.ConstDe
 
 
 __all__ = ["Carried", "bare", "carried", "code_digest", "same_code", "with_sketch", "with_values"]
-
-
-def _parsed(text: str) -> ast.Module:
-    """CPython 3.11 counts the depth of all threads' trees together, and may refuse one of two that are made at once."""
-    for _ in range(8):
-        with suppress(SystemError):
-            return ast.parse(text)
-    return ast.parse(text)

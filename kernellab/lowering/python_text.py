@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+from contextlib import suppress
 from functools import lru_cache
 
 from kernellab.sketch.program.ints import IntExpr, IntKind
@@ -13,6 +14,18 @@ _RESERVED = frozenset(keyword.kwlist) | {
     "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",
     "sum", "grid", "isinstance", "getattr", "list", "device", "kernel", "num_warps", "num_stages", "num_ctas",
 }  # fmt: skip
+
+
+def parsed(text: str) -> ast.Module:
+    """CPython 3.11 counts the depth of all threads' trees together, and may refuse one of two that are made at once.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    for _ in range(8):
+        with suppress(SystemError):
+            return ast.parse(text)
+    return ast.parse(text)
 
 
 class Names:
@@ -65,4 +78,4 @@ def tidy(expression: str) -> str:
     return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')
 
 
-__all__ = ["Names", "python_int", "tidy"]
+__all__ = ["Names", "parsed", "python_int", "tidy"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernellab.lowering.gluon.boxes import Box
 from kernellab.lowering.python_text import tidy
-from kernellab.lowering.triton.text import names_in
+from kernellab.lowering.triton.text import names_used
 from kernellab.sketch.program.ints import IntExpr
 
 Line = tuple[str, int]
@@ -24,7 +23,7 @@ class Function:
     parameters: list[str] = field(default_factory=list)
 
     def used(self) -> frozenset[str]:
-        return names_in(ast.parse("def f():\n" + "\n".join(text for text, _ in self.lines)))
+        return names_used(self.lines)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from kernellab.lowering.triton.ints import Ints
 from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Computed, Shapes
 from kernellab.lowering.triton.sort import write_sort
-from kernellab.lowering.triton.text import Writer, names_in
+from kernellab.lowering.triton.text import Writer, names_used
 from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values
 from kernellab.sketch.program.ints import IntExpr, IntKind, num
 from kernellab.sketch.program.program import (
@@ -116,7 +115,7 @@ class KernelWriter:
         self._body(body.inner)
         lines = self.out.lines or [("    pass", 0)]
         return Written(
-            f"{self._kernel.name}_kernel", lines, _names_used(lines), dict(self.shapes.computed), body.host,
+            f"{self._kernel.name}_kernel", lines, names_used(lines), dict(self.shapes.computed), body.host,
             self._largest(), bool(dots), self._sums(), self._widest(), bool(self._described), body.persistent,
         )  # fmt: skip
 
@@ -404,10 +403,6 @@ def _read_once(kernel: Kernel) -> frozenset[str]:
     walk(kernel.body, frozenset())
     streamed = frozenset(n for n, single in once.items() if single)
     return streamed if len(streamed) < len(once) else frozenset()
-
-
-def _names_used(lines: list[tuple[str, int]]) -> frozenset[str]:
-    return names_in(ast.parse("def f():\n" + "\n".join(text for text, _ in lines)))
 
 
 __all__ = ["KernelWriter", "Written"]

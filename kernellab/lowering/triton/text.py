@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from textwrap import indent
+
+from kernellab.lowering.python_text import parsed
 
 
 @dataclass
@@ -81,10 +83,15 @@ def names_in(tree: ast.AST) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
+def names_used(lines: Sequence[tuple[str, int]]) -> frozenset[str]:
+    """Every name in a function's lines, each with its number in the sketch."""
+    return names_in(parsed("def f():\n" + "\n".join(text for text, _ in lines)))
+
+
 @lru_cache(maxsize=2)
 def _functions(file: str) -> dict[str, Function]:
     source = (files("kernellab.lowering.triton") / file).read_text()
-    tree = ast.parse(source)
+    tree = parsed(source)
     lines = source.splitlines()
     return {
         node.name: Function("\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno]), names_in(node))
