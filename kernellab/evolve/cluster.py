@@ -27,7 +27,7 @@ from kernellab.errors import EvolveError, TargetError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Prepared, Ranked
 from kernellab.evolve.judges import LocalJudge
-from kernellab.evolve.records import Evaluation, Step
+from kernellab.evolve.records import Begun, Evaluation, Step
 from kernellab.records import Verdict
 from kernellab.verifier.judge import turns
 from kernellab.verifier.remote import DEVICE, connected
@@ -94,12 +94,19 @@ class DaskWorkers:
         self.room = sum(worker["nthreads"] for worker in found) + self.judges
         threading.Thread(target=self._watch, name="kernellab-cluster", daemon=True).start()
 
+    def start(self, begun: Begun) -> None:
+        """Every device's judge at once, before there is a candidate."""
+        self._everywhere(_start, begun)
+
     def warm(self, job: Job) -> None:
         """Every device's judge at once, with a candidate of the task: its reference and eager are built with it."""
+        self._everywhere(_rank, job)
+
+    def _everywhere(self, work: Callable[..., Any], given: Any) -> None:
         for address in self._devices:
             with suppress(Exception):  # a worker that is gone is warmed by its first candidate
                 self._warming.append(self._client.submit(
-                    _rank, job, pure=False, retries=_DEATHS, priority=1, resources={DEVICE: 1}, workers=[address],
+                    work, given, pure=False, retries=_DEATHS, priority=1, resources={DEVICE: 1}, workers=[address],
                 ))  # fmt: skip
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
@@ -275,6 +282,10 @@ def _own_judge() -> LocalJudge:
     with _making:
         _judge = _judge or LocalJudge()
         return _judge
+
+
+def _start(begun: Begun) -> None:
+    jobs.start(begun, _own_judge())
 
 
 def _finish(prepared: Prepared) -> Evaluation:

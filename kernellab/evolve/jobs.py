@@ -84,6 +84,8 @@ class Ranked:
 class Judge(Protocol):
     """Who measures: the Verifier of this machine, or a worker's."""
 
+    def start(self, target: Target) -> None: ...
+
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked: ...
 
     def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict: ...
@@ -155,6 +157,11 @@ class Prepared:
 def evaluate(job: Job, judge: Judge) -> Evaluation:
     """The gate, the cost model, the build and the rank of a job's candidate. Raises TaskError, TargetError."""
     return finish(prepare(job), judge)
+
+
+def start(begun: Begun, judge: Judge) -> None:
+    """Have a run's judge start while its first candidates are made. Raises KernellabError, which they meet as well."""
+    judge.start(found(begun))
 
 
 def prepare(job: Job) -> Prepared:

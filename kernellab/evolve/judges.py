@@ -12,7 +12,7 @@ from functools import partial
 from kernellab.errors import JudgeLost, VerifierError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Judge, Prepared, Ranked, score_of
-from kernellab.evolve.records import Evaluation
+from kernellab.evolve.records import Begun, Evaluation
 from kernellab.records import Source, Stage, Verdict
 from kernellab.session.engine.engine import engine
 from kernellab.target import Target
@@ -28,6 +28,11 @@ class LocalJudge:
 
     def __init__(self) -> None:
         self.cancel = threading.Event()
+
+    def start(self, target: Target) -> None:
+        """Start what judges for ``target``: imports and the device's context, which need no candidate."""
+        with self._verifier() as verifier:
+            verifier.warm(target)
 
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
         """A quick look: a few cases, then the clock, compared with the reference. Raises TaskError, TargetError."""
@@ -66,6 +71,9 @@ class LocalWorkers:
         self._judge = judge
         self._preparing = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="kernellab-measure")
+
+    def start(self, begun: Begun) -> None:
+        self._measuring.submit(jobs.start, begun, self._judge)
 
     def warm(self, job: Job) -> None:
         """The one judge of this process is warm with the first candidate."""

@@ -24,6 +24,7 @@ from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
 from kernellab.evolve.promote import Promotion
 from kernellab.evolve.records import (
+    Begun,
     Ended,
     Evaluated,
     Evaluation,
@@ -63,6 +64,8 @@ class Workers(Protocol):
     #: candidates that may be under way at once, and measured at once
     room: int
     judges: int
+
+    def start(self, begun: Begun) -> None: ...
 
     def warm(self, job: Job) -> None: ...
 
@@ -157,6 +160,8 @@ class Scheduler:
     # -- one turn ----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
+        if self.state.knobs.score == "rank":
+            self.workers.start(self.state.begun)
         if not self.state.proposals:
             made = self.vary.seeds(self.state)
             if made.proposals and self.state.knobs.score == "rank":

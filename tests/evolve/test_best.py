@@ -123,6 +123,8 @@ class Noisy:
         middle, half = true * math.exp(self._random.gauss(0.0, share * self._spread)), share * self._spread
         return middle, middle * math.exp(-half), middle * math.exp(half)
 
+    def start(self, target: Target) -> None: ...
+
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
         middle, low, high = self.drawn(self.speed(source))
         return Ranked(Score(time=timing(1 / middle), speedup=middle, low=low, high=high))

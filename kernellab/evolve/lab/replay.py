@@ -117,6 +117,8 @@ class _Answers:
         point = self.pool.points[_point(job.sketch)]
         return _done(Verdict(passed=not point.reason, stage=Stage.FAST, reason=point.reason))
 
+    def start(self, begun: Begun) -> None: ...
+
     def warm(self, job: Job) -> None: ...
 
     def compare(self, job: Job, other: Job) -> Future[Verdict]:
