@@ -113,9 +113,13 @@ class Promotion:
 
     def unverified(self) -> list[int]:
         """Who needs a verdict next: the first design, which all others are compared with, then each island's best where
-        it leads the island's verified ones beyond its noise. A verdict costs as much as five quick looks."""
+        it leads the island's verified ones beyond its noise and is near the best of all. A verdict costs as much as
+        five quick looks, and what is far behind becomes no run's best by one."""
         first = self.state.first() if not self.state.verdicts else None
-        waiting = self.state.ordered(self._leaders(self.state.islands.values()))
+        head = self._head(self.state.evaluations)
+        reach = self.state.worth(head) / _SMALL if head is not None else 0.0
+        leaders = self.state.ordered(self._leaders(self.state.islands.values()))
+        waiting = [n for n in leaders if self.state.worth(n) >= reach]
         return list(dict.fromkeys(waiting if first is None else [first, *waiting]))
 
     def _leaders(self, groups: Iterable[Iterable[int]]) -> list[int]:

@@ -313,7 +313,7 @@ def test_pooled_measurements_hold_the_middles_of_both_and_know_more_than_one() -
 
 
 def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives_way() -> None:
-    found = state([1.0, 2.0, 3.0, 1.5])
+    found = state([1.0, 2.6, 3.0, 1.5])
     promotion = Promotion(found, lambda n: None, None)  # type: ignore[arg-type, return-value]
     assert promotion.unverified()[0] == 0
     verify(found, 0, 1.0)
@@ -323,6 +323,14 @@ def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives
     verify(found, 1, 2.0)
     assert promotion.unverified() == []
     assert found.best() == 1
+
+
+def test_an_islands_head_far_behind_the_best_needs_no_verdict() -> None:
+    found = state([1.0, 1.5, 3.0])
+    verify(found, 0, 1.0)
+    assert Promotion(found, lambda n: None, None).unverified() == [2]  # type: ignore[arg-type, return-value]
+    verify(found, 2, 3.0, passed=False)
+    assert Promotion(found, lambda n: None, None).unverified() == [1], "the best was wrong"  # type: ignore[arg-type, return-value]
 
 
 def test_a_head_inside_the_noise_of_a_verified_one_needs_no_verdict() -> None:

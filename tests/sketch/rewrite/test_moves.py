@@ -7,6 +7,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.dsls.machine import named_chip
 from kernellab.records import GateState
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
@@ -401,3 +402,91 @@ def test_a_padded_window_over_squares_reads_what_they_are_made_of() -> None:
     found = moved(POOLED.replace("{each}", "(x * x)"), "recompute")
     assert found
     assert all(text.count("sketch ") == 1 for text in found)
+
+
+BYTES = """import torch
+
+
+def reference(x, w, s):
+    return x @ (w.float() * s{index}){turned}
+
+
+def inputs(seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    w = torch.randint(-127, 128, {shape}, generator=g, dtype=torch.int8)
+    return torch.randn(48, 128, generator=g), w, torch.rand({scales}, generator=g)
+"""
+
+
+def test_a_scale_of_columns_is_multiplied_into_the_product_once_an_element() -> None:
+    text = BYTES.format(index="[:, None]", turned=".T", shape="(96, 128)", scales=96)
+    found = moved(text, "factor")
+    assert found and all(
+        "acc_scaled = acc * s_tile" in text and "gemm(x_tile, cast(w_turned, f32)" in text for text in found
+    )
+
+
+def test_a_scale_along_the_axis_that_is_added_up_stays_in_the_product() -> None:
+    text = BYTES.format(index="[:, None]", turned="", shape="(128, 96)", scales=128)
+    assert moved(text, "factor") == []
+
+
+HALVES = """sketch product {{
+    tensors: x[64, 64]: {dtype}; w[64, 64]: {weights}; s[64]: {dtype}; y[64, 64]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(0, 64, 16):
+        acc = alloc([16, 64], f32, llm_hint=["fastest", "accumulator", "init_zero"])
+        load(s[i:i+16] -> s_tile)
+        for k in range(0, 64, 16):
+            load(x[i:i+16, k:k+16] -> x_tile)
+            load(w[k:k+16, 0:64] -> w_tile)
+            {more}
+            gemm({left}, cast(w_tile, {dtype}), acc)
+        store(acc -> y[i:i+16, 0:64])
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "left", "more", "moves"),
+    [
+        ("f32", "x_tile * s_tile[:, None]", "last = k", True),
+        ("f32", "x_tile * s_tile", "last = k", False),  # along the axis that is added up
+        ("f32", "x_tile * s_tile[:, None]", "load(s[k:k+16] -> s_tile)", False),  # another in each step
+        ("f16", "cast(exp(x_tile) * s_tile[:, None], f16)", "last = k", False),  # without it float16 may run over
+    ],
+)
+def test_a_scale_of_rows_leaves_a_product_where_it_is_the_same_in_all_of_it(
+    dtype: str, left: str, more: str, moves: bool
+) -> None:
+    text = HALVES.format(dtype=dtype, weights="i8", left=left, more=more)
+    assert check(text, chip=CPU.chip).program is not None
+    assert [f.why for f in rewrites(text, CPU, {"factor"})] == (
+        ["took s_tile out of what a loop of product adds up"] if moves else []
+    )
+
+
+GROUPED = """import torch
+
+
+def reference(w, s, x):
+    low, high = (w & 15).float() - 8, (w >> 4).float() - 8
+    v = torch.stack((low, high), -1).reshape(32, 8, 16) * s[:, :, None]
+    return v.reshape(32, 128) @ x
+
+
+def inputs(seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    w = torch.randint(0, 256, (32, 64), generator=g, dtype=torch.uint8)
+    return w, torch.rand(32, 8, generator=g), torch.randn(128, generator=g)
+"""
+
+
+def test_a_groups_scale_is_multiplied_once_a_group_of_what_a_loop_adds_up() -> None:
+    gpu = Target("triton", Backend.CUDA, named_chip("h100"))
+    found = moved(GROUPED, "factor", gpu)
+    # one row or several are a tile of their program
+    inner = [("axis=2", "axis=1"), ("axis=1", "axis=0")]
+    sums = [f"reduce_sum(reduce_sum(row_total, {a}) * s_tile, {b})" for a, b in inner]
+    assert found and all(any(text in one for text in sums) for one in found)
