@@ -113,7 +113,7 @@ def judged(key: str, measure: WorkerMeasure, point: Point, why: str, judge: Veri
     seen = features(task, graph)
     return said, {
         "kernel": kernel.model_copy(update=values).model_dump(mode="json"),
-        "logic": encoded(seen.logic), "shape": encoded(seen.shape),
+        "logic": encoded(seen.logic), "shape": encoded(seen.shape), "share": verdict.bound_share,
     }  # fmt: skip
 
 
@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no task after so many seconds")
     parser.add_argument("--again", action="store_true", help="verify the library's kernels anew, tune nothing")
     parser.add_argument("--only", default="", help="a regular expression of tasks' names")
+    parser.add_argument("--part", default="1/1", help="of K processes side by side the N-th: N/K")
     parser.add_argument("--write", action="store_true", help="write the library, measure nothing")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -160,7 +161,8 @@ def main() -> None:
         return
     until = time.monotonic() + given.seconds
     held = {key_of(row.kernel): row.kernel for row in shipped() if row.kernel.dsl == given.dsl} if given.again else {}
-    wanted = [key for key in held or TASKS.split() if re.search(given.only, key)]
+    part, parts = map(int, given.part.split("/"))
+    wanted = [key for key in held or TASKS.split() if re.search(given.only, key)][part - 1 :: parts]
     with Verifier() as judge:
         for key in wanted:
             if time.monotonic() > until:

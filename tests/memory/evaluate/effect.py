@@ -34,6 +34,8 @@ from tools.make_library import TRIALS, found_in, rows
 
 #: a point this near to the best is as good
 _NEAR = 0.95
+#: times of its bound from which a first design leaves much to win
+_FAR = 1.3
 
 
 def evaluations(times: Sequence[float | None], best: float) -> int:
@@ -68,20 +70,28 @@ def has_choice(found: dict[str, Any]) -> bool:
     return len(found["measured"]) > 1 and any(m["ms"] for m in found["measured"])
 
 
-def again(work: Path, done: set[str], seconds: float) -> None:
+def first_share(found: dict[str, Any]) -> float | None:
+    """The first design's share of its bound, by the verdict on the best and both times; None where either has none."""
+    times = [m["ms"] for m in found["measured"]]
+    best = min((ms for ms in times if ms), default=None)
+    return found["share"] * best / times[0] if found.get("share") and best and times[0] else None
+
+
+def again(work: Path, done: set[str], seconds: float, part: str = "1/1") -> None:
     """Tune what is not done yet from the memory; one line each into the work folder."""
+    at, parts = map(int, part.split("/"))
     until = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as place, Verifier() as judge, (work / "effect.jsonl").open("a") as out:
         memory = Memory.open(Path(place))
         memory.store.put(rows(work))
-        for found in found_in(work):
+        for found in found_in(work)[at - 1 :: parts]:
             if found["key"] in done or not has_choice(found) or time.monotonic() > until:
                 continue
             told, begun = warm(found, memory, judge)
             cold = [m["ms"] for m in found["measured"]]
             best = min((ms for ms in (*cold, *told) if ms is not None), default=math.inf)
             row = {"key": found["key"], "cold": evaluations(cold, best), "warm": evaluations(told, best),
-                   "of": [len(cold), len(told)], "begun": begun}  # fmt: skip
+                   "of": [len(cold), len(told)], "begun": begun, "share": first_share(found)}  # fmt: skip
             out.write(json.dumps(row) + "\n")
             out.flush()
             print(json.dumps(row), flush=True)
@@ -106,6 +116,11 @@ def report(lines: Sequence[dict[str, Any]]) -> str:
         f"mean evaluations {means[0]:.2f} cold, {means[1]:.2f} warm; the first is near the best in {first[0]} cold, "
         f"{first[1]} warm; warm needs fewer in {better}, more in {worse}",
     ]
+    far = [row for row in told if row["share"] is not None and row["share"] < 1 / _FAR]
+    if far:
+        said.append(
+            f"of these the first design above {_FAR}x of its bound: {mean_ratio([r['warm'] / r['cold'] for r in far])}"
+        )
     if told:
         said.append(f"where the memory had a start: {mean_ratio([r['warm'] / r['cold'] for r in told])}")
     return "\n".join(said)
@@ -115,10 +130,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no operator after so many seconds")
+    parser.add_argument("--part", default="1/1", help="of K processes side by side the N-th: N/K")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
     given = parser.parse_args()
     held = given.work / "effect.jsonl"
     before = [json.loads(line) for line in held.read_text().splitlines()] if held.exists() else []
-    again(given.work, {row["key"] for row in before}, given.seconds)
+    if not given.report:
+        again(given.work, {row["key"] for row in before}, given.seconds, given.part)
     print(report([json.loads(line) for line in held.read_text().splitlines()]))
 
 
