@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from IPython.core.completer import provisionalcompleter
@@ -155,6 +156,29 @@ def test_braces_and_dollars_reach_the_magic_as_written(shell: InteractiveShell) 
 def test_a_missing_session_is_one_sentence_and_a_remedy(shell: InteractiveShell) -> None:
     with pytest.raises(SessionError, match=r"no session 'nothing' here.*%%kernel_design"):
         shell.run_line_magic("kernel_step", "nothing")
+
+
+def test_a_session_of_another_day_is_named_with_the_line_that_opens_it(shell: InteractiveShell, session: Any) -> None:
+    del shell.user_ns["add_one"]
+    with pytest.raises(SessionError, match=r"add_one = kernellab\.open_session\('add_one'\)"):
+        shell.run_line_magic("kernel_show", "add_one")
+
+
+def test_a_file_is_named_with_or_without_an_option(
+    shell: InteractiveShell, session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, file in (
+        ("add_one one.html", "one.html"), ("two.html", "two.html"),
+        ("--out three.html", "three.html"), ("add_one", "add_one.html"),
+    ):  # fmt: skip
+        shell.run_line_magic("kernel_share", line)
+        assert file in capsys.readouterr().out and Path(file).stat().st_size > 10_000
+    for magic, line in (
+        ("share", "add_one a.html --out b.html"), ("export", "add_one"), ("replay", "add_one"),
+        ("export", "add_one a.py --out b.py"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="name one file"):
+            shell.run_line_magic(f"kernel_{magic}", line)
 
 
 def test_an_error_has_no_traceback_unless_verbose(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from notebook_parts import SKETCH, TASK, Page
 
 from kernellab.notebook.board.workbench import Workbench
+from kernellab.notebook.views.facts import gather
 from kernellab.records import (
     Author,
     Candidate,
@@ -155,3 +156,22 @@ def test_candidates_of_a_long_session_come_by_the_page(long: tuple[Any, Workbenc
     values = [row["value"] for row in first["rows"]]
     assert values == sorted(values, reverse=True)
     assert len(page.ask("candidates", offset=150, limit=10_000)["rows"]) == 17
+
+
+def test_a_session_of_another_machine_is_costed_for_the_chip_that_it_was_designed_for(tmp_path: Path) -> None:
+    other = "NVIDIA H100 80GB HBM3"
+    events = history()[:8]  # with the first verdict
+    events[1] = TargetFound(dsl="triton", backend="cuda", chip=other)
+    ended = events[-1]
+    assert isinstance(ended, TurnEnded) and ended.turn.verdict is not None
+    where = Environment(chip=other, threads=2, bandwidth=3e12, rated="2026-11-28")
+    verdict = ended.turn.verdict.model_copy(update={"environment": where})
+    events.append(TurnEnded(turn=ended.turn.model_copy(update={"verdict": verdict})))
+    journal = open_journal(tmp_path)
+    assert journal.acquire("far-1", "x") is None
+    journal.append("far-1", "x", events)
+    journal.release("far-1", "x")
+    session = open_session("far-1", tmp_path, resume=False)
+    chip = gather(session).measured(session.state).chip
+    assert chip is not None and (chip.kind, chip.name, chip.bandwidth) == ("gpu", other, 3e12)
+    assert session.target.chip.name != other, "what is designed next is for this machine"

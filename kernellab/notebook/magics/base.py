@@ -9,7 +9,7 @@ import functools
 import keyword
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.error import UsageError
@@ -94,7 +94,7 @@ class KernelMagic(Magics):
         Raises:
             SessionError: there is none, or there are several; the sentence names those there are.
         """
-        from kernellab.session import Session
+        from kernellab.session import Session, sessions
 
         names = session_names(cast("InteractiveShell", self.shell))
         if name is None and len(names) == 1:
@@ -104,6 +104,9 @@ class KernelMagic(Magics):
             return found
         there = f"Choose one of {', '.join(names)}." if names else "Design one with %%kernel_design NAME."
         wanted = f"There is no session {name!r} here." if name else "Say which session."
+        with suppress(KernellabError):
+            if name in {known.rpartition("-")[0] for known in sessions()}:
+                there = f"This folder's journal has it: import kernellab; {name} = kernellab.open_session({name!r})"
         raise SessionError(wanted, there)
 
     def check_name(self, name: str) -> None:

@@ -16,6 +16,7 @@ from kernellab.content import written
 from kernellab.errors import SessionError, counted
 from kernellab.notebook.magics.base import ONE, KernelMagic, command
 
+OUT = "the same as FILE"
 #: parts of a session as text, and as figures; the live view is what is shown without one
 TEXTS = ("sketch", "code", "verdict", "turns", "task", "brief", "ledger", "reproduction", "accesses")
 FIGURES = ("roofline", "speedups", "stages", "calibration")
@@ -131,17 +132,19 @@ class ShowMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("file", help="the module to write")
+    @argument("file", nargs="?", help="the module to write")
+    @argument("--out", metavar="FILE", help=OUT)
     @command
     def kernel_export(self, args: argparse.Namespace) -> None:
         """Write the best kernel as a module that needs torch and the DSL's runtime but not kernellab."""
-        print(f"wrote {self.session(args.name).export(args.file)}")
+        print(f"wrote {self.session(args.name).export(_file(args))}")
 
     @no_var_expand
     @line_magic
     @magic_arguments()
     @argument("name", nargs="?", help="the session or the search; may be left out when there is only one session")
-    @argument("--out", metavar="FILE", help="the HTML file; default: the name")
+    @argument("file", nargs="?", help="the HTML file; default: the name")
+    @argument("--out", metavar="FILE", help=OUT)
     @command
     def kernel_share(self, args: argparse.Namespace) -> None:
         """Write a session or a search as one HTML file: what was recorded, to look through without a kernel.
@@ -151,25 +154,30 @@ class ShowMagics(KernelMagic):
         from kernellab.evolve import Run
         from kernellab.notebook.saved.shared import share
 
+        if args.name and args.file is None and args.name.endswith(".html"):
+            args.name, args.file = None, args.name
         held = self.namespace.get(args.name) if args.name else None
-        path, size = share(held if isinstance(held, Run) else self.session(args.name), args.out)
+        path, size = share(
+            held if isinstance(held, Run) else self.session(args.name), _file(args, needed=False) or None
+        )
         print(f"wrote {path} ({size / 1e6:.1f} MB)")
 
     @no_var_expand
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("--out", required=True, metavar="FILE", help="the file; a role `replay:FILE` answers from it")
+    @argument("file", nargs="?", help="the file; a role `replay:FILE` answers from it")
+    @argument("--out", metavar="FILE", help=OUT)
     @command
     def kernel_replay(self, args: argparse.Namespace) -> None:
         """Write what a session's models were asked and answered, so that it can be replayed without them."""
         from kernellab.models import write_replay
 
-        session = self.session(args.name)
+        session, file = self.session(args.name), _file(args)
         said = session.trace.exchanges()
         if not said:
             raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
-        print(f"wrote {counted(len(said), 'exchange')} to {write_replay(Path(args.out), said, note=session.id)}")
+        print(f"wrote {counted(len(said), 'exchange')} to {write_replay(Path(file), said, note=session.id)}")
 
     @no_var_expand
     @line_magic
@@ -203,3 +211,10 @@ class ShowMagics(KernelMagic):
             setattr(self.lab, name, trait.from_string(value))
         except (TraitError, ValueError) as error:
             raise UsageError(f"{name} cannot be {value!r}: {trait.help} {error}") from None
+
+
+def _file(args: argparse.Namespace, needed: bool = True) -> str:
+    """The file that a command is to write. Raises UsageError: none is named, or two are."""
+    if (args.file and args.out) or (needed and not args.file and not args.out):
+        raise UsageError("name one file to write, with or without --out")
+    return args.out or args.file or ""

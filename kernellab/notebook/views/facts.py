@@ -8,16 +8,18 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernellab.errors import KernellabError
+from kernellab.dsls.machine import named_chip
+from kernellab.errors import KernellabError, TargetError
 from kernellab.records import NO_BOUND
 from kernellab.sketch.check import check
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
-from kernellab.target import Chip, Target
+from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
@@ -121,7 +123,23 @@ class Facts:
 def gather(session: Session) -> Facts:
     """Of a session; see :func:`gathered`."""
     created = session.state.created
-    return gathered(session.id, created.text, created.name, lambda: session.target)
+    return gathered(session.id, created.text, created.name, lambda: _designed_for(session))
+
+
+def _designed_for(session: Session) -> Target:
+    """The target that the session's turns found. On another machine than theirs its chip's facts are those of
+    ``knowledge/hardware``, where they describe it. Raises TargetError."""
+    found = session.state.target
+    if found is None:
+        return session.target
+    with suppress(TargetError):
+        if session.target.chip.name == found.chip:
+            return session.target
+    try:
+        chip = replace(named_chip(found.chip), name=found.chip)
+    except TargetError:
+        return session.target
+    return Target(found.dsl, Backend(found.backend), chip)
 
 
 def gathered(ident: str, text: str, name: str, find: Callable[[], Target]) -> Facts:
