@@ -42,9 +42,8 @@ class Head(TypedDict):
     dsl: str
     status: StatusWord
     status_text: str
-    #: why the status is what it is, one sentence
+    #: a sentence each: why the status is what it is, and the last decision that could not be carried out
     reason: str
-    #: the last decision that could not be carried out
     message: str
     #: what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed
     doing: str
@@ -221,6 +220,7 @@ class Detail(TypedDict):
     diagnostics: list[Diagnostic]
     rationale: str
     claims: list[Claim]
+    stopped: str
     error: str
     remedy: str
     exchanges: list[ExchangeHead]

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -439,10 +440,13 @@ class TaskModule:
             raise self._explain(what, error) from error
 
     def _explain(self, what: str, error: BaseException) -> TaskError:
-        line = self._line(error)
-        at = f" at line {line}" if line else ""
+        trace = self._place(error)
+        at = f" at line {trace.tb_lineno}" if trace else ""
         if isinstance(error, NameError) and error.name and not hasattr(builtins, error.name):
-            return TaskError(f"The name {error.name!r} is not defined{at} of the task.", _DEFINE_IT)
+            names = {**trace.tb_frame.f_globals, **trace.tb_frame.f_locals} if trace else {}
+            near = get_close_matches(error.name, names, 1)
+            remedy = f"Did you mean {near[0]!r}? Otherwise: {_DEFINE_IT}" if near else _DEFINE_IT
+            return TaskError(f"The name {error.name!r} is not defined{at} of the task.", remedy)
         if isinstance(error, ImportError):
             return TaskError(f"The task imports what is not here{at}: {error}.", "Install it, or do without it.")
         shown = what if " " in what else f"{what}()"
@@ -465,13 +469,14 @@ class TaskModule:
             )
         return TaskError(message, "Fix it: it must run on its own.")
 
-    def _line(self, error: BaseException) -> int | None:
-        line, trace = None, error.__traceback__
+    def _place(self, error: BaseException) -> types.TracebackType | None:
+        """Where the task's own text raised it."""
+        found, trace = None, error.__traceback__
         while trace:
             if trace.tb_frame.f_code.co_filename == self.filename:
-                line = trace.tb_lineno
+                found = trace
             trace = trace.tb_next
-        return line
+        return found
 
 
 def _init_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -428,9 +428,12 @@ def test_a_task_whose_text_is_wrong_is_corrected_in_its_cell_not_run_again() -> 
     failed: list[Event] = [StatusChanged(status=SessionStatus.FAILED, reason="It failed.")]
     for fault, goes_on in (("TaskError", False), ("VerifierError", True)):
         tried = Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES)
-        done = TurnEnded(turn=tried.model_copy(update={"state": TurnState.FAILED, "fault": fault}))
-        buttons = can(state([TurnStarted(turn=tried), done], failed))
-        assert (buttons["step"], buttons["run"]) == (goes_on, goes_on), fault
+        done = TurnEnded(turn=tried.model_copy(update={"state": TurnState.FAILED, "fault": fault, "error": "No."}))
+        now = state([TurnStarted(turn=tried), done], failed)
+        assert (can(now)["step"], can(now)["run"]) == (goes_on, goes_on), fault
+        told = detail(now, "t1")["stopped"]
+        assert ("task" in told, "Designer" in told) == (not goes_on, goes_on)
+        assert "It failed." in receipt(now)
 
 
 def test_the_cell_that_reproduces_a_failure_is_kept_as_it_is() -> None:

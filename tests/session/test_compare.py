@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from session_parts import TASK, OneSketch
 
-from kernellab.conditions import Mark
+from kernellab.conditions import DrawnInPart, Mark
 from kernellab.errors import SessionError
 from kernellab.notebook.views.candidates import comparison, rows_of
 from kernellab.records import Comparison, Ranking, Role, Stage, Timing
@@ -75,12 +75,12 @@ def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_pat
     assert judged.verdict is not None
     timing = Timing(median_ms=1.0, q1_ms=0.9, q3_ms=1.1, samples=9)
     figures = (Comparison(baseline="compile", baseline_time=timing, speedup=2.0, low=1.9, high=2.1),)
-    busy = (Mark(kind="busy-machine"),)
+    busy = (Mark(kind="busy-machine"), DrawnInPart(tried=4321, untried=1))
     after = apply(state.id, state, Compared(turn=judged.id, timing=timing, comparisons=figures, conditions=busy))
     verdict = after.turns[judged.id].verdict
     assert verdict is not None
     assert verdict.comparisons == [*judged.verdict.comparisons, *figures]
-    assert verdict.marked("busy-machine")
+    assert verdict.marked("busy-machine") and "4321" not in str(verdict.conditions)
     assert verdict.stages == judged.verdict.stages
     assert verdict.environment == judged.verdict.environment
     assert after.head == state.head

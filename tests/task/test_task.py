@@ -245,6 +245,7 @@ def test_task_is_read_from_a_file_and_named_after_it(tmp_path: Path) -> None:
         ("def reference(x): return x\n", "no inputs"),
         ("class Model: pass\n", "no get_inputs"),
         (f"import torch\ndef reference(x): return np.sum(x)\n{ONE}", "'np' is not defined at line 2"),
+        (f"import torch\ndef reference(xs): return x.sum()\n{ONE}", "line 2 of the task. Did you mean 'xs'?"),
         ("y = x_from_the_notebook + 1\n", "'x_from_the_notebook' is not defined at line 1"),
         (f"import torch\ndef reference(x, y): return x\n{ONE}", "inputs are 1 and reference takes 2"),
         (

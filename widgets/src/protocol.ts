@@ -24,9 +24,8 @@ export interface Head {
   dsl: string;
   status: "running" | "paused" | "waiting" | "finished" | "stopped" | "failed";
   status_text: string;
-  /** why the status is what it is, one sentence */
+  /** a sentence each: why the status is what it is, and the last decision that could not be carried out */
   reason: string;
-  /** the last decision that could not be carried out */
   message: string;
   /** what the running verification does: "correct: case 7 of 14; about 4 s left"; or which comparison is being timed */
   doing: string;
@@ -197,6 +196,7 @@ export interface Detail {
   diagnostics: Diagnostic[];
   rationale: string;
   claims: Claim[];
+  stopped: string;
   error: string;
   remedy: string;
   exchanges: ExchangeHead[];
@@ -946,6 +946,7 @@ export const EMPTY: Traits = {
     diagnostics: [],
     rationale: "",
     claims: [],
+    stopped: "",
     error: "",
     remedy: "",
     exchanges: [],

@@ -2,7 +2,7 @@
 import { capital, count, duration } from "./format";
 import { AuthorSign, RoleSign, StateSign } from "./icons";
 import { linkTo } from "./place-link";
-import type { Detail, TurnRow } from "./protocol";
+import type { Detail } from "./protocol";
 import { Copy } from "./ui";
 import type { View } from "./view";
 
@@ -31,7 +31,7 @@ export function TurnNote({ view }: { view: View }) {
       </div>
       {known && <Claims claims={detail.claims} />}
       {known && detail.error && row.state !== "stopped" && !view.state.head.value.card?.pending && (
-        <Fault row={row} detail={detail} />
+        <Fault detail={detail} />
       )}
     </div>
   );
@@ -52,10 +52,10 @@ function Claims({ claims }: { claims: Detail["claims"] }) {
   );
 }
 
-function Fault({ row, detail }: { row: TurnRow; detail: Detail }) {
+function Fault({ detail }: { detail: Detail }) {
   return (
     <div class="kl-fault" role="alert">
-      <strong>The {capital(row.role)} could not go on.</strong> {detail.error}
+      <strong>{detail.stopped}</strong> {detail.error}
       {detail.remedy && <span class="kl-remedy"> {detail.remedy}</span>}
     </div>
   );

@@ -116,7 +116,10 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
     if binding.of_outputs:
         raise NotRunnable("A size of this sketch is known only after the reference has run.", "Look at its verdict.")
     best: tuple[int, Case, Trace] | None = None
-    failure: KernellabError = TaskError("No small size of the task can be run.", "Give it Dims.")
+    failure: KernellabError = TaskError(
+        f"The task's sizes are fixed, and a picture has room for {MOST_ELEMENTS} elements of a tensor.",
+        "Make its long axes Dims, or its tensors small.",
+    )
     for case in islice(cases(program, binding, task), 8):
         inputs = binding.inputs(case.args)
         symbols = binding.sizes(partial(_size, case.args))

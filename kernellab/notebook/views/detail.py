@@ -15,6 +15,7 @@ from kernellab.notebook.views.verdict import stage_rows, verdict_view
 from kernellab.records import Diagnostic, GateResult, Role, StageResult
 from kernellab.session.record.records import ClaimCheck, Turn, TurnState
 from kernellab.session.record.state import State
+from kernellab.session.record.view import stopped
 from kernellab.target import Backend
 
 #: sources of a prompt's sections that are documents or the memory
@@ -45,6 +46,7 @@ def detail(
         else [],
         "rationale": turn.rationale if turn else "",
         "claims": _claims(turn, claims) if turn else [],
+        "stopped": stopped(turn) if turn and turn.error else "",
         "error": turn.error if turn else "",
         "remedy": turn.remedy if turn else "",
         "exchanges": [exchange_head(e) for e in talked],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from kernellab.errors import TaskError
 from kernellab.models.chat import WAITING
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
@@ -26,7 +25,7 @@ from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
-from kernellab.session.record.view import outcome, target_words
+from kernellab.session.record.view import outcome, stopped, target_words
 from kernellab.verifier.protocol.stats import one_line_each
 
 STATUS_WORDS = {
@@ -161,7 +160,7 @@ def can(state: State) -> dict[Button, bool]:
     # an open question is answered on its card alone: Step and Run would be the same answer under other names
     open_question = question is not None and state.status is SessionStatus.WAITING
     # what a task's text does wrong, it does again: its cell is to be corrected and run
-    wrong = state.status is SessionStatus.FAILED and turn is not None and turn.fault == TaskError.__name__
+    wrong = state.status is SessionStatus.FAILED and turn is not None and turn.of_task
     rests = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED)
     goes_on = rests and not ended and not open_question and not wrong
     return {
@@ -197,7 +196,7 @@ def card(state: State, at: str | None) -> Card | None:
             "id": question.id,
             "kind": question.kind.value,
             "role": question.role.value,
-            "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
+            "title": f"The Conductor proposes: {route.to.value}." if route else _title(question, asked),
             "text": route.reason if route else _text(question, asked),
             "hint": _hint(state, question),
             "retry": _to_keep(state, question)
@@ -283,11 +282,11 @@ def _evidence(route: Route) -> list[str]:
     return shown
 
 
-def _title(question: Question) -> str:
+def _title(question: Question, asked: Turn | None) -> str:
     role = question.role.value.capitalize()
     return {
         QuestionKind.BRIEF: f"You are the {role}.",
-        QuestionKind.ERROR: f"The {role} could not go on.",
+        QuestionKind.ERROR: stopped(asked) if asked else "",
         QuestionKind.TURN: f"The {role} is done.",
         QuestionKind.ROUTE: f"{role}:",
         QuestionKind.COST: f"The {role}'s turn may be costly.",

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, Union
 from pydantic import Field, TypeAdapter
 
 from kernellab.conditions import Condition
+from kernellab.errors import TaskError
 from kernellab.exchanges import Exchange, Step
 from kernellab.options.design import DesignOptions
 from kernellab.records import (
@@ -127,6 +128,11 @@ class Turn(Record):
     def of_model(self) -> bool:
         """Did the turn fail for want of a model's answer?"""
         return self.fault.startswith("model:")
+
+    @property
+    def of_task(self) -> bool:
+        """Did the turn fail for the task, which no role can mend?"""
+        return self.fault == TaskError.__name__
 
 
 class SessionStatus(str, Enum):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt, tied
-from kernellab.conditions import joined
+from kernellab.conditions import DrawnInPart, joined
 from kernellab.errors import SessionError
 from kernellab.exchanges import Exchange, Step
 from kernellab.records import (
@@ -386,7 +386,8 @@ def _compared(turn: Turn, event: Compared) -> Turn:
         "timed_again": tuple(
             c.model_copy(update={"paired_with": c.paired_with + others}) if c.baseline in measured else c for c in again
         ),
-        "conditions": joined(verdict.conditions, event.conditions),
+        # how many inputs were tried is a figure too
+        "conditions": joined(verdict.conditions, [c for c in event.conditions if not isinstance(c, DrawnInPart)]),
     }
     return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
 

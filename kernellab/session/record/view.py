@@ -109,6 +109,11 @@ def _passed_over(turn: Turn) -> str:
     return f" ({' and '.join(turn.passed_over)} gave no answer)" if turn.passed_over else ""
 
 
+def stopped(turn: Turn) -> str:
+    """What a failed turn's error is about."""
+    return "The task cannot be used." if turn.of_task else f"The {turn.role.value.capitalize()} could not go on."
+
+
 def outcome(turn: Turn) -> str:
     if turn.error:
         return turn.error
