@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kernellab.errors import KernellabError
-from kernellab.records import Author, CompilerLine, GateState, Source, Trust, Verdict
+from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
@@ -35,6 +35,8 @@ Verify = Callable[[Task, Source, VerifyOptions], Verdict]
 
 #: seconds of a thread's own time after which an answer's cases end; several times what the slowest needs
 _SECONDS = 60.0
+#: a refused answer whose relative error is below this is drawn again, so many times
+_NEAR, _DRAWN_AGAIN = 1e-2, 4
 #: the chip that the shown Triton and CUDA C++ are written for
 _GPU = "NVIDIA H100"
 
@@ -150,8 +152,8 @@ def _unpacked(program: Program, task: Task, least: float) -> str:
     """What is said where less of the compiled arithmetic than ``least`` works on whole vectors; "" where it is met."""
     try:
         share = packed_share(lowered(program, task, "cpp"))
-    except KernellabError:
-        return ""  # the build says it better
+    except KernellabError as error:
+        return f"What the compiler makes of it is asked, and cannot be seen here: {error}"
     if share is None or share >= least:
         return ""
     return (
@@ -280,7 +282,13 @@ def _gluon(program: Program, task: Task, target: Target) -> list[Translation]:
 
 
 def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: Facts | None) -> Outcome:
-    verdict = verify(task, source, VerifyOptions(level=level))
+    verdict = first = verify(task, source, VerifyOptions(level=level))
+    # where inputs tie, a right kernel may lie beyond a limit once in a thousand draws: it is refused by two of five
+    for _ in range(_DRAWN_AGAIN if _near(first) else 0):
+        verdict = verify(task, source, VerifyOptions(level=level))
+        if not verdict.passed:
+            verdict = first
+            break
     if verdict.passed:
         reached = Reached.PASSED if level is not Trust.T1 else Reached.RIGHT
         return Outcome(reached, verdict.reason, facts=found, verdict=verdict)
@@ -293,6 +301,14 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
         first: CompilerLine = evidence.compiler[0]
         said = f"{said} {first.place}: {first.message}"
     return Outcome(Reached.REFUSED, said, keys, wrong=wrong, facts=found, verdict=verdict)
+
+
+def _near(verdict: Verdict) -> bool:
+    """Is it refused for values that are near the reference's, in inputs that were drawn?"""
+    evidence = verdict.evidence
+    if verdict.passed or evidence is None or verdict.stage not in (Stage.CORRECT, Stage.ROBUST):
+        return False
+    return evidence.rel_frobenius is not None and evidence.rel_frobenius < _NEAR
 
 
 def _drawn(verdict: Verdict) -> Wrong | None:

@@ -223,6 +223,22 @@ def test_no_share_of_a_copy_above_105_percent_is_printed() -> None:
     assert "50% of a copy's" in replace(quick, least_bytes=5e6).text
 
 
+def test_an_answer_that_is_off_by_little_once_is_drawn_again(verifier: Verifier) -> None:
+    exercise = course(ROOT).exercise("triton-sum")
+    right = solution(exercise.id) or ""
+    near, far = right.replace("3.0", "3.003"), right.replace("3.0", "4.0")
+    # a right answer, refused once by chance; one that is near each time; one that is far
+    for texts, good in (((near, right, right, right, right), True), ((near, near), False), ((far,), False)):
+        left = list(texts)
+
+        def verify(task, source, options, left=left):
+            source = source.model_copy(update={"files": {"kernel.py": left.pop(0)}})
+            return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
+        outcome = judge(right, course(ROOT).task(exercise), exercise.goals, verify)
+        assert (outcome.reached.good, left) == (good, []), outcome.said
+
+
 def test_an_exercise_in_triton_takes_no_sketch_and_no_other_language() -> None:
     found = course(ROOT)
     exercise = found.exercise("triton-sum")
