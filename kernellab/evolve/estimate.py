@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from statistics import median
 
 from kernellab.errors import counted
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.mix import MOST_SEEDS
+from kernellab.models.budget import Budget
 from kernellab.options.search import Knobs
 from kernellab.records import Record
 
@@ -54,8 +56,10 @@ def estimate(knobs: Knobs, dsl: str, model: bool, earlier: Iterable[RunState] = 
     seconds = count * (median(whole) if whole else usual) + verdicts
     told = knobs.rounds + 1 if knobs.analyst == "model" else 0
     asked = knobs.rounds * knobs.size + told if model else 0
+    measuring = (count * (median(device) if device else usual * 0.7) + verdicts) if knobs.score == "rank" else 0
+    limit = Budget.parse(knobs.budget).limits.minutes
+    most = inf if limit is None else limit * 60
     return Estimate(
-        evaluations=count, seconds=seconds if knobs.score == "rank" else count * 0.5,
-        device_seconds=(count * (median(device) if device else usual * 0.7) + verdicts) if knobs.score == "rank" else 0,
-        tokens=asked * USUAL_TOKENS, runs=len(same),
+        evaluations=count, seconds=min(most, seconds if knobs.score == "rank" else count * 0.5),
+        device_seconds=min(most, measuring), tokens=asked * USUAL_TOKENS, runs=len(same),
     )  # fmt: skip

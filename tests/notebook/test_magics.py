@@ -164,6 +164,15 @@ def test_a_session_of_another_day_is_named_with_the_line_that_opens_it(shell: In
         shell.run_line_magic("kernel_show", "add_one")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("--minutes 2", "mean --budget minutes=N"), ("--round 2", "--rounds"), ("--colour 2", "colour 2\n")],
+)
+def test_an_unknown_option_names_what_may_be_meant(shell: InteractiveShell, line: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        shell.run_cell_magic("kernel_evolve", f"pool {line}", TASK)
+
+
 def test_a_file_is_named_with_or_without_an_option(
     shell: InteractiveShell, session: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

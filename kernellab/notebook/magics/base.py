@@ -17,6 +17,7 @@ from IPython.core.magic import Magics
 from IPython.core.magic_arguments import MagicArgumentParser, parse_argstring
 
 from kernellab.errors import KernellabError, SessionError
+from kernellab.models.budget import Limits
 from kernellab.notebook.magics.config import KernelLab
 from kernellab.notebook.warm import wait_for_imports
 
@@ -56,7 +57,7 @@ def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
         match[0]
         for word in said.split()
         if word.startswith("--") and word.rstrip(":") not in known
-        for match in [difflib.get_close_matches(word, known, 1)]
+        for match in [_near(word, known)]
         if match
     ]
     hint = f" Did you mean {near[0]}?" if near else ""
@@ -64,6 +65,13 @@ def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
     if said.startswith("argument "):  # argparse names the one whose value is wrong
         usage = f"{usage.split()[0]} --help says what each option takes."
     return f"{said}{hint}\n{usage}"
+
+
+def _near(word: str, known: list[str]) -> list[str]:
+    """What an unknown option may mean: a limit of the budget, or an option of nearly that name."""
+    if "--budget" in known and word.removeprefix("--") in Limits.__dataclass_fields__:
+        return [f"--budget {word.removeprefix('--')}=N"]
+    return difflib.get_close_matches(word, known, 1, 0.7)
 
 
 def help_of(parser: MagicArgumentParser, in_cell: bool) -> str:

@@ -91,9 +91,10 @@ def _fastest(row: CandidateRow) -> tuple[bool, bool, float]:
 
 
 def comparison(state: State, a: str, b: str) -> CandidateComparison:
-    """A ``CandidateComparison`` of what two turns' lines end with. Raises SessionError for a turn that is not there."""
+    """A ``CandidateComparison`` of the kernels that two turns wrote, or that their lines end with. Raises SessionError
+    for a turn that is not there."""
     first, second = state.turn(a), state.turn(b)
-    verdicts = verdict_at(state, first.id), verdict_at(state, second.id)
+    verdicts = _verdict_of(state, first), _verdict_of(state, second)
     known = [dict(facts(verdict)) | {"verdict": verdict.outcome} if verdict else {} for verdict in verdicts]
     names = list(dict.fromkeys([*known[0], *known[1]]))
     return {
@@ -105,6 +106,13 @@ def comparison(state: State, a: str, b: str) -> CandidateComparison:
         ],
         "diff": difference(state, first, second),
     }
+
+
+def _verdict_of(state: State, turn: Turn) -> Verdict | None:
+    if turn.candidate is None:
+        return verdict_at(state, turn.id)
+    verified = state.verdict_of(turn.candidate.source.hash)
+    return verified.verdict if verified else None
 
 
 def named(state: State, turn: Turn) -> str:

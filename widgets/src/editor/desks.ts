@@ -112,10 +112,11 @@ export class Desks<Text> {
       return;
     }
     this.#change(draft.accepted, place);
+    // also where the turn that was looked at was the head: the new head is another
+    this.view.follow();
     if (place !== HEAD) {
       // It became a fork with a head of its own, and this turn keeps its text.
       this.#change(draft.dropped, place);
-      this.view.follow();
       return;
     }
     setTimeout(() => this.#change(draft.lapsed, place), TAKEN_MS);

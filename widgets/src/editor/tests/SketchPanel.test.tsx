@@ -195,6 +195,17 @@ describe("the sketch panel", () => {
     expect(text()).toBe(mine);
   });
 
+  it("follows on from an edit of the head, also where that turn was looked at", async () => {
+    const head = kernel.traits.texts.turn as string;
+    view.state.shown.value = kernel.traits.shown = head;
+    await settle();
+    await type("\n");
+    await act(() => button("Apply and continue").click());
+    await settle();
+    expect(kernel.acts).toHaveLength(1);
+    expect(kernel.traits.shown).toBe("");
+  });
+
   it("keeps the draft when the kernel refuses it, and says why", async () => {
     kernel.refusal = "The session has ended. Run the cell again.";
     await type("\n");
