@@ -166,7 +166,7 @@ def test_a_session_of_another_day_is_named_with_the_line_that_opens_it(shell: In
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("--minutes 2", "mean --budget minutes=N"), ("--round 2", "--rounds"), ("--colour 2", "colour 2\n")],
+    [("--minutes 2", "mean --budget minutes=N"), ("--paralel 2", "mean --parallel"), ("--colour 2", "colour 2\n")],
 )
 def test_an_unknown_option_names_what_may_be_meant(shell: InteractiveShell, line: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
