@@ -298,8 +298,8 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
     wrong = _drawn(verdict)
     said = verdict.reason
     if evidence is not None and evidence.compiler:
-        first: CompilerLine = evidence.compiler[0]
-        said = f"{said} {first.place}: {first.message}"
+        line: CompilerLine = evidence.compiler[0]
+        said = f"{said} {line.place}: {line.message}"
     return Outcome(Reached.REFUSED, said, keys, wrong=wrong, facts=found, verdict=verdict)
 
 

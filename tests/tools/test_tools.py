@@ -619,7 +619,7 @@ def test_a_name_of_any_length_is_refused_in_a_sentence(name: str, context: Conte
         call(name, {"A" * 2_000_000: 1}, context)
     assert len(str(raised.value)) < 5000
     if "sketch" in fields and fields["sketch"].annotation is str:
-        with pytest.raises(ToolError, match="100,?000"):  # 15 s to read, were it read
+        with pytest.raises(ToolError, match=r"100,?000"):  # 15 s to read, were it read
             call(name, {"sketch": "(" * 500_000 + ")" * 500_000}, context)
     with pytest.raises(ToolError, match=r"the arguments have 5,000,0\d\d bytes"):
         call(name, {"sketch": "A" * 5_000_000}, context)

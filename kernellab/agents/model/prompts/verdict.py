@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernellab.agents.model.prompts.facts import verdict_figures
 from kernellab.agents.rules.advice import contrast_lines, failing_case, wrong_elements
 from kernellab.conditions import WeakTask, flags
-from kernellab.records import CompilerLine, Evidence, RouteFact, Verdict
+from kernellab.records import CompilerLine, Evidence, Verdict
 
 _LOG_LINES = 30
 _LOG_CHARACTERS = 2500
