@@ -236,7 +236,11 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             raise DesignError("The graph has no attention to fuse into one launch.", _APART)
     units: list[list[list[Output]]] = [[]]
     for c in builder.cuts:
-        units[-1].append([Output(c.name, c.index, c.value, c.dtype or c.value.dtype, c.put, c.purpose)])
+        output = Output(c.name, c.index, c.value, c.dtype or c.value.dtype, c.put, c.purpose)
+        if c.joins:
+            units[-2][-1].append(output)
+            continue
+        units[-1].append([output])
         if not c.serves:
             units.append([])
     units[-1].append(outputs)

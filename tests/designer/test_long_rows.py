@@ -36,6 +36,9 @@ ORDERS = {
     "of_a_softmax": ("x", "torch.topk(torch.softmax(x, -1), 4)", "torch.randn(2, 8448)"),
     "narrow": ("x", "torch.topk(x, 4)[0]", "torch.randn(2, 9000, dtype=torch.bfloat16)"),
     "sort_and_slice": ("x", "torch.sort(x, -1, descending=True)[0][:, :6]", "torch.randn(2, 8448)"),
+    "in_runs": ("x", "torch.sort(x, -1, descending=True)", "torch.randint(-90, 90, (2, 8448)).float()"),
+    "ragged_runs_of_columns": ("x", "torch.argsort(x, dim=0, stable=True)", "torch.randn(8200, 2).round()"),
+    "many_of_a_row": ("x", "torch.topk(x, 3000, -1).values", "torch.randn(1, 9000, dtype=torch.bfloat16)"),
 }
 
 
@@ -45,7 +48,7 @@ def first(case: tuple[str, str, str]) -> tuple[str, Task]:
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_the_first_of_a_long_row_are_found_in_buckets(name: str) -> None:
+def test_long_rows_are_put_in_order_in_parts(name: str) -> None:
     text, task = first(ORDERS[name])
     assert errors(text) == [], text
     result = gate(load_program(text), task, seconds=0.5)

@@ -42,14 +42,18 @@ TOPK = """sketch best {{
 }}
 """
 
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64, "f64": torch.float64}
+DTYPES = {
+    "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32, "i64": torch.int64,
+    "f64": torch.float64,
+}  # fmt: skip
 
 
 def rows(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Rows with ties, NaN, infinities and both zeros among them."""
     generator = torch.Generator().manual_seed(seed)
     if not dtype.is_floating_point:
-        return torch.randint(-9, 9, shape, generator=generator).to(dtype)
+        x = torch.randint(-9, 9, shape, generator=generator).to(dtype)
+        return x * (1 << 40) + x.flip(-1) if dtype is torch.int64 else x
     x = torch.randn(shape, generator=generator).to(dtype)
     flat = x.view(-1)
     for step, value in ((7, 0.0), (11, -0.0), (13, float("nan")), (17, float("-inf")), (19, float("inf")), (5, 0.5)):

@@ -50,6 +50,8 @@ class Stored:
     put: str = ""
     #: it serves the one launch that reads it, in the shape that this wants
     serves: bool = False
+    #: the launch that stores the one before it stores it too
+    joins: bool = False
     #: the dtype that its readers expect, where that is not the value's: arithmetic on narrow floats is wider
     dtype: str = ""
     purpose: Purpose = Purpose.VALUE
@@ -375,11 +377,11 @@ class Builder:
             self.cuts.append(Stored(name, index, value, shape, serves=serves, dtype=dtype, purpose=purpose))
         return self._stored[key]
 
-    def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...]) -> str:
+    def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...], joins: bool = False) -> str:
         """As :meth:`store`, for readers that may see it in any view."""
         if key not in self._stored:
             self._stored[key] = self._tensor_name((key,))
-            self.cuts.append(Stored(self._stored[key], index, value, shape, dtype=value.dtype))
+            self.cuts.append(Stored(self._stored[key], index, value, shape, joins=joins, dtype=value.dtype))
         return self._stored[key]
 
     def _tensor_name(self, key: Any) -> str:

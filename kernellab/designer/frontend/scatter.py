@@ -125,17 +125,22 @@ PUTS: dict[str, Handler] = {
 
 
 def written_in_place(b: Builder, outputs: list[Output]) -> list[Output]:
-    """``outputs`` without those that a put already makes: it writes to the output's own tensor."""
-    puts = {c.name for c in b.cuts if c.put}
+    """``outputs`` without those that another launch already makes: it writes to the output's own tensor."""
+    made = {c.name: c for c in b.cuts}
     kept = []
     for o in outputs:
-        if not isinstance(o.expr, Leaf) or o.expr.tensor not in puts or o.expr.index != o.index:
+        cut = made.get(o.expr.tensor) if isinstance(o.expr, Leaf) else None
+        if cut is None or o.expr.index != o.index or (cut.dtype or cut.value.dtype, cut.shape) != (o.dtype, _shape(o)):
             kept.append(o)
             continue
-        name = o.expr.tensor
+        name = cut.name
         others = [p.expr for p in outputs if p is not o] + [c.value for c in b.cuts]
         if any(isinstance(e, Leaf) and e.tensor == name for root in others for e in walk(root)):
             kept.append(o)
             continue
         b.cuts[:] = [replace(c, name=o.tensor, purpose=o.purpose) if c.name == name else c for c in b.cuts]
     return kept
+
+
+def _shape(o: Output) -> tuple[Extent, ...]:
+    return tuple(ix.extent for ix in o.index)

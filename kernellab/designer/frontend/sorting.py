@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 from kernellab.capture import Node, Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.emit.pads import neutral
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked
-from kernellab.designer.frontend.pointwise import cast, is_float
+from kernellab.designer.frontend.pointwise import cast, compute, is_float, wide
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Leaf, Num, Op, Order, Red
 from kernellab.designer.ir.extents import fixed
+
+#: elements of a run that one program puts in order, where a row has more than it holds
+RUN = 2048
 
 
 def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int | None, down: bool) -> Expr:
@@ -26,6 +30,7 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
         size = _bucket(length, first, b.longest)
         if size and (down or not is_float(dtype)):
             return _of_buckets(b, node, index, item, dim, first, down, size)
+        return _of_runs(b, node, index, item, dim, first, down)
     if count == 1:
         bound = b.bound(shape, [dim], index)
         arg = cast(b.value(source, bound), dtype)
@@ -104,6 +109,114 @@ def _of_buckets(b: Builder, node: Node, index: Index, item: int, dim: int, count
 
 def _place(bucket: Expr, lane: Expr, size: int) -> Expr:
     return Op("add", (Op("mul", (bucket, Num(size, "int64")), "int64"), lane), "int64")
+
+
+def _of_runs(b: Builder, node: Node, index: Index, item: int, dim: int, count: int, down: bool) -> Expr:
+    """As :func:`_order`, of a row too long for one program: runs in order, then two by two merged until one is left.
+
+    No run is longer than ``count``. The last run is filled up with what comes last in any order.
+    """
+    source, dtype = node.args[0], b.dtype(node.args[0])
+    shape, length = b.shape(source), fixed(b.shape(source)[dim])
+    runs, width = -(-length // RUN), min(RUN, count)
+    own, lane = _in_runs(b, shape, dim, runs, width), Axis(RUN)
+    run, rank = own[dim].axes[0], own[dim + 1].axes[0]
+    place = _place(Iota(Ix((run,))), Iota(Ix((lane,))), RUN)
+    if length % RUN == 0:
+        arg = b.value(source, (*own[:dim], Ix((run, lane)), *own[dim + 2 :]))
+    else:
+        last = Op("min", (place, Num(length - 1, "int64")), "int64")
+        here = picked(b, source, (*own[:dim], chosen(last), *own[dim + 2 :]))
+        inside = Op("lt", (place, Num(length, "int64")), "bool")
+        arg = Op("where", (inside, here, _last_of_all(dtype, down)), dtype)
+    arg = cast(arg, dtype)
+    key = f"{node.name}_{dim}_{count}"
+    values = Order("value", arg, lane, dtype, False, node.line, rank, down)
+    places = Order("order", arg, lane, "int64", False, node.line, rank, down)
+    found = [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
+    placed = any(r.name == node.name and r.item == 1 for n in b.graph.nodes for r in n.refs())
+    placed = placed or any(r.name == node.name and r.item == 1 for r in b.graph.outputs)
+    level = 0
+    while True:
+        last = runs == 1
+        names = ("values", "order") if last else (f"runs{level}", f"places{level}")
+        if last:
+            found, own = [found[0], *(cast(e, "int64") for e in found[1:])], (*own[:dim], *own[dim + 1 :])
+        stored = (*shape[:dim], *([] if last else [runs]), width, *shape[dim + 1 :])
+        made = zip(names, found if placed else found[:1], (False, True), strict=False)
+        kept = [b.kept(f"{key}_{name}", own, value, stored, joins) for name, value, joins in made]
+        if last:
+            return Leaf(kept[item], index, found[item].dtype)
+        runs, width, before = -(-runs // 2), min(2 * width, count), (runs, width)
+        own = _in_runs(b, shape, dim, runs, width)
+        found = _merged(b, kept, dtype, own, dim, *before, down, node.line)
+        level += 1
+
+
+def _in_runs(b: Builder, shape: tuple[Extent, ...], dim: int, runs: int, width: int) -> Index:
+    """An index of its own axes into ``runs`` runs of ``width`` elements along ``dim``."""
+    lengths = (*shape[:dim], runs, width, *shape[dim + 1 :])
+    return tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in lengths)
+
+
+def _last_of_all(dtype: str, down: bool) -> Expr:
+    """What no element of ``dtype`` comes after: going up it is NaN."""
+    if is_float(dtype) and not down:
+        return Op("sub", (Num(math.inf, dtype), Num(math.inf, dtype)), dtype)
+    return Num(neutral("max" if down else "min", dtype), dtype)
+
+
+def _merged(
+    b: Builder, kept: list[str], dtype: str, at: Index, dim: int, runs: int, width: int, down: bool, line: int
+) -> list[Expr]:
+    """Value and place at ``at`` of what two neighbouring runs are together; equal elements of the first come first.
+
+    Of the elements before the k-th, those of the first run are counted by halving: it has ``i`` of them or more where
+    its ``i``-th goes before the second run's ``k - i``-th (after the one on a diagonal: Odeh, Green, Mwassi, Shmueli,
+    Birk: Merge Path, 2012).
+    """
+    pair, k = b.position(at[dim]), b.position(at[dim + 1])
+    first = Op("mul", (pair, Num(2, "int64")), "int64")
+    alone = Op("eq", (first, Num(runs - 1, "int64")), "bool")
+    second = Op("add", (first, Num(1, "int64")), "int64")
+    most: Expr = Num(width, "int64")
+    if runs % 2:
+        second = Op("min", (second, Num(runs - 1, "int64")), "int64")
+        of_second: Expr = Op("where", (alone, Num(0, "int64"), most), "int64")
+    else:
+        of_second = most
+
+    def read(which: int, run: Expr, place: Expr) -> Expr:
+        made = "int32" if which else dtype
+        inside = Op("max", (Op("min", (place, Num(width - 1, "int64")), "int64"), Num(0, "int64")), "int64")
+        return Leaf(kept[which], (*at[:dim], chosen(run), chosen(inside), *at[dim + 2 :]), made)
+
+    def goes_first(i: Expr, j: Expr) -> Expr:
+        x, y = compute(read(0, first, i), wide(dtype)), compute(read(0, second, j), wide(dtype))
+        sooner = Op("ge" if down else "le", (x, y), "bool", line)
+        return (
+            sooner
+            if not is_float(dtype)
+            else Op("logical_or", (sooner, Op("isnan", (x if down else y,), "bool")), "bool")
+        )
+
+    def less(x: Expr, y: Expr) -> Expr:
+        return Op("sub", (x, y), "int64")
+
+    taken: Expr = Op("max", (less(k, of_second), Num(0, "int64")), "int64")
+    limit = Op("min", (k, most), "int64")
+    for bit in reversed(range(width.bit_length())):
+        ahead = Op("add", (taken, Num(1 << bit, "int64")), "int64", line)
+        takes = goes_first(less(ahead, Num(1, "int64")), less(k, ahead))
+        takes = Op("logical_and", (Op("le", (ahead, limit), "bool"), takes), "bool")
+        taken = Op("where", (takes, ahead, taken), "int64", line)
+    other = less(k, taken)
+    mine = Op("logical_and", (Op("lt", (taken, most), "bool"), goes_first(taken, other)), "bool")
+    mine = Op("logical_or", (Op("ge", (other, of_second), "bool"), mine), "bool")
+    return [
+        Op("where", (mine, read(n, first, taken), read(n, second, other)), "int32" if n else dtype, line)
+        for n in range(len(kept))
+    ]
 
 
 def _joins(b: Builder, source: Ref, dim: int) -> bool:

@@ -35,6 +35,7 @@ from kernellab.sketch.program.program import (
     MultiAssign,
     Point,
     Program,
+    Read,
     Region,
     Scatter,
     Statement,
@@ -233,7 +234,9 @@ class KernelWriter:
 
     def _multi(self, stmt: MultiAssign) -> None:
         if stmt.op in ("sort", "topk"):
-            write_sort(self, stmt)
+            roots = (root for each in statements(self._kernel.body) for root in each.values)
+            read = {v.tile.uid for root in roots for v in subvalues(root) if isinstance(v, Read)}
+            write_sort(self, stmt, placed=stmt.tiles[1].uid in read)
             return
         if stmt.op != "welford":
             raise LoweringError(

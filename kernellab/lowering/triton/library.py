@@ -514,20 +514,61 @@ def kl_cummin(x, axis: tl.constexpr, reverse: tl.constexpr = False):
 
 
 @triton.jit
-def kl_order_key(x, real, axis: tl.constexpr, down: tl.constexpr):
-    """A 64-bit integer that grows along the order wanted: the key above, the place below; lanes not real come last."""
+def kl_order_key(x, real, axis: tl.constexpr, down: tl.constexpr, place: tl.constexpr):
+    """An integer that grows along the order wanted, lanes not real last; below it the place in ``place`` bits if any."""
+    bits: tl.constexpr = x.dtype.primitive_bitwidth if x.dtype.primitive_bitwidth in (16, 64) else 32
+    last: tl.constexpr = (1 << (bits - 1)) - 1
     if x.dtype.is_floating():
         y = x.to(tl.float32)
-        bits = tl.where(y == 0, 0.0, y).to(tl.int32, bitcast=True)
-        key = tl.where(y != y, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+        if bits == 16:
+            key = x.to(tl.int16, bitcast=True).to(tl.int32)
+        else:
+            key = y.to(tl.int32, bitcast=True)
+        if place:
+            key = tl.where(y == 0, 0, key)
+        key = tl.where(y != y, last, key ^ ((key >> 31) & last))
+    elif bits == 64:
+        key = x
     else:
         key = x.to(tl.int32)
     if down:
         key = ~key
-    key = tl.where(real, key, 0x7FFFFFFF)
-    size: tl.constexpr = x.shape[axis]
-    ones: tl.constexpr = [1] * axis + [size] + [1] * (len(x.shape) - axis - 1)
-    return (key.to(tl.int64) << 32) | tl.reshape(tl.arange(0, size), ones).to(tl.int64)
+    key = tl.where(real, key, last)
+    if place and bits != 64:
+        return kl_with_places(key, axis, place)
+    else:
+        return key
+
+
+@triton.jit
+def kl_with_places(key, axis: tl.constexpr, bits: tl.constexpr):
+    size: tl.constexpr = key.shape[axis]
+    ones: tl.constexpr = [1] * axis + [size] + [1] * (len(key.shape) - axis - 1)
+    place = tl.reshape(tl.arange(0, size), ones)
+    if bits == 16:
+        return (key << 16) | place
+    return (key.to(tl.int64) << 32) | place.to(tl.int64)
+
+
+@triton.jit
+def kl_of_key(key, like, down: tl.constexpr):
+    """The value that a key without a place is of."""
+    if down:
+        key = ~key
+    if like.dtype.is_floating():
+        if like.dtype.primitive_bitwidth == 16:
+            return (key ^ ((key >> 31) & 0x7FFF)).to(tl.int16).to(like.dtype, bitcast=True)
+        return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True).to(like.dtype)
+    return key.to(like.dtype)
+
+
+@triton.jit
+def kl_long_places(key):
+    """The places of 64-bit keys in order along the last dimension: by their low halves, then by their high ones."""
+    axis: tl.constexpr = len(key.shape) - 1
+    low = tl.sort(kl_with_places((key ^ 0x80000000).to(tl.int32), axis, 32)) & 0xFFFFFFFF
+    high = tl.gather((key >> 32).to(tl.int32), low.to(tl.int32), axis)
+    return tl.gather(low, (tl.sort(kl_with_places(high, axis, 32)) & 0xFFFFFFFF).to(tl.int32), axis)
 
 
 @triton.jit

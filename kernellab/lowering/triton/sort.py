@@ -11,11 +11,13 @@ from kernellab.sketch.program.program import DType, MultiAssign
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
 
-_WIDE = frozenset((DType.F64, DType.I64))
+#: dtypes of which a key and a place below 65536 make 32 bits
+_NARROW = frozenset((DType.F16, DType.BF16, DType.I16))
 
 
-def write_sort(writer: KernelWriter, stmt: MultiAssign) -> None:
-    """``values, order = sort(...)`` or ``topk(...)``: the places by sorting, the values by gathering.
+def write_sort(writer: KernelWriter, stmt: MultiAssign, placed: bool) -> None:
+    """``values, order = sort(...)`` or ``topk(...)``: places by sorting and values by gathering, or, where nothing
+    reads the places, values alone, whose keys are half as wide.
 
     Raises:
         LoweringError: a dtype whose key and place do not fit 64 bits.
@@ -25,25 +27,32 @@ def write_sort(writer: KernelWriter, stmt: MultiAssign) -> None:
     assert isinstance(axis, int)
     (value,), (values, order) = stmt.args, stmt.tiles
     dtype, shape = value.type.dtype, value.type.shape
-    if dtype in _WIDE:
+    rank, last = len(shape), len(shape) - 1
+    wide = placed and dtype is DType.I64
+    if dtype is DType.F64 or (wide and (axis != last or order.shape[axis] != shape[axis])):
         raise LoweringError(
             f"Triton sorts values of up to 32 bits, not {dtype.value}.", "Cast them to f32 or i32 first."
         )
-    rank, last = len(shape), len(shape) - 1
     source = writer.values.filled(value, shape)
     source = writer.values.temporary(source) if not source.isidentifier() else source
     key = source if dtype is not DType.BOOL else f"{source}.to(tl.int8)"
     real = writer.shapes.real(shape[axis], writer.int_text(shape[axis]), axis, rank) or "True"
-    packed = writer.values.temporary(f"kl_order_key({key}, {real}, {axis}, {down})")
+    size = writer.shapes.extent(shape[axis]).padded_value
+    bits = 16 if dtype in _NARROW and size is not None and size <= 1 << 16 else 32
+    packed = writer.values.temporary(f"kl_order_key({key}, {real}, {axis}, {down}, {bits if placed else 0})")
     if axis != last:
         packed = f"tl.permute({packed}, {_swapped(rank, axis)})"
     count = writer.shapes.extent(order.shape[axis]).padded
-    places = f"kl_first_in_order({packed}, {count})"
+    found = f"kl_long_places({packed})" if wide else f"kl_first_in_order({packed}, {count})"
     if axis != last:
-        places = f"tl.permute({places}, {_swapped(rank, axis)})"
-    at = writer.values.temporary(places)
-    writer.set_tile(order, f"({at} & 0xFFFFFFFF)")
-    picked = f"tl.gather({_gatherable(source, dtype)}, ({at} & 0xFFFFFFFF).to(tl.int32), {axis})"
+        found = f"tl.permute({found}, {_swapped(rank, axis)})"
+    at = writer.values.temporary(found)
+    if not placed:
+        writer.set_tile(values, _back(Text(f"kl_of_key({at}, {key}, {down})", values.shape), dtype))
+        return
+    place = f"({at} & {(1 << bits) - 1:#x})"
+    writer.set_tile(order, place if bits == 32 else f"{place}.to(tl.int64)")
+    picked = f"tl.gather({_gatherable(source, dtype)}, {place}.to(tl.int32), {axis})"
     writer.set_tile(values, _back(Text(picked, values.shape), dtype))
 
 
