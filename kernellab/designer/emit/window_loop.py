@@ -104,8 +104,12 @@ def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:
     start, stride = tap_range(w, tap)
     if start == ZERO:
         return _Taps(Num(tap.kernel), start, stride)
-    first, count = w.names.fresh(f"{name}_first"), w.names.fresh(f"{name}_taps")
+    first = w.names.fresh(f"{name}_first")
     row.append(let(first, start))
+    if tap.kernel % stride == 0 and gcd(tap.stride, tap.dilation) == 1:
+        # as many at each phase
+        return _Taps(Num(tap.kernel // stride), Name(first), stride)
+    count = w.names.fresh(f"{name}_taps")
     left = Binary("-", Num(tap.kernel), Name(first))
     row.append(let(count, call("max", ZERO, call("ceil", left, Num(stride)))))
     return _Taps(Name(count), Name(first), stride)

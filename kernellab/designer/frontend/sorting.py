@@ -213,10 +213,8 @@ def _merged(
     other = less(k, taken)
     mine = Op("logical_and", (Op("lt", (taken, most), "bool"), goes_first(taken, other)), "bool")
     mine = Op("logical_or", (Op("ge", (other, of_second), "bool"), mine), "bool")
-    return [
-        Op("where", (mine, read(n, first, taken), read(n, second, other)), "int32" if n else dtype, line)
-        for n in range(len(kept))
-    ]
+    pairs = ((read(n, first, taken), read(n, second, other)) for n in range(len(kept)))
+    return [Op("where", (mine, x, y), x.dtype, line) for x, y in pairs]
 
 
 def _joins(b: Builder, source: Ref, dim: int) -> bool:

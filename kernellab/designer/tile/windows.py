@@ -26,7 +26,7 @@ class Places:
     """What a window's tiles are made of.
 
     ``spatial``: the one or two innermost axes of output positions, and ``sizes`` their extents (of one phase);
-    ``channels``: the output channels of a product; ``others``: programs along all remaining axes.
+    ``channels``: the output channels of a product; ``others``: programs along all remaining axes, and phases.
     """
 
     order: tuple[Axis, ...]
@@ -54,7 +54,7 @@ def places(ctx: Context, k: Launch) -> Places:
         spatial = along[1:] or along
     spatial = spatial[-2:]
     sizes = {a: -(-ctx.size(a) // steps.get(a, 1)) for a in spatial}
-    others = ctx.volume(a for a in k.par if a not in spatial)
+    others = ctx.volume(a for a in k.par if a not in spatial) * math.prod(steps.get(a, 1) for a in spatial)
     channels = None
     if win.packed:
         channels = [a for a in order if a in k.par and a in shared and a not in inputs][-1]

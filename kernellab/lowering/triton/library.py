@@ -515,15 +515,12 @@ def kl_cummin(x, axis: tl.constexpr, reverse: tl.constexpr = False):
 
 @triton.jit
 def kl_order_key(x, real, axis: tl.constexpr, down: tl.constexpr, place: tl.constexpr):
-    """An integer that grows along the order wanted, lanes not real last; below it the place in ``place`` bits if any."""
+    """An integer that grows along the order wanted, lanes not real last; below it ``place`` bits of the place."""
     bits: tl.constexpr = x.dtype.primitive_bitwidth if x.dtype.primitive_bitwidth in (16, 64) else 32
     last: tl.constexpr = (1 << (bits - 1)) - 1
     if x.dtype.is_floating():
         y = x.to(tl.float32)
-        if bits == 16:
-            key = x.to(tl.int16, bitcast=True).to(tl.int32)
-        else:
-            key = y.to(tl.int32, bitcast=True)
+        key = x.to(tl.int16, bitcast=True).to(tl.int32) if bits == 16 else y.to(tl.int32, bitcast=True)
         if place:
             key = tl.where(y == 0, 0, key)
         key = tl.where(y != y, last, key ^ ((key >> 31) & last))

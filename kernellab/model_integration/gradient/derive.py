@@ -29,7 +29,7 @@ _REMEDY = "Write the reference with functions of torch on its tensors alone, or 
 #: distinct sizes for symbols, so that none is taken for another
 _PRIMES = (29, 37, 41, 43, 47, 53, 59, 61)
 #: taps of a channel's own window up to which a gradient of its weights has a sum for each
-_FEW_TAPS = 9
+_FEW_TAPS = 49
 _SIGNS: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/",
     operator.mod: "%", operator.pow: "**", pow: "**",
