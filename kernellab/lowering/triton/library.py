@@ -516,7 +516,8 @@ def kl_cummin(x, axis: tl.constexpr, reverse: tl.constexpr = False):
 @triton.jit
 def kl_order_key(x, real, axis: tl.constexpr, down: tl.constexpr, place: tl.constexpr):
     """An integer that grows along the order wanted, lanes not real last; below it ``place`` bits of the place."""
-    bits: tl.constexpr = x.dtype.primitive_bitwidth if x.dtype.primitive_bitwidth in (16, 64) else 32
+    wide: tl.constexpr = x.dtype.primitive_bitwidth
+    bits: tl.constexpr = wide if wide == 16 or wide == 64 else 32
     last: tl.constexpr = (1 << (bits - 1)) - 1
     if x.dtype.is_floating():
         y = x.to(tl.float32)
@@ -524,39 +525,29 @@ def kl_order_key(x, real, axis: tl.constexpr, down: tl.constexpr, place: tl.cons
         if place:
             key = tl.where(y == 0, 0, key)
         key = tl.where(y != y, last, key ^ ((key >> 31) & last))
-    elif bits == 64:
-        key = x
     else:
-        key = x.to(tl.int32)
-    if down:
-        key = ~key
-    key = tl.where(real, key, last)
-    if place and bits != 64:
-        return kl_with_places(key, axis, place)
-    else:
-        return key
+        key = x if bits == 64 else x.to(tl.int32)
+    key = tl.where(real, ~key if down else key, last)
+    return kl_with_places(key, axis, place) if place and bits != 64 else key
 
 
 @triton.jit
 def kl_with_places(key, axis: tl.constexpr, bits: tl.constexpr):
-    size: tl.constexpr = key.shape[axis]
-    ones: tl.constexpr = [1] * axis + [size] + [1] * (len(key.shape) - axis - 1)
-    place = tl.reshape(tl.arange(0, size), ones)
-    if bits == 16:
-        return (key << 16) | place
-    return (key.to(tl.int64) << 32) | place.to(tl.int64)
+    ones: tl.constexpr = [1] * axis + [key.shape[axis]] + [1] * (len(key.shape) - axis - 1)
+    place = tl.reshape(tl.arange(0, key.shape[axis]), ones)
+    return (key << 16) | place if bits == 16 else (key.to(tl.int64) << 32) | place.to(tl.int64)
 
 
 @triton.jit
 def kl_of_key(key, like, down: tl.constexpr):
     """The value that a key without a place is of."""
-    if down:
-        key = ~key
-    if like.dtype.is_floating():
-        if like.dtype.primitive_bitwidth == 16:
-            return (key ^ ((key >> 31) & 0x7FFF)).to(tl.int16).to(like.dtype, bitcast=True)
+    key = ~key if down else key
+    if not like.dtype.is_floating():
+        return key.to(like.dtype)
+    elif like.dtype.primitive_bitwidth == 16:
+        return (key ^ ((key >> 31) & 0x7FFF)).to(tl.int16).to(like.dtype, bitcast=True)
+    else:
         return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True).to(like.dtype)
-    return key.to(like.dtype)
 
 
 @triton.jit
@@ -572,10 +563,8 @@ def kl_long_places(key):
 def kl_first_in_order(x, count: tl.constexpr):
     """The ``count`` smallest along the last dimension, in order."""
     size: tl.constexpr = x.shape[len(x.shape) - 1]
-    if size == 1:
-        return x
-    elif count >= size:
-        return tl.sort(x)
+    if count >= size:
+        return x if size == 1 else tl.sort(x)
     elif count == 1:
         return tl.min(x, len(x.shape) - 1, keep_dims=True)
     else:
