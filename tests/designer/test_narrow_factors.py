@@ -149,3 +149,68 @@ def test_few_rows_take_long_steps(rows: int, cols: int, summed: int) -> None:
     target = Target("triton", Backend.CUDA, find_chip("h200"))
     sketch = sketch_of(LINEAR.format(rows=rows, cols=cols, summed=summed), target)
     assert "BK = 128 in" in sketch and "num_stages = 5 in" in sketch
+
+
+CALLED = """import torch
+def reference(a, b, r, c, d):
+    return torch._scaled_mm(a, b.t(), scale_a=r, scale_b=c{bias}, out_dtype=torch.bfloat16)
+def inputs():
+    made = lambda *shape: (torch.randn(*shape) * 0.5).to(torch.float8_e4m3fn)
+    return made(80, 64), made(96, 64), {scales}, torch.randn(96).to(torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize(
+    ("scales", "bias"),
+    [
+        ("torch.rand(()) + 0.5, torch.rand(()) + 0.5", ", bias=d"),
+        ("torch.rand(80, 1) + 0.5, torch.rand(1, 96) + 0.5", ""),
+    ],
+)
+def test_a_scaled_product_of_the_framework_is_one_of_eight_bits(scales: str, bias: str, tmp_path: Path) -> None:
+    text = CALLED.format(scales=scales, bias=bias)
+    task, sketch = load_task(text), sketch_of(text)
+    assert sketch.count("sketch ") == 1 and "cast(a_tile" not in sketch
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    program = load_program(sketch_of(text, INTERPRETED))
+    args = task.module().sample(seed=3)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    (want,) = (each.double() for each in task.module().reference(args))
+    assert float((got.double() - want).norm() / want.norm()) < 4e-3
+
+
+CACHE = """import torch
+def reference(q, k, v, a, b):
+    {body}
+def inputs():
+    made = lambda: torch.randint(-127, 128, {shape}, dtype=torch.int8)
+    scale = lambda: (torch.rand({shape}[:-1]) * 0.02).to(torch.{dtype})
+    return torch.randn(2, 8, {queries}).to(torch.{dtype}), made(), made(), scale(), scale()
+"""
+GROUPED = """keys, values = k.to(torch.bfloat16) * a[..., None], v.to(torch.bfloat16) * b[..., None]
+    return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)"""
+SHARES = """s = (q @ k.to(q.dtype).transpose(-1, -2)) * a[:, None] * 0.1
+    return (torch.softmax(s.float(), -1).to(q.dtype) * b[:, None]) @ v.to(q.dtype)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "dtype", "queries"),
+    [(GROUPED, "(2, 2, 540, 64)", "bfloat16", "1, 64"), (SHARES, "(2, 540, 64)", "float16", "64")],
+)
+def test_a_cache_of_bytes_is_multiplied_as_narrow_numbers(
+    body: str, shape: str, dtype: str, queries: str, tmp_path: Path
+) -> None:
+    """Scales of keys go to the scores, and of values to the weights or the values, in one launch with the softmax."""
+    text = CACHE.format(body=body, shape=shape, dtype=dtype, queries=queries)
+    task, short = load_task(text), {"bfloat16": "bf16", "float16": "f16"}[dtype]
+    sketch = next(r.sketch for r in RulesDesigner().designs(DesignBrief(task, H100)) if "acc * keep" in r.sketch)
+    products = [line for line in sketch.splitlines() if "gemm(" in line or "dot(" in line]
+    assert len(products) == 2 and "gemm(cast(weights" in products[1] and products[1].count(f", {short})") >= 2
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    program = load_program(sketch)
+    args = task.module().sample(seed=3)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    (want,) = (each.double() for each in task.module().reference(args))
+    assert float((got.double() - want).norm() / want.norm()) < 1e-2

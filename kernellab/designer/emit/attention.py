@@ -185,8 +185,9 @@ def _values(w: Writer, a: _Attention) -> tuple[Expr, Expr | None]:
 def _unscaled(w: Writer, factor: Expr, along: Axis) -> tuple[Expr, Expr | None]:
     """A factor of packed numbers without its scale, and that scale where it does not vary ``along`` an axis: it is
     multiplied with the tile of scores or weights, which has fewer elements."""
-    if w.t.lanes and isinstance(factor, Op) and factor.op == "mul":
-        for packed, scale in (factor.args, factor.args[::-1]):
+    whole = factor.args[0] if isinstance(factor, Op) and factor.op == "cast" else factor
+    if w.t.lanes and isinstance(whole, Op) and whole.op == "mul":
+        for packed, scale in (whole.args, whole.args[::-1]):
             cast = isinstance(packed, Op) and packed.op == "cast" and item_bytes(packed.args[0].dtype) == 1
             if cast and along not in w.free(scale):
                 return packed, scale

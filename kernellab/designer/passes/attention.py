@@ -34,6 +34,7 @@ from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
 _NARROW = ("bfloat16", "float16")
+_PACKED = {"int8", "uint8"}
 #: whole numbers below this and their neighbours are floats of every dtype
 _EXACT = 1 << 8
 
@@ -82,6 +83,7 @@ def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Atten
     assert isinstance(dot, (Dot, Red))
     over = dot.axes
     for shares, values in (pair, pair[::-1]):
+        shares, values = _scaled_values(shares, values, free)
         found = softmax(shares, over[0])
         if found is None:
             continue
@@ -106,6 +108,20 @@ def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Atten
         narrow = values.dtype if values.dtype in _NARROW else ""
         return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow, row=row)
     return None
+
+
+def _scaled_values(shares: Expr, values: Expr, free: Free) -> tuple[Expr, Expr]:
+    """Shares without a scale of each value, and values with it."""
+    whole = shares
+    while isinstance(whole, Op) and whole.op == "cast":
+        whole = whole.args[0]
+    if isinstance(whole, Op) and whole.op == "mul":
+        for share, scale in (whole.args, whole.args[::-1]):
+            plain = not any(isinstance(e, Frontier) for e in walk(scale, inside=False))
+            if plain and free(scale) and free(scale) <= free(values):
+                dtype = "float32" if values.dtype in _NARROW else values.dtype
+                return share, Op("mul", (values, scale), dtype, whole.line)
+    return shares, values
 
 
 def _is_other_product(e: Expr, inner: Expr) -> bool:
@@ -191,13 +207,18 @@ def renamed(e: Expr, old: Axis, new: Axis) -> Expr:
 
 
 def _as_stored(e: Expr) -> Expr:
-    """A factor in the narrow dtype of all that it is made of, which is where torch would round it too."""
+    """A factor in the narrow dtype of all that it is made of, which is where torch would round it too; whole numbers of
+    a byte are unpacked to it."""
     leaves = [x for x in walk(e, inside=False) if isinstance(x, (Leaf, *Frontier))]
     dtypes = {x.dtype for x in leaves}
-    widened = any(isinstance(x, Op) and x.op == "cast" and "float" in x.dtype for x in walk(e, inside=False))
-    if isinstance(e, Leaf) or widened or len(dtypes) != 1 or not dtypes <= set(_NARROW):
+    floats = dtypes - _PACKED
+    casts = {x.dtype for x in walk(e, inside=False) if isinstance(x, Op) and x.op == "cast" and "float" in x.dtype}
+    if isinstance(e, Leaf) or len(floats) != 1 or not floats <= set(_NARROW) or not casts <= floats:
         return e
-    return Op("cast", (e,), dtypes.pop(), e.line)
+    if not casts and floats != dtypes:
+        return e
+    (dtype,) = floats
+    return e if e.dtype == dtype else Op("cast", (e,), dtype, e.line)
 
 
 def times(e: Expr, factor: float) -> Expr:
