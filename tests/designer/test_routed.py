@@ -105,3 +105,22 @@ def test_a_promise_that_is_not_kept_is_found() -> None:
     right = sketch_of(text)
     wrong = right.replace(" == i2, ", " == i2 + 1, ")
     assert wrong != right and gate(wrong, load_task(text), chip=H200.chip).state is not GateState.RIGHT
+
+
+GROUPS = """import torch
+def reference(x, w, ends):
+    return torch._grouped_mm(x, w, offs=ends)
+def inputs():
+    made = lambda *shape: (torch.randn(*shape) * 0.3).to(torch.bfloat16)
+    return made({rows}, 64), made(4, 64, 48), torch.tensor({ends}, dtype=torch.int32)
+"""
+
+
+@pytest.mark.parametrize(("rows", "ends"), [(40, [8, 8, 24, 40]), (304, [160, 160, 168, 304])])
+def test_rows_of_a_group_are_multiplied_by_its_own_matrix(rows: int, ends: list[int]) -> None:
+    """Many rows lie in whole blocks first, of which each has one matrix. A group may be empty."""
+    text = GROUPS.format(rows=rows, ends=ends)
+    sketch = sketch_of(text)
+    assert ("gather(w[" in sketch) == (rows > 256)
+    judged = gate(sketch, load_task(text), chip=H200.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
