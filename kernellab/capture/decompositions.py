@@ -27,7 +27,6 @@ from kernellab.capture.index_decompositions import (
 )
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
-from kernellab.capture.products import SCALED
 from kernellab.capture.resize import RESIZED
 from kernellab.capture.special_functions import SPECIAL
 from kernellab.task.recurrent import RECURRENT
@@ -393,7 +392,6 @@ APART: dict[str, Callable[..., Any]] = {
     "_embedding_bag_forward_only.default": embedding_bag, "_embedding_bag.default": embedding_bag,
     "scatter_reduce.two": scatter_reduce, "_cdist_forward.default": cdist,
     "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL, **RESIZED,
-    **SCALED,
 }  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def _step(w: Writer, a: _Attention) -> None:
         factor, scale_of_keys = _values(w, a)
         values = w.value_of(factor)
         if not zero_at_edge(w, factor, r.keys):
-            values = keep_inside(w, values, r.keys)
+            values = keep_inside(w, values, r.keys, factor.dtype if a.of.narrow else "")
         values = w.spread(values, (r.keys, r.col))
         body.append(let(a.acc, Binary("*", Name(a.acc), _column(w, a, keep, r.col))))
         shares: Node = weights

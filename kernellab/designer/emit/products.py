@@ -16,6 +16,8 @@ from kernellab.sketch.syntax.tree import Expr as Node
 
 #: products of parts of both factors (0 the highest), smallest first, by how many parts a factor has
 _PARTS = {2: ((1, 0), (0, 1), (0, 0)), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+#: dtypes that tensor cores multiply as they are
+_HALVES = ("bfloat16", "float16")
 #: a loop of at most so many steps is repeated in place
 _UNROLLED = 4
 
@@ -102,10 +104,8 @@ def inside(w: Writer, factors: tuple[Expr, Expr], axis: Axis) -> tuple[Value, Va
     left, right = (w.value_of(e) for e in factors)
     if all(zero_at_edge(w, e, axis) for e in factors):
         return left, right
-    kept = [keep_inside(w, value, axis) for value in (left, right)]
-    if all(e.dtype in ("bfloat16", "float16") for e in factors):
-        # what is chosen counts as float32, which tensor cores would not multiply
-        kept = [Value(call("cast", v.tree, Name(DTYPES[e.dtype])), v.axes) for v, e in zip(kept, factors, strict=True)]
+    narrow = all(e.dtype in _HALVES for e in factors)
+    kept = [keep_inside(w, v, axis, e.dtype if narrow else "") for v, e in zip((left, right), factors, strict=True)]
     return kept[0], kept[1]
 
 
@@ -114,6 +114,8 @@ def zero_at_edge(w: Writer, e: Expr, axis: Axis) -> bool:
     return axis in w.t.exact or axis not in w.t.blocks or at_edge(e, axis, {}, w.free, w.layout.ends) == 0.0
 
 
-def keep_inside(w: Writer, value: Value, axis: Axis) -> Value:
-    """``value``, and 0 past the end of ``axis``."""
-    return Value(call("where", w.valid(axis, value.axes), value.tree, Num(0.0)), value.axes)
+def keep_inside(w: Writer, value: Value, axis: Axis, dtype: str = "") -> Value:
+    """``value``, and 0 past the end of ``axis``; of a ``dtype`` of two bytes as it was: what is chosen counts as float32,
+    which tensor cores would not multiply."""
+    chosen = call("where", w.valid(axis, value.axes), value.tree, Num(0.0))
+    return Value(call("cast", chosen, Name(DTYPES[dtype])) if dtype in _HALVES else chosen, value.axes)

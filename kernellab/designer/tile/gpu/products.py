@@ -29,8 +29,9 @@ def product(ctx: Context, k: Launch) -> Tiling:
     inside = tuple(a for a in t.order if a in k.par - free(k.product))
     summed, parts = k.product.axes[-1], parts_of(k.product)
     if ctx.size(summed) < _STEP and not k.product.steps:
-        # a step takes the longest axis of the sum: pairs of a packed byte make none
-        summed = max(k.product.axes, key=ctx.size)
+        # pairs of a packed byte make no step: it takes the last axis that does, whose elements lie next to each other
+        long = [a for a in k.product.axes if ctx.size(a) >= _STEP]
+        summed = long[-1] if long else max(k.product.axes, key=ctx.size)
         t = replace(t, order=(*(a for a in t.order if a not in (summed, cols)), summed, cols))
     exact = precision(ctx, k)
     roles = _asynchronous(ctx, k, rows, cols)
@@ -58,6 +59,12 @@ def _columns_first(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
     packed = [isinstance(e, Op) and e.dtype in ("bfloat16", "float16") for e in sides]
     wide = min(ctx.size(rows), ctx.size(cols)) >= 64
     return asynchronous_chip(ctx) and packed == [False, True] and not dot.parts and not dot.steps and wide
+
+
+def _packed(dot: Dot) -> bool:
+    """Is a factor of two bytes made of numbers of one?"""
+    made = [e for e in (dot.a, dot.b) if isinstance(e, Op) and e.dtype in ("bfloat16", "float16")]
+    return not dot.parts and any(isinstance(x, Leaf) and item_bytes(x.dtype) == 1 for e in made for x in walk(e))
 
 
 def _one_step(ctx: Context, k: Launch, summed: Axis) -> bool:
@@ -89,9 +96,16 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if few and min(height, width) <= _STEP and any(_one_step(ctx, k, a) for a in dot.axes):
         # what is unpacked takes registers: more, narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms, 0.053 by 64
         return Tile(_STEP, 32, 64, 4, 4) if height <= width else Tile(32, _STEP, 64, 4, 4)
+    if asynchronous_chip(ctx) and _packed(dot) and min(height, width) >= 256:
+        # each program unpacks its weights: few of them read the same ones. On an H200, 512 x 5120 x 5120 takes 0.077 ms
+        # (64 x 64 0.121) and 1024 x 4096 x 4096 0.067 (128 x 128 0.097)
+        return Tile(128, 256, 64, 8, 4)
     if few and _STEP < min(height, width) <= 64 and 2 * tiles(64, 64) <= ctx.cores:
         # 64 x 4096 x 4096 on an H100: 32 x 32 takes 0.0236 ms, 32 x 64 0.0262, parts of the sum in two launches 0.0300
         return Tile(32, 32, 128, 4, 5)
+    if few and min(height, width) <= _STEP and _packed(dot) and max(height, width) > 64 * ctx.cores // 2:
+        # a step of 64 bytes has too little under way: 3 x 11008 x 4096 in int8 on an H200 0.039 ms, of 128 0.033
+        return Tile(_STEP, 64, 128, 4, 4) if height <= width else Tile(64, _STEP, 128, 4, 4)
     # measured on an H200, 128 and 16 rows: steps of 128 take 0.055 and 0.044 ms, steps of 64 0.082 and 0.058
     long = few and tiles(64, 64) <= ctx.cores
     row = None if long else ctx.row(
