@@ -21,6 +21,7 @@ from kernellab.capture.index_decompositions import (
     PLACES,
     adaptive_max_with_places,
     bags_of_max,
+    best_of_rows,
     median_all,
     one_hot,
     pad,
@@ -199,8 +200,14 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     if reduce not in ("amax", "amin", "prod") or not x.is_floating_point():
         return NotImplemented
     same = all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim % x.dim())
-    if not same or not (isinstance(x.shape[dim], int) and x.shape[dim] <= _COMPARED):
+    if not same or not isinstance(x.shape[dim], int):
         return NotImplemented
+    if x.shape[dim] > _COMPARED:
+        d = dim % x.dim()
+        if any(n > 1 and step for k, (n, step) in enumerate(zip(index.shape, index.stride(), strict=True)) if k != d):
+            return NotImplemented
+        ids = index[tuple(slice(None) if k == d else 0 for k in range(x.dim()))]
+        return best_of_rows(x, dim, ids, src, reduce, include_self)
     places = torch.arange(x.shape[dim], device=x.device)
     at, values = index.movedim(dim, -1).unsqueeze(-2), src.movedim(dim, -1).unsqueeze(-2)
     end = {"amax": -math.inf, "amin": math.inf, "prod": 1.0}[reduce]

@@ -240,8 +240,81 @@ def _sums(x: Tensor) -> Tensor:
     return torch.where(at[None, :] <= at[:, None], x[None, :], 0).sum(1)
 
 
+def best_of_rows(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
+    """``x.index_reduce(dim, ids, source, "amax" or "amin")``: rows by their index, then :func:`_best_of_sorted`."""
+    dim %= max(x.dim(), 1)
+    if x.dim() == 0 or ids.dim() != 1 or not x.is_floating_point() or x.element_size() > 4:
+        return NotImplemented
+    if reduce not in ("amax", "amin") or not isinstance(x.shape[dim], int):
+        return NotImplemented
+    ids, order = torch.sort(ids.to(torch.int32))
+    at = torch.arange(x.shape[dim], device=x.device, dtype=torch.int32)
+    begins, ends = torch.searchsorted(ids, at), torch.searchsorted(ids, at, right=True)
+    rows, old = source.movedim(dim, 0).index_select(0, order), x.movedim(dim, 0)
+    best, met = _best_of_sorted(rows, ids, begins, ends, reduce == "amax")
+    if include_self:
+        best = torch.maximum(old, best) if reduce == "amax" else torch.minimum(old, best)
+    return torch.where(met, best, old).movedim(0, dim)
+
+
+def _best_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
+    """The best of the rows of each index, of rows in the order of ``ids``; and whether there are any.
+
+    A running maximum of numbers whose upper 32 bits are the index and whose lower ones grow with the value begins again
+    at each index; its last is the index's best. NaN is beyond all.
+    """
+    across = [-1, *[1] * (rows.dim() - 1)]
+    bits = rows.float().view(torch.int32)
+    order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    order = torch.where(torch.isnan(rows), 0x7FFFFFFF, order if largest else ~order)
+    running = torch.cummax(ids.to(torch.int64).reshape(across) * (1 << 32) + order.to(torch.int64), 0).values
+    met = (ends > begins).reshape(across)
+    place = torch.arange(ends.shape[0], device=rows.device).reshape(across)
+    last = running.index_select(0, (ends - 1).clamp(min=0)) - place * (1 << 32)
+    order = torch.where(met, last, 0).to(torch.int32)
+    order = order if largest else ~order
+    return (order ^ ((order >> 31) & 0x7FFFFFFF)).view(torch.float32).to(rows.dtype), met
+
+
+def index_reduce(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
+    if reduce != "mean" or x.dim() == 0 or ids.dim() != 1 or source.dim() != x.dim():
+        return best_of_rows(x, dim, ids, source, reduce, include_self)
+    across = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
+    return torch.scatter_reduce(
+        x, dim, ids.reshape(across).expand(source.shape), source, "mean", include_self=include_self
+    )
+
+
+def segment_reduce(
+    x: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Sums, means and extremes of runs of rows, each of which has its run's number as an index."""
+    given = lengths if lengths is not None else offsets
+    if given is None or given.dim() != 1 or axis != 0 or not x.is_floating_point() or x.element_size() > 4:
+        return NotImplemented
+    ends = torch.cumsum(given, 0) if offsets is None else given[1:]
+    begins = ends - given if offsets is None else given[:-1]
+    ids = torch.searchsorted(ends, torch.arange(x.shape[0], device=x.device), right=True)
+    across = [-1, *[1] * (x.dim() - 1)]
+    if reduce in ("max", "min"):
+        best, met = _best_of_sorted(x, ids, begins, ends, reduce == "max")
+        start = initial if initial is not None else -math.inf if reduce == "max" else math.inf
+        best = torch.where(met, best, start)
+        return best if initial is None else (best.clamp(min=start) if reduce == "max" else best.clamp(max=start))
+    if reduce not in ("sum", "mean"):
+        return NotImplemented
+    zeros = torch.zeros((ends.shape[0], *x.shape[1:]), dtype=torch.float32, device=x.device)
+    total = zeros.index_add(0, ids, x.float()) + (initial or 0.0)
+    if reduce == "mean":
+        count = (ends - begins).reshape(across)
+        total = total / count if initial is None else torch.where(count > 0, total / count, initial)
+    return total.to(x.dtype)
+
+
 #: operation of ATen -> what is traced in its place
 PLACES: dict[str, Callable[..., Any]] = {
+    "index_reduce.default": index_reduce, "segment_reduce.default": segment_reduce,
     "nanmedian.dim": nanmedian_dim, "nanmedian.default": median_all(nanmedian_dim), "put.default": put,
     "masked_scatter.default": masked_scatter, "diagonal_scatter.default": diagonal_scatter,
     "_pdist_forward.default": pdist, "addbmm.default": addbmm, "_adaptive_avg_pool3d.default": adaptive_avg_pool3d,

@@ -19,6 +19,22 @@ PICKS: dict[str, str] = {
     "embedding_summed": _task(
         "ids, w", "F.embedding(ids, w).sum(1)", "torch.randint(0, 11, (5, 7)), torch.randn(11, 12)"
     ),
+    "best_of_rows_by_index": _task(
+        "x, i",
+        "torch.zeros(40, 6).scatter_reduce(0, i[:, None].expand(-1, 6), x, 'amin', include_self=False)",
+        "torch.randn(90, 6), torch.randint(0, 40, (90,))",
+    ),
+    "index_reduce": _task(
+        "x, i", "torch.zeros(6, 40).index_reduce(1, i, x, 'amax')", "torch.randn(6, 90), torch.randint(0, 40, (90,))"
+    ),
+    "segment_means": _task(
+        "x, n",
+        "torch.segment_reduce(x, 'mean', lengths=n, axis=0)",
+        "torch.randn(50, 6), torch.tensor([10, 5, 20, 15])",
+    ),
+    "segment_maxima": _task(
+        "x, n", "torch.segment_reduce(x, 'max', offsets=n, axis=0)", "torch.randn(50, 6), torch.tensor([0, 10, 10, 50])"
+    ),
     "index_select": _task(
         "x, i", "torch.index_select(x, 1, i) * 2", "torch.randn(M, N), torch.randint(0, N, (9,))", M=5, N=11
     ),

@@ -27,7 +27,7 @@ _HALVES = ("bfloat16", "float16")
 #: share of the second-level cache that rows may take which are read again
 _CACHED = 0.7
 #: sums of one launch from which on their tiles are kept small, and the elements of all of them then
-_FEW_SUMS, _SUMMED = 9, 1 << 14
+_FEW_SUMS, _SUMMED = 9, 12800
 
 
 def untiled(ctx: Context, k: Launch) -> Tiling:
@@ -230,10 +230,11 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         elements = ctx.volume([*k.par, *k.red])
         if row := ctx.row("columns", length=ctx.size(inner), split=k.chunk is not None, elements=elements):
             columns, down, warps = row["columns"], row["down"], row["warps"]
-    blocks = {inner: ctx.block("COLS", columns, inner, 16, 512)}
     if len(k.reds) > _FEW_SUMS:
         # each sum is a tile in registers
+        columns, warps = min(columns, 16), 4
         down = max(4, min(down, below(_SUMMED // (len(k.reds) * columns))))
+    blocks = {inner: ctx.block("COLS", columns, inner, 16, 512)}
     if red and k.chunk is not None and red[-1] is red[0]:
         chunk = ctx.chunk(k)
         blocks[red[-1]] = ctx.within("DOWN", min(down, chunk), 4, chunk)
