@@ -129,8 +129,8 @@ def written_in_place(b: Builder, outputs: list[Output]) -> list[Output]:
     made = {c.name: c for c in b.cuts}
     kept = []
     for o in outputs:
-        cut = made.get(o.expr.tensor) if isinstance(o.expr, Leaf) else None
-        if cut is None or o.expr.index != o.index or (cut.dtype or cut.value.dtype, cut.shape) != (o.dtype, _shape(o)):
+        cut = made.get(o.expr.tensor) if isinstance(o.expr, Leaf) and o.expr.index == o.index else None
+        if cut is None or (cut.dtype or cut.value.dtype, cut.shape) != (o.dtype, _shape(o)):
             kept.append(o)
             continue
         name = cut.name

@@ -125,26 +125,26 @@ def _of_runs(b: Builder, node: Node, index: Index, item: int, dim: int, count: i
     if length % RUN == 0:
         arg = b.value(source, (*own[:dim], Ix((run, lane)), *own[dim + 2 :]))
     else:
-        last = Op("min", (place, Num(length - 1, "int64")), "int64")
-        here = picked(b, source, (*own[:dim], chosen(last), *own[dim + 2 :]))
+        nearest = Op("min", (place, Num(length - 1, "int64")), "int64")
+        here = picked(b, source, (*own[:dim], chosen(nearest), *own[dim + 2 :]))
         inside = Op("lt", (place, Num(length, "int64")), "bool")
         arg = Op("where", (inside, here, _last_of_all(dtype, down)), dtype)
     arg = cast(arg, dtype)
     key = f"{node.name}_{dim}_{count}"
     values = Order("value", arg, lane, dtype, False, node.line, rank, down)
     places = Order("order", arg, lane, "int64", False, node.line, rank, down)
-    found = [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
-    placed = any(r.name == node.name and r.item == 1 for n in b.graph.nodes for r in n.refs())
-    placed = placed or any(r.name == node.name and r.item == 1 for r in b.graph.outputs)
+    found: list[Expr] = [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
+    read = [*(r for n in b.graph.nodes for r in n.refs()), *b.graph.outputs]
+    placed = any(r.name == node.name and r.item == 1 for r in read)
     level = 0
     while True:
-        last = runs == 1
+        last: bool = runs == 1
         names = ("values", "order") if last else (f"runs{level}", f"places{level}")
         if last:
             found, own = [found[0], *(cast(e, "int64") for e in found[1:])], (*own[:dim], *own[dim + 1 :])
         stored = (*shape[:dim], *([] if last else [runs]), width, *shape[dim + 1 :])
         made = zip(names, found if placed else found[:1], (False, True), strict=False)
-        kept = [b.kept(f"{key}_{name}", own, value, stored, joins) for name, value, joins in made]
+        kept = [b.kept(f"{key}_{name}", own, value, stored, joins=along) for name, value, along in made]
         if last:
             return Leaf(kept[item], index, found[item].dtype)
         runs, width, before = -(-runs // 2), min(2 * width, count), (runs, width)
