@@ -32,6 +32,8 @@ from kernellab.capture.resize import RESIZED
 from kernellab.capture.special_functions import SPECIAL
 from kernellab.task.recurrent import RECURRENT
 
+#: elements of a block of a running sum of exponentials
+_BLOCK = 32
 #: slices whose middle is found by comparing them in pairs
 _FEW = 9
 #: places that each element of a scatter is compared with
@@ -82,12 +84,18 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 
     A running sum about the row's largest element would lose what lies far below it, so the sum runs about the running
     maximum: exp(x - m) is summed by steps, s_i = s_{i-1} exp(m_{i-1} - m_i) + exp(x_i - m_i), which is a sum of
-    exp(x_j - m_i) over j <= i: a product with a triangle.
+    exp(x_j - m_i) over j <= i: a product with a triangle. A long row has blocks, and their totals are such a row again.
     """
     if x.dim() == 0 or not isinstance(x.shape[dim], int) or not x.is_floating_point():
         return NotImplemented
     rows = x.movedim(dim, -1)
     length = rows.shape[-1]
+    if length > 4 * _BLOCK:
+        rows = functional.pad(rows, (0, -length % _BLOCK), value=-math.inf).unflatten(-1, (-1, _BLOCK))
+        inside = logcumsumexp(rows, -1)
+        before = functional.pad(logcumsumexp(inside[..., -1], -1)[..., :-1], (1, 0), value=-math.inf)
+        joined = torch.logaddexp(before.unsqueeze(-1), inside).flatten(-2)
+        return joined[..., :length].movedim(-1, dim)
     highest = torch.cummax(rows, -1).values
     at = torch.arange(length, device=x.device)
     below = at.unsqueeze(0) <= at.unsqueeze(1)

@@ -260,7 +260,11 @@ def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
     whole = facts.inside % 64 == 0 and facts.out % 64 == 0 and len(p.spatial) == 2
     many = p.others * p.positions * facts.out >= ctx.cores * _ROWS * 64
     narrow = widest(win) in ("bfloat16", "float16") and not win.parts
-    each = all(tap.stride == 1 or (tap.kernel if tap.transposed else tap.size) % tap.stride == 0 for tap in win.taps)
+    each = all(
+        tap.stride == 1 or (isinstance(size, int) and size % tap.stride == 0)
+        for tap in win.taps
+        for size in (tap.kernel if tap.transposed else tap.size,)
+    )
     return ctx.style.measured and asynchronous_chip(ctx) and whole and many and narrow and each
 
 
