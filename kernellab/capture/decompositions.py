@@ -91,7 +91,8 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     rows = x.movedim(dim, -1)
     length = rows.shape[-1]
     if length > 4 * _BLOCK:
-        rows = functional.pad(rows, (0, -length % _BLOCK), value=-math.inf).unflatten(-1, (-1, _BLOCK))
+        rows = functional.pad(rows, (0, -length % _BLOCK), value=-math.inf)
+        rows = rows.reshape(*rows.shape[:-1], -1, _BLOCK)
         inside = logcumsumexp(rows, -1)
         before = functional.pad(logcumsumexp(inside[..., -1], -1)[..., :-1], (1, 0), value=-math.inf)
         joined = torch.logaddexp(before.unsqueeze(-1), inside).flatten(-2)
