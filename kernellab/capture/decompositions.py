@@ -25,6 +25,8 @@ from kernellab.capture.index_decompositions import (
     median_all,
     one_hot,
     pad,
+    place,
+    write,
 )
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
@@ -421,7 +423,8 @@ def rrelu(
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, "pad": pad, **LOSSES, **RECURRENT, **PAIRS,
+    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, "pad": pad, "__getitem__": place,
+    "__setitem__": write, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

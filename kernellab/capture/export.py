@@ -7,7 +7,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain
@@ -23,6 +23,7 @@ from kernellab.capture.graph import Graph
 from kernellab.capture.index_decompositions import MISSING
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
+from kernellab.capture.steps import Loops, rolled
 from kernellab.capture.writes import joined, select_scatter
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import ATEN, Capture
@@ -62,8 +63,13 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
         for i, spec in enumerate(task.args):
             if spec.kind is ArgKind.SCALAR and spec.dtype == "float64" and spec.default is None:
                 scalars[spec.name] = args[i] = _perturb(float(args[i]), i)
-    program, written = _export(task, module, args)
-    graph = joined(ProgramReader(task, program, args, scalars).graph())
+    loops = Loops()
+    program, written = _export(task, module, args, loops)
+    reader = ProgramReader(task, program, args, scalars)
+    graph = joined(reader.graph())
+    if loops.counts:
+        counts = [reader.number(count) for count in loops.counts]
+        graph = rolled(graph, reader.steps, counts, _some_sizes(task, args, sizes), task.name)
     _check_writes(task, graph, written)
     return graph
 
@@ -107,7 +113,13 @@ def _perturb(value: float, position: int) -> float:
     return (value if value else 0.37) * (_PERTURB + position * 1.0123e-3)
 
 
-def _export(task: Task, module: Any, args: Sequence[Any]) -> tuple[Any, list[int]]:
+def _some_sizes(task: Task, args: Sequence[Any], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The sizes of a trace, and others, with the scalar arguments."""
+    scalars = {spec.name: args[i] for i, spec in enumerate(task.args) if spec.kind is ArgKind.SCALAR}
+    return [{**scalars, **{name: size + by for name, size in sizes.items()}} for by in (0, 1, 2)]
+
+
+def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple[Any, list[int]]:
     """The exported program, and the lines of the writes into pieces of tensors that it was traced with."""
     strict = task.framework == "numpy"
     tensors = [i for i, spec in enumerate(task.args) if spec.is_tensor]
@@ -123,7 +135,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> tuple[Any, list[int
             if strict:
                 result = module.namespace["reference"](*(a.numpy() if i in tensors else a for i, a in enumerate(full)))
             else:
-                with _line_marks(task.name, module.filename):
+                with _line_marks(task.name, module.filename, loops):
                     result = call(full)
             outputs = () if result is None else (_tensors(result),)
             return (*outputs, *(full[i] for i in written))
@@ -150,14 +162,17 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> tuple[Any, list[int
     try:
         with (
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
-            warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text),
+            warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range),
             # an order of contraction that compares sizes would hold at the traced ones alone
             in_written_order(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
             writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
-            return program.run_decompositions(_decompositions() | _wanted(program)), [_marked(n) for n in writes]
+            apart = _decompositions() | _wanted(program)
+            if loops.counts:  # a write of each step, which is a result of all
+                apart.pop(torch.ops.aten.select_scatter.default)
+            return program.run_decompositions(apart), [_marked(n) for n in writes]
     except CaptureError:
         raise
     except Exception as error:
@@ -212,7 +227,7 @@ def _own_copies(model: Any) -> Iterator[None]:
             attributes[key] = value
 
 
-def _line_marks(name: str, filename: str) -> Any:
+def _line_marks(name: str, filename: str, loops: Loops) -> Any:
     """A mode that writes the task's current line into every node made under it, and ends a trace that grows long."""
     import sys
 
@@ -230,8 +245,11 @@ def _line_marks(name: str, filename: str) -> Any:
                     f"The reference of {name!r} makes more than {_MOST_CALLS} calls of torch (at line {line}).",
                     "Give the loop fewer steps, or write it with cumsum or another scan.",
                 )
-            with traceback.annotate({"line": line}):
-                return called(func, EARLY, *args, **(kwargs or {}))
+            joined = loops.joined(func, args, kwargs or {}, line)
+            if joined is not None:
+                return joined
+            with loops.marked(line):
+                return loops.keep(called(func, EARLY, *args, **(kwargs or {})))
 
     return Marks()
 

@@ -17,6 +17,9 @@ Extent = Union[int, Formula]
 
 #: ``aten.view.dtype``, which reads the bits of a value as another dtype of as many bytes: computes, other than a view
 BITS = "aten.bitcast.dtype"
+#: all steps of a loop over a Dim. ``args``: how many, what the first step finds (a tuple of Ref), and what every step
+#: reads (a tuple of Ref). ``body``: a :class:`Body`. Results: what the last step leaves, then what all steps write
+LOOP = "aten.steps.loop"
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,27 @@ class Graph:
             return given
         node = self.node(ref.name)
         return node.results[ref.item][1] if ref.item is not None and node.results else node.dtype
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A value of each step, which it writes at ``place`` of a dimension of a result: an expression over the step."""
+
+    value: Ref
+    dim: int
+    place: Extent
+
+
+@dataclass(frozen=True)
+class Body:
+    """One step of a loop: ``nodes`` over the names outside, ``step`` (its number, from 0) and ``before``, the names of
+    what the step before left. ``after`` is what it leaves itself."""
+
+    nodes: tuple[Node, ...]
+    step: str
+    before: tuple[str, ...]
+    after: tuple[Ref, ...]
+    stacked: tuple[Stacked, ...]
 
 
 def _refs(value: Any) -> Iterator[Ref]:

@@ -312,6 +312,38 @@ def segment_reduce(
     return total.to(x.dtype)
 
 
+def place(x: Any, index: Any) -> Any:
+    """``x[index]`` where numbers in it are symbolic: Python's own would make plain numbers of them."""
+    view = _view(x, index)
+    return NotImplemented if view is None else view
+
+
+def write(x: Any, index: Any, value: Any) -> Any:
+    """``x[index] = value`` in the same way."""
+    view = _view(x, index)
+    if view is None:
+        return NotImplemented
+    return view.copy_(value) if isinstance(value, torch.Tensor) else view.fill_(value)
+
+
+def _view(x: Any, index: Any) -> Any:
+    items = index if isinstance(index, tuple) else (index,)
+    known = all(i is None or i is ... or type(i) in (int, slice, torch.SymInt) for i in items)
+    if not known or not any(isinstance(i, torch.SymInt) for i in items):
+        return None
+    rest = x.dim() - sum(i is not None and i is not ... for i in items)
+    plain, picked, dim = [], [], 0
+    for item in items:
+        symbolic = isinstance(item, torch.SymInt)
+        plain.append(slice(None) if symbolic else item)
+        picked += [(dim, item)] if symbolic else []
+        dim += rest if item is ... else not isinstance(item, int)
+    view = x[tuple(plain)]
+    for dim, item in reversed(picked):
+        view = torch.select(view, dim, item)
+    return view
+
+
 #: operation of ATen -> what is traced in its place
 PLACES: dict[str, Callable[..., Any]] = {
     "index_reduce.default": index_reduce, "segment_reduce.default": segment_reduce,

@@ -38,6 +38,8 @@ class ProgramReader:
         self.names: dict[str, Formula] = {}
         self.refs: dict[Any, Any] = {}
         self.filename = task.module().filename
+        #: of nodes that a loop over a Dim made: which loop, and which of its steps
+        self.steps: dict[str, tuple[int, int]] = {}
         #: names of the task's arguments and of nodes
         self.taken = {a.name for a in task.args}
 
@@ -141,6 +143,10 @@ class ProgramReader:
         expr = _sympy(size)
         return int(size) if expr is None else _size(self._term_of(expr))
 
+    def number(self, size: Any) -> Extent:
+        """A size of the trace, behind it."""
+        return self._extent(size)
+
     def _term_of(self, expr: Any) -> Term:
         """A size expression over Dims and scalar arguments; a symbol may be an expression over Dims itself."""
         term = _term(expr, self.names)
@@ -176,6 +182,8 @@ class ProgramReader:
             results = tuple((self._shape(v), _dtype(v)) for v in value if v is not None)
         name = self._name(fx)
         self.refs[fx] = Ref(name)
+        if mark := (fx.meta.get("custom") or {}).get("step"):
+            self.steps[name] = mark
         node = Node(
             name=name,
             op=op,

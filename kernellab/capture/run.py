@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from kernellab.capture.graph import BITS, Graph, Node, Ref, Sym
+from kernellab.capture.graph import BITS, LOOP, Body, Graph, Node, Ref, Sym
 from kernellab.task.dtypes import parts
 from kernellab.task.formula import Term, sizes_from
 
@@ -31,7 +31,10 @@ def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
         sizes[name] = args[position]
     with torch.no_grad():
         for node in graph.nodes:
-            made = _bits(graph, node, values) if node.op == BITS else _call(node, values, sizes, f64)
+            if node.op == LOOP:
+                made = _steps(node, values, sizes, f64)
+            else:
+                made = _bits(graph, node, values) if node.op == BITS else _call(node, values, sizes, f64)
             values[node.name] = upcast(made) if node.op == BITS else made
     return tuple(_pick(values, ref) for ref in graph.outputs)
 
@@ -45,6 +48,30 @@ def _bits(graph: Graph, node: Node, values: Mapping[str, Any]) -> Any:
     """The bits of a value in its declared dtype, which it has in float64 too, read as another dtype."""
     declared = graph.dtype(node.args[0])
     return _pick(values, node.args[0]).to(getattr(torch, declared)).view(getattr(torch, node.dtype))
+
+
+def _steps(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: bool) -> list[Any]:
+    """A loop: its last values, and what all steps write."""
+    body: Body = node.keyword("body")
+    count = node.args[0].expr.value(sizes) if isinstance(node.args[0], Sym) else node.args[0]
+    found = dict(values)
+    left = [_pick(values, ref) for ref in node.args[1]]
+    shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in node.results[len(left) :]]
+    written = [torch.empty(0)] * len(shapes)
+    for step in range(count):
+        at = {**sizes, body.step: step}
+        found.update(zip(body.before, left, strict=True))
+        for inner in body.nodes:
+            found[inner.name] = _call(inner, found, at, f64)
+        left = [_pick(found, ref) for ref in body.after]
+        for k, stack in enumerate(body.stacked):
+            value = _pick(found, stack.value)
+            if step == 0:
+                written[k] = value.new_zeros(shapes[k])
+            written[k].select(stack.dim, stack.place if isinstance(stack.place, int) else stack.place.value(at)).copy_(
+                value
+            )
+    return [*left, *written]
 
 
 def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: bool) -> Any:

@@ -1,0 +1,435 @@
+"""Loops over a Dim: a few steps of one are traced, and become one operation that walks all of them.
+
+``for t in range(T)`` of a symbolic T would make a number of it. Here such a range has four steps. What the third does
+to the results of the second, the second does to those of the first: these are the values that a step leaves to the
+next. The fourth is what is used behind the loop; of it the trace has only that. What a step writes at a place of its own, or appends to a list that is joined behind the loop, is a result of all
+steps. :func:`kernellab.capture.check_graph` compares with the reference at other lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.fx import traceback
+
+from kernellab.capture.graph import BITS, LOOP, Body, Extent, Formula, Graph, Node, Ref, Stacked, Sym
+from kernellab.errors import CaptureError
+from kernellab.task.formula import Term, named, simplified
+
+#: steps that are traced, and those that are compared
+_TRACED, _COMPARED = 4, 3
+_JOINS = {torch.stack: True, torch.cat: False, torch.concat: False, torch.concatenate: False}
+_SLICE = "aten.slice_scatter.default"
+_WRITES = ("aten.select_scatter.default", _SLICE)
+#: a node of a trace -> the loop that made it, and its step
+Marks = Mapping[str, tuple[int, int]]
+
+
+class Loops:
+    """The loops over symbolic numbers that one trace meets."""
+
+    def __init__(self) -> None:
+        #: the loop and the step that are traced now
+        self.now: tuple[int, int] | None = None
+        #: of each loop: how many steps it has
+        self.counts: list[Any] = []
+        #: tensors that steps made, by their ids
+        self._made: dict[int, tuple[Any, tuple[int, int]]] = {}
+
+    def range(self, *args: Any) -> Any:
+        """In place of Python's range, where one of its numbers is symbolic."""
+        start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+        # a loop in a loop is unrolled at the traced size, and a stride has a rest: what holds at one size is refused
+        if self.now is not None or step not in (1, -1):
+            return range(*map(int, args))
+        return _Range(self, start, stop - start if step == 1 else start - stop, step)
+
+    def walk(self, numbers: Iterator[Any], count: Any) -> Iterator[Any]:
+        self.counts.append(count)
+        try:
+            for step, number in enumerate(numbers):
+                self.now = (len(self.counts) - 1, step)
+                yield number
+        finally:
+            self.now = None
+
+    def marked(self, line: int) -> Any:
+        """The context in which nodes of a trace say the line and the step that made them."""
+        return traceback.annotate({"line": line} | ({} if self.now is None else {"step": self.now}))
+
+    def keep(self, result: Any) -> Any:
+        """``result``, remembered as the current step's."""
+        if self.now is not None:
+            for tensor in result if isinstance(result, (tuple, list)) else (result,):
+                self._made[id(tensor)] = (tensor, self.now)
+        return result
+
+    def joined(self, func: Any, args: Any, kwargs: Any, line: int) -> Any:
+        """What stack or cat makes of what all steps of one loop appended, one a step, in the loop's whole length;
+        None of anything else."""
+        if self.now is not None or not self.counts or func not in _JOINS:
+            return None
+        tensors, dim = args[0] if args else kwargs.get("tensors"), (*args[1:], kwargs.get("dim", 0))[0]
+        marks = [self._made[id(t)][1] for t in tensors if id(t) in self._made]
+        steps = [step for _, step in marks]
+        if len({loop for loop, _ in marks}) != 1 or len(tensors) != _TRACED or sorted(steps) != list(range(_TRACED)):
+            return None
+        count, is_new = self.counts[marks[0][0]], _JOINS[func]
+        shape = list(tensors[0].shape)
+        dim %= len(shape) + is_new
+        if not is_new and shape[dim] != 1:
+            return None
+        filled = tensors[0].new_zeros((*shape[:dim], count, *shape[dim + (not is_new) :]))
+        for tensor, mark in sorted(zip(tensors, marks, strict=True), key=lambda made: made[1]):
+            # a list that runs against the steps has the last one's first of all
+            place = mark[1] if steps == sorted(steps) else count - 1 - mark[1]
+            self.now = mark
+            with self.marked(line):
+                filled = torch.select_scatter(filled, tensor if is_new else tensor.squeeze(dim), dim, place)
+            self.now = None
+        return filled
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A range of a symbolic length, from either end."""
+
+    loops: Loops
+    start: Any
+    count: Any
+    step: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.loops.walk(iter([self.start + self.step * k for k in range(_TRACED)]), self.count)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(_Range(self.loops, self.start + self.step * (self.count - 1), self.count, -self.step))
+
+
+def rolled(
+    graph: Graph, marks: Marks, counts: Sequence[Extent], sizes: Sequence[Mapping[str, Any]], task: str
+) -> Graph:
+    """``graph`` with one operation in place of the traced steps of each loop.
+
+    Args:
+        sizes: Dims and scalars at which numbers of the trace are compared.
+
+    Raises:
+        CaptureError: the steps of a loop differ, or what is used behind it is none of the forms above.
+    """
+    for loop, count in enumerate(counts):
+        steps = [[n for n in graph.nodes if marks.get(n.name) == (loop, k)] for k in range(_TRACED)]
+        if any(steps):
+            graph = _Roll(graph, steps, count, sizes, task).graph
+    return graph
+
+
+class _Differs(Exception):
+    """Why the steps are not one operation."""
+
+
+class _Roll:
+    """One loop; a step of it has the names of the first one."""
+
+    def __init__(
+        self, graph: Graph, steps: list[list[Node]], count: Extent, sizes: Sequence[Mapping[str, Any]], task: str
+    ) -> None:
+        self._steps, self._count, self._sizes = steps, count, sizes
+        self._at = {n.name: (k, p) for k, nodes in enumerate(steps) for p, n in enumerate(nodes)}
+        self._shapes: dict[Ref, tuple[tuple[Extent, ...], str]] = {
+            Ref(i.name): (i.shape, i.dtype) for i in graph.inputs
+        }
+        for n in graph.nodes:
+            self._shapes |= {Ref(n.name): (n.shape, n.dtype)} | {Ref(n.name, k): r for k, r in enumerate(n.results)}
+        self._taken = {r.name for r in self._shapes}
+        self._step = self._free("step")
+        #: what a step leaves to the next -> its name there, and what the first step finds in its place
+        self._carried: dict[Ref, tuple[str, Ref]] = {}
+        #: what all steps read, and nodes that are added around the loop
+        self._outer: dict[Ref, None] = {}
+        self._more: list[Node] = []
+        self._first = next(n for nodes in steps for n in nodes)
+        try:
+            self.graph = self._rolled(graph)
+        except _Differs as why:
+            raise CaptureError(
+                f"The reference of {task!r} loops over a Dim at line {self._first.line}, and {why}.",
+                "Let every step do the same and leave its values in tensors (h = f(h, x[:, t]); out[:, t] = h), fix that "
+                "extent, or write the loop as a scan.",
+            ) from None
+
+    def _rolled(self, graph: Graph) -> Graph:
+        *steps, last = self._steps
+        if len({len(nodes) for nodes in steps}) != 1:
+            raise _Differs("its first steps do not do the same")
+        body = [self._merged(*nodes) for nodes in zip(*steps, strict=True)]
+        self._steps = [*steps, self._aligned(last)]
+        writes = [n for n in body if n.op in _WRITES]
+        stacks: dict[Ref, _Stack] = {}
+        for write in writes:
+            body = self._stacked(body, write, stacks)
+        inside = {n.name for n in body}
+        outside = [n for n in graph.nodes if n.name not in self._at]
+        left: dict[Ref, Ref] = {}
+        for ref in dict.fromkeys([*(r for n in outside for r in n.refs()), *graph.outputs]):
+            k, p = self._at.get(ref.name, (0, 0))
+            if ref.name not in self._at or ref in stacks:
+                continue
+            if k != _TRACED - 1:
+                raise _Differs(f"what an early step makes at line {self._steps[k][p].line} is used behind it")
+            mine = self._own(ref)
+            if mine.name not in inside:
+                raise _Differs(f"what line {self._steps[k][p].line} reads is used behind it")
+            if mine not in self._carried:  # only the last step's is asked for
+                self._carry(mine, self._zeros(mine))
+            left[ref] = mine
+        after = tuple(self._carried)
+        results = [self._shapes[r] for r in after]
+        results += [(s.shape(self._count), s.write.dtype) for s in stacks.values()]
+        names, starts = zip(*self._carried.values(), strict=True) if self._carried else ((), ())
+        step = Body(tuple(body), self._step, names, after, tuple(s.made for s in stacks.values()))
+        count = self._count if isinstance(self._count, int) else Sym(self._count)
+        node = replace(
+            self._first, name=self._free(f"{self._first.name}_steps"), op=LOOP, args=(count, starts, tuple(self._outer)),
+            kwargs=(("body", step),), shape=results[0][0], dtype=results[0][1], results=tuple(results),
+        )  # fmt: skip
+        swap = {ref: Ref(node.name, after.index(mine)) for ref, mine in left.items()}
+        for k, (ref, stack) in enumerate(stacks.items()):
+            swap[ref] = self._whole(Ref(node.name, len(after) + k), stack)
+        nodes = [node, *self._more, *(replace(n, args=_swapped(n.args, swap)) for n in outside)]
+        outputs = tuple(swap.get(r, r) for r in graph.outputs)
+        return replace(graph, nodes=_in_order(nodes), outputs=outputs).live()
+
+    def _aligned(self, last: list[Node]) -> list[Node]:
+        """The nodes of the last step, each at its place in the others; those of the step before stand for the rest."""
+        left = iter(last)
+        node = next(left, None)
+        found = []
+        for p, (b, c) in enumerate(zip(*self._steps[1:_COMPARED], strict=True)):
+            if node is not None and (node.op, node.shape, node.line) == (c.op, c.shape, c.line):
+                self._at[node.name] = (_TRACED - 1, p)
+                if self._follows(b, c, node):
+                    found.append(node)
+                    node = next(left, None)
+                    continue
+            found.append(c)
+        if node is not None:
+            raise _Differs("its steps do not do the same")
+        return found
+
+    def _follows(self, b: Node, c: Node, d: Node) -> bool:
+        """Are these the second to the fourth step's forms of one operation?"""
+
+        def same(b: Any, c: Any, d: Any) -> bool:
+            if isinstance(b, Ref) and isinstance(c, Ref) and isinstance(d, Ref):
+                (_, q), (one, r), (two, s) = (self._at.get(ref.name, (-1, -1)) for ref in (b, c, d))
+                return c == d if two < 0 else r == s and two == one + 1 and c.item == d.item
+            if isinstance(b, tuple):
+                return len(b) == len(c) == len(d) and all(map(same, b, c, d))
+            if b == c == d:
+                return True
+            values = [self._values(x) for x in (b, c, d)]
+            return all(z - y == y - x for x, y, z in zip(*values, strict=True))
+
+        return all(map(same, b.args, c.args, d.args))
+
+    # -- three nodes -> one
+
+    def _merged(self, a: Node, b: Node, c: Node) -> Node:
+        alike = a.op == b.op == c.op and a.dtype == b.dtype == c.dtype and a.shape == b.shape == c.shape
+        if not alike or a.op in (BITS, LOOP):
+            raise _Differs(f"its steps differ at line {a.line}")
+        args, kwargs = (self._same(*each, a) for each in ((a.args, b.args, c.args), (a.kwargs, b.kwargs, c.kwargs)))
+        return replace(a, args=args, kwargs=kwargs)
+
+    def _same(self, a: Any, b: Any, c: Any, node: Node) -> Any:
+        """An argument of every step, of those of the first three."""
+        if isinstance(a, Ref) and isinstance(b, Ref) and isinstance(c, Ref):
+            return self._ref(a, b, c, node)
+        if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(c, tuple) and len(a) == len(b) == len(c):
+            return tuple(self._same(*each, node) for each in zip(a, b, c, strict=True))
+        if a == b == c:
+            return a
+        values = [self._values(x) for x in (a, b, c)]
+        by = {y - x for one, two in zip(values, values[1:], strict=False) for x, y in zip(one, two, strict=True)}
+        if len(by) != 1:
+            raise _Differs(f"a number in it does not grow by the same from step to step (line {node.line})")
+        (each,) = by
+        along: Term = named(self._step) if abs(each) == 1 else Formula("*", (abs(each), named(self._step)))
+        first = a.expr if isinstance(a, Sym) else a
+        return Sym(along if first == 0 and each > 0 else Formula("+" if each > 0 else "-", (first, along)))
+
+    def _values(self, number: Any) -> list[int]:
+        """A number of the trace at some sizes."""
+        number = number.expr if isinstance(number, Sym) else number
+        if isinstance(number, bool) or not isinstance(number, (int, Formula)):
+            raise _Differs("something in it other than a place changes from step to step")
+        return [number.value(s) if isinstance(number, Formula) else number for s in self._sizes]
+
+    def _ref(self, a: Ref, b: Ref, c: Ref, node: Node) -> Ref:
+        (one, p), (two, q), (three, r) = (self._at.get(ref.name, (-1, -1)) for ref in (a, b, c))
+        if a == b == c and three < 0:
+            self._outer[a] = None
+            return a
+        if (one, two, three) == (0, 1, 2) and p == q == r and a.item == b.item == c.item:
+            return a
+        if (one, two, three) == (-1, 0, 1) and q == r and b.item == c.item:
+            name, start = self._carry(self._own(b), a)
+            if start == a:
+                return Ref(name)
+        if (one, two, three) == (-1, -1, 0):  # what the step before found of the one before that
+            name, start = self._carry(self._own(c), b)
+            older, first = self._carry(Ref(name), a)
+            if (start, first) == (b, a):
+                return Ref(older)
+        raise _Differs(f"line {node.line} reads other values than those of this step and the one before")
+
+    def _carry(self, value: Ref, start: Ref) -> tuple[str, Ref]:
+        """The name of what the step before left of ``value``, and what the first step finds there."""
+        if value not in self._carried:
+            name = self._free(f"{value.name}_before")
+            self._carried[value] = (name, start)
+            self._shapes[Ref(name)] = self._shapes[value]
+        return self._carried[value]
+
+    def _own(self, ref: Ref) -> Ref:
+        """A value of a step, by the first one's name."""
+        return Ref(self._steps[0][self._at[ref.name][1]].name, ref.item)
+
+    # -- results of all steps
+
+    def _stacked(self, body: list[Node], write: Node, stacks: dict[Ref, _Stack]) -> list[Node]:
+        """The body without a write of one place a step into a tensor that nothing else reads, but for what the step
+        before wrote."""
+        name, base = self._carried.get(Ref(write.name), ("", Ref("")))
+        traced = [nodes[self._at[write.name][1]] for nodes in self._steps]
+        dim, places = _dim_of(write), [self._values(_place_of(n)) for n in traced]
+        ways = {y - x for one, two in zip(places, places[1:], strict=False) for x, y in zip(one, two, strict=True)}
+        source = write.args[1]
+        shape, dtype = self._shapes[source]
+        one = write.op != _SLICE or shape[dim] == 1
+        if write.args[0] != Ref(name) or len(ways) != 1 or not ways <= {1, -1} or not one:
+            return body
+        if write.op == _SLICE:
+            cut = replace(
+                write, name=self._free(f"{write.name}_value"), op="aten.select.int", args=(source, dim, 0),
+                shape=(*shape[:dim], *shape[dim + 1 :]),
+            )  # fmt: skip
+            self._shapes[Ref(cut.name)] = (cut.shape, dtype)
+            body, source = [*body, cut], Ref(cut.name)
+        for reader in [n for n in body if n.name != write.name and Ref(name) in n.refs()]:
+            reads = [nodes[self._at[reader.name][1]] for nodes in self._steps]
+            ats = [self._values(n.args[2]) for n in reads] if reader.op == "aten.select.int" else []
+            if write.op == _SLICE or ats[1:] != places[:-1] or reader.args[1] % len(write.shape) != dim:
+                return body
+            first = replace(reads[0], name=self._free(f"{reader.name}_first"), args=(base, *reads[0].args[1:]))
+            before, start = self._carry(source, Ref(first.name))
+            if start != Ref(first.name):
+                return body
+            self._more.append(first)
+            body = [
+                replace(n, args=_swapped(n.args, {Ref(reader.name): Ref(before)}))
+                for n in body
+                if n.name != reader.name
+            ]
+        (way,) = ways
+        first = _place_of(traced[0])
+        place: Term = named(self._step) if way == 1 else Formula("-", (_plus(self._count, -1), named(self._step)))
+        low = first if way == 1 else _plus(first, Formula("-", (1, self._count)))
+        del self._carried[Ref(write.name)]
+        stacks[Ref(traced[-1].name)] = _Stack(Stacked(source, dim, place), write, base, low)
+        return [n for n in body if n.name != write.name]
+
+    def _whole(self, written: Ref, stack: _Stack) -> Ref:
+        """The tensor that was written into: what all steps wrote, and what lies before and behind that."""
+        write, dim, behind = stack.write, stack.made.dim, _plus(stack.low, self._count)
+        length = write.shape[dim]
+        pieces = [written]
+        if any(self._values(stack.low)):
+            pieces.insert(0, self._piece(stack, 0, stack.low))
+        if self._values(behind) != self._values(length):
+            pieces.append(self._piece(stack, behind, _plus(length, Formula("neg", (behind,)))))
+        if len(pieces) == 1:
+            return written
+        joined = replace(
+            write, name=self._free(f"{write.name}_whole"), op="aten.cat.default", args=(tuple(pieces), dim)
+        )
+        self._more.append(joined)
+        return Ref(joined.name)
+
+    def _piece(self, stack: _Stack, start: Term, size: Term) -> Ref:
+        write, dim = stack.write, stack.made.dim
+        end = _plus(start, size)
+        args = (stack.base, dim, *(Sym(n) if isinstance(n, Formula) else n for n in (start, end)))
+        shape = (*write.shape[:dim], size, *write.shape[dim + 1 :])
+        part = replace(write, name=self._free(f"{write.name}_kept"), op="aten.slice.Tensor", args=args, shape=shape)
+        self._more.append(part)
+        return Ref(part.name)
+
+    def _zeros(self, ref: Ref) -> Ref:
+        """What stands for a value that no step reads of the one before."""
+        shape, dtype = self._shapes[ref]
+        extents = tuple(Sym(e) if isinstance(e, Formula) else e for e in shape)
+        name = self._free(f"{ref.name}_none")
+        kwargs = (("dtype", f"torch.{dtype}"),)
+        self._more.append(Node(name, "aten.full.default", (extents, 0), kwargs, shape, dtype, self._first.line))
+        return Ref(name)
+
+    def _free(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """What all steps write: places from ``low`` on of a tensor that was ``base``."""
+
+    made: Stacked
+    write: Node
+    base: Ref
+    low: Term
+
+    def shape(self, count: Extent) -> tuple[Extent, ...]:
+        shape, dim = self.write.shape, self.made.dim
+        return (*shape[:dim], count, *shape[dim + 1 :])
+
+
+def _dim_of(write: Node) -> int:
+    dim = write.args[2] if len(write.args) > 2 else 0
+    return int(dim) % len(write.shape)
+
+
+def _place_of(write: Node) -> Term:
+    place = write.args[3] if len(write.args) > 3 else 0
+    return place.expr if isinstance(place, Sym) else int(place or 0)
+
+
+def _plus(a: Term, b: Term) -> Term:
+    return simplified(Formula("+", (a, b)))
+
+
+def _swapped(value: Any, swap: Mapping[Ref, Ref]) -> Any:
+    if isinstance(value, Ref):
+        return swap.get(value, value)
+    return tuple(_swapped(v, swap) for v in value) if isinstance(value, tuple) else value
+
+
+def _in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes, each behind those that it reads."""
+    named_, found = {n.name: n for n in nodes}, dict[str, Node]()
+
+    def visit(node: Node) -> None:
+        if node.name not in found:
+            for ref in node.refs():
+                if ref.name in named_:
+                    visit(named_[ref.name])
+            found[node.name] = node
+
+    for node in nodes:
+        visit(node)
+    return tuple(found.values())
