@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch.func import functional_call
-from torch.fx import traceback
 
 from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kernellab.capture import Graph, Ref
-from kernellab.capture.graph import Extent
+from kernellab.capture.graph import LOOP, Extent
 from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
@@ -15,6 +15,7 @@ from kernellab.designer.emit.sketch import File, sizing, sketch, titles
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
+from kernellab.designer.frontend.steps import Steps
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
@@ -47,6 +48,8 @@ from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import step_tiles
 from kernellab.designer.tile.sorting import LONGEST
 from kernellab.designer.tile.splits import Split, chunk_size, split
+from kernellab.designer.tile.steps import launch as walk_of
+from kernellab.designer.tile.steps import tiling as walk_tiling
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
 from kernellab.designer.tile.windows import products_of, rounds, splits
@@ -212,8 +215,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []
     names = [taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
+    apart = fallback.calls | {n.name for n in graph.nodes if n.op == LOOP}
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
-        if ref.name in fallback.calls and not spec.last:
+        if ref.name in apart and not spec.last:
             builder.named.setdefault(ref, name)
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)
@@ -332,15 +336,27 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     inputs = read.graph.inputs
     reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
     loaded = set[str]().union(*reads, *(call.reads for call in read.builder.calls.values()))
-    file = File(ctx.task, layout, ctx.consts, inputs, sizing(inputs, loaded), read.results, warps[heaviest[0]], stages)
+    first = warps[heaviest[0]] if launches else 0
+    file = File(ctx.task, layout, ctx.consts, inputs, sizing(inputs, loaded), read.results, first, stages)
     parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
     if read.builder.library or read.builder.calls:
-        parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu, partial(_steps, ctx))
+        parts = with_calls(
+            parts, names, reads, read.builder, ctx.task, ctx.gpu, partial(_steps, ctx, read, file, loaded)
+        )
     return SketchFile(tuple(parts))
 
 
-def _steps(ctx: Context, k: Recurrence, name: str, roles: Mapping[str, str | None]) -> Sketch:
-    """The sketch of a recurrent layer's steps."""
+def _steps(
+    ctx: Context, read: _Read, file: File, loaded: Set[str], k: Recurrence | Steps, name: str,
+    roles: Mapping[str, str | None],
+) -> Sketch:  # fmt: skip
+    """The sketch of a loop, or of a recurrent layer's steps."""
+    if isinstance(k, Steps):
+        walk = walk_of(k, loaded | read.results)
+        dtypes = {e.tensor: e.dtype for e in walk.loads} | {o.tensor: o.dtype for o in walk.outs}
+        shapes = {tensor: (read.shapes | k.shapes)[tensor] for tensor in dtypes}
+        layout = Layout(dict(shapes), shapes, dtypes)
+        return sketch(replace(file, layout=layout), name, walk, walk_tiling(ctx, walk), 0)
     t = step_tiles(ctx, k)
     named = {n: ctx.consts.values[n] for n in (t.rows, t.made, t.summed)}
     tunables = [f"{n} = {value} in {{{', '.join(map(str, choices))}}};" for n, (value, choices) in named.items()]

@@ -11,6 +11,7 @@ from kernellab.designer.emit.sketch import assembled
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
 from kernellab.designer.frontend.recurrent import Recurrence
+from kernellab.designer.frontend.steps import Made, Steps
 from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_told
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
@@ -38,8 +39,8 @@ def library_sketch(
     return assembled(name, [made.why], symbols, declared, [], [let(made.tensor, value)])
 
 
-#: writes the sketch of a recurrent layer's steps, with a name and the roles of tensors
-Steps = Callable[[Recurrence, str, dict[str, Union[str, None]]], Sketch]
+#: writes the sketch of a loop or of a recurrent layer's steps, with a name and the roles of tensors
+Walker = Callable[[Union[Recurrence, Steps], str, dict[str, Union[str, None]]], Sketch]
 #: an operation of the library, and the settings that are not its defaults
 Settings = tuple[str, dict[str, Expr]]
 
@@ -91,11 +92,11 @@ def _operand(operand: Operand) -> Expr:
 
 
 def with_calls(
-    parts: list[Sketch], names: list[str], reads: list[set[str]], b: Builder, task: Task, gpu: bool, steps: Steps
+    parts: list[Sketch], names: list[str], reads: list[set[str]], b: Builder, task: Task, gpu: bool, steps: Walker
 ) -> list[Sketch]:
     """Own sketches and those of the library's calls in order: each call comes before the first that reads it.
 
-    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes those of recurrent layers,
+    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes those of loops and recurrent layers,
     which are placed as calls are.
 
     Raises:
@@ -110,11 +111,12 @@ def with_calls(
         if tensor in placed or tensor not in b.calls:
             return
         made = b.calls[tensor]
-        if isinstance(made, Recurrence):
-            placed.update(made.made)
-            for each in made.starts:
+        if isinstance(made, (Recurrence, Made)):
+            by = made.by if isinstance(made, Made) else made
+            placed.update(by.made)
+            for each in sorted(by.reads):
                 place(each)
-            found.append(steps(made, titles.fresh(f"{task.name}_{TITLE}"), roles))
+            found.append(steps(by, titles.fresh(f"{task.name}_{TITLE}"), roles))
             return
         assert isinstance(made, LibraryCall), made
         placed.add(tensor)

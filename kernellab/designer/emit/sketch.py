@@ -12,6 +12,7 @@ from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
 from kernellab.designer.emit.reductions import copy, passes, scatter
 from kernellab.designer.emit.scans import scan, sort
+from kernellab.designer.emit.steps import steps
 from kernellab.designer.emit.windows import window
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
@@ -41,6 +42,7 @@ EMIT: dict[LaunchKind, Rule] = {
     LaunchKind.ATTENTION: attention,
     LaunchKind.CHAIN: chain,
     LaunchKind.COPY: copy,
+    LaunchKind.STEPS: steps,
 }
 
 

@@ -13,9 +13,10 @@ from kernellab.designer.frontend.reductions import REDUCTIONS
 from kernellab.designer.frontend.scans import SCANS
 from kernellab.designer.frontend.scatter import PUTS
 from kernellab.designer.frontend.sorting import ORDERS
+from kernellab.designer.frontend.steps import STEPS
 from kernellab.designer.frontend.views import VIEWS
 
 HANDLERS: dict[str, Handler] = {
     **OPERATIONS, **VIEWS, **REDUCTIONS, **NORMALISATIONS, **SCANS, **PRODUCTS,
-    **CONVOLUTIONS, **POOLS, **PICKS, **ORDERS, **PUTS,
+    **CONVOLUTIONS, **POOLS, **PICKS, **ORDERS, **PUTS, **STEPS,
 }  # fmt: skip

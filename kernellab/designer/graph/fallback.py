@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
-from kernellab.capture.graph import BITS
+from kernellab.capture.graph import BITS, LOOP
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.table import HANDLERS
@@ -52,7 +52,7 @@ class Fallback:
             NodeError: ``error`` itself, where the node is a call already or can be none.
         """
         node = next((n for n in graph.nodes if n.name == error.node), None)
-        if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op == BITS:
+        if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op in (BITS, LOOP):
             raise error
         under = {r.name for r in node.refs() if r.item is None} & {n.name for n in graph.nodes}
         if node.aten in VIEWS and not under <= self.stored | self.calls:

@@ -23,6 +23,7 @@ class LaunchKind(Enum):
     CHAIN = "chain"
     COPY = "copy"
     SCATTER = "scatter"
+    STEPS = "steps"
 
 
 #: the title of a launch that stores what leaves the graph

@@ -19,7 +19,7 @@ from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared, wrong64, wrong_declared
 from kernellab.sketch.gate.reduced_copy import derives, twins
-from kernellab.sketch.gate.reference import reference64
+from kernellab.sketch.gate.reference import reference, reference64
 from kernellab.sketch.gate.symbols import generalise
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
@@ -29,7 +29,7 @@ from kernellab.sketch.run.machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
-from kernellab.task.dtypes import held, parts
+from kernellab.task.dtypes import held
 from kernellab.task.sample.shrink import drawn
 from kernellab.task.sample.sizes import asked_sizes, input_bytes
 
@@ -98,7 +98,7 @@ def outputs(
     work, shown = _Gate(task, thread_time(), seconds), dict[str, Output]()
     with one_thread():
         exact = reference64(task, case.args)
-        want = work._held(exact if exact is not None else map(parts, task.module().results(case.args)))
+        want = work._held(exact if exact is not None else reference(task, case.args))
         values = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
         symbols = _symbols(program, binding, case, want)
         if _elements(program, {**values, **symbols}) > _MOST_ELEMENTS:
@@ -350,7 +350,7 @@ class _Gate:
         """The reference's results; None when it does not take the case."""
         try:
             with threads():
-                return self._held(map(parts, self.task.module().results(case.args)))
+                return self._held(reference(self.task, case.args))
         except TaskError:
             return None
 

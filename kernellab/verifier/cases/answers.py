@@ -113,7 +113,7 @@ def reordered(task: Task, args: Sequence[Any], found: tuple[Reference, ...], see
 def tied(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> list[tuple[Tensor, ...]]:
     """The reference's answers with equal elements in either order, where it sorts without a promise of it: at the
     declared dtype, in float64, and with its sums moved as another order of them may move what is cut off by these."""
-    from kernellab.verifier.compare.roundings import Tied
+    from kernellab.task.meta.ties import Tied
 
     runs = []
     for turned in (False, True):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError
 from kernellab.task.dtypes import alike
+from kernellab.task.meta.ties import Tied
 from kernellab.verifier.boundary_checks.operations import COMPARISONS, ROUNDED, Edge
 from kernellab.verifier.boundary_checks.solve import Solver
 from kernellab.verifier.boundary_checks.watch import Exact, Watch, turned
-from kernellab.verifier.compare.roundings import Tied
 from kernellab.verifier.protocol.rules import DRAWN
 
 if TYPE_CHECKING:

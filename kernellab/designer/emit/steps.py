@@ -1,0 +1,105 @@
+"""The sketch of a loop over a Dim: a program walks its steps with what a step leaves to the next on chip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernellab.designer.emit.loops import grid, letter
+from kernellab.designer.emit.nodes import Value, call, compute_dtype, extent, filled, let, listed, number
+from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.writer import Scope, Writer
+from kernellab.designer.frontend.steps import Walk, names_step
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, walk
+from kernellab.designer.ir.normal import Output
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.tree import Name
+
+
+class _Along(Free):
+    """Free axes, the steps among them."""
+
+    def __init__(self, k: Walk) -> None:
+        super().__init__()
+        self._k = k
+
+    def __call__(self, expr: Expr) -> frozenset[Axis]:
+        found = super().__call__(expr)
+        kept = isinstance(expr, Leaf) and expr.tensor in self._k.of.befores
+        return found | {self._k.time} if kept or names_step(expr, self._k.of.step) else found
+
+
+def steps(w: Writer) -> tuple[tree.Stmt, ...]:
+    """The statements of a loop over a Dim."""
+    k = w.k
+    assert isinstance(k, Walk)
+    w.free, w.inner = _Along(k), frozenset([k.time])
+    w.names.taken.add(k.of.step)
+    w.loads_once = True
+    par = [a for a in w.t.order if a in k.par]
+    for axis in par:
+        w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
+    before = Scope(frozenset())
+    w.scopes = [before]
+    kept = {name: _begun(w, o) for name, o in zip(k.of.befores, k.of.starts, strict=True)}
+    inner = Scope(frozenset([k.time]))
+    w.scopes.append(inner)
+    for leaf in [e for root in k.roots for e in walk(root) if isinstance(e, Leaf) and e.tensor in kept]:
+        w.known_as(leaf, inner, _as_read(w, kept[leaf.tensor], leaf))
+    store_all(w, k.of.each)
+    left = [_made(w, o, list(kept.values())) for o in k.of.afters]
+    for name, value in zip(kept.values(), left, strict=True):
+        inner.body.append(let(name, value))
+    w.scopes.pop()
+    before.body.append(tree.For(k.of.step, (extent(k.of.count),), tuple(inner.body)))
+    for name, o in zip(kept.values(), k.of.afters, strict=True):
+        if o in k.outs:
+            last = replace(o, expr=Leaf(name, o.index, o.dtype))
+            w.known_as(last.expr, before, Value(Name(name), _axes(w, o)))
+            store_all(w, [last])
+    return grid(w, par, before.body)
+
+
+def _axes(w: Writer, o: Output) -> tuple[Axis, ...]:
+    return w.tile_axes(frozenset(a for ix in o.index for a in ix.leaves()))
+
+
+def _begun(w: Writer, o: Output) -> str:
+    """The name of a tile that holds what the first step finds."""
+    axes, dtype = _axes(w, o), DTYPES[compute_dtype(o.dtype) if o.dtype.startswith(("float", "bfloat")) else o.dtype]
+    name = w.names.fresh("state")
+    if isinstance(o.expr, Num) and axes:
+        w.body.append(let(name, filled(w.shape(axes), number(o.expr.value), dtype)))
+        return name
+    value = w.value_of(o.expr)
+    whole = call("cast", value.tree, Name(dtype))
+    if value.axes != axes:
+        named = w.spread(w.named(Value(whole, value.axes), "start"), axes)
+        whole = call("broadcast", named.tree, listed(w.shape(axes)))
+    w.body.append(let(name, whole))
+    return name
+
+
+def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
+    """A kept tile by the axes along which a value reads it."""
+    along = [ix.leaves()[0] for ix in leaf.index if ix.leaves()]
+    tiled = [a for a in along if a in w.t.blocks or a in w.t.whole]
+    order = w.tile_axes(frozenset(tiled))
+    if tuple(tiled) == order:
+        return Value(Name(name), order)
+    turned = w.names.fresh(f"{name}_turned")
+    w.body.append(let(turned, w.transposed(Name(name), tiled, order)))
+    return Value(Name(turned), order)
+
+
+def _made(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:
+    """What a step leaves: by a name that stays when the tiles that it goes on with are written."""
+    axes, value = _axes(w, o), w.value_of(o.expr)
+    if value.axes != axes:
+        value = Value(call("broadcast", w.spread(value, axes).tree, listed(w.shape(axes))), axes)
+    if value.is_word and value.tree not in [Name(name) for name in kept]:
+        return value.tree
+    name = w.names.fresh("next")
+    w.body.append(let(name, value.tree))
+    return Name(name)

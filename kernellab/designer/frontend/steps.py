@@ -1,0 +1,247 @@
+"""Loops over a Dim: one launch whose programs walk all steps, with what a step leaves to the next in tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, permutations, product
+from typing import Any
+
+from kernellab.capture import Node, Ref
+from kernellab.capture.graph import LOOP, Body, Extent, Input
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import (
+    Axis,
+    Dot,
+    Expr,
+    Frontier,
+    Index,
+    Ix,
+    Leaf,
+    Op,
+    Red,
+    mapped,
+    walk,
+)
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.normal import Output, share
+from kernellab.task.formula import Formula
+
+#: the arrangements of equal extents of one value that are tried
+_TRIED = 24
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The launch of a loop.
+
+    ``starts`` and ``afters`` are what the first step finds and every step leaves, each at its place in ``made``, the
+    tensor of the last step's; ``befores`` are the names by which steps read them. ``each`` are stored at every step.
+    ``step`` is the name of a step's number, ``count`` how many there are.
+    """
+
+    step: str
+    count: Extent
+    befores: tuple[str, ...]
+    starts: tuple[Output, ...]
+    afters: tuple[Output, ...]
+    each: tuple[Output, ...]
+    shapes: dict[str, tuple[Extent, ...]]
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return tuple(o.tensor for o in (*self.afters, *self.each))
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """What its steps read."""
+        seen: dict[int, object] = {}
+        return [e for o in (*self.afters, *self.each, *self.starts) for e in walk(o.expr, seen) if isinstance(e, Leaf)]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset(e.tensor for e in self.leaves if e.tensor not in self.befores)
+
+
+@dataclass(frozen=True)
+class Made:
+    """One result of a loop, as a stored call."""
+
+    by: Steps
+    shape: tuple[Extent, ...]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.by.reads
+
+
+@dataclass(eq=False)
+class Walk(Launch):
+    """The launch of a loop, which reads what its steps leave to each other from tiles."""
+
+    steps: Steps | None = None
+    #: what a value that names the step's number varies along
+    time: Axis = field(default_factory=lambda: Axis(1))
+
+    @property
+    def of(self) -> Steps:
+        assert self.steps is not None
+        return self.steps
+
+    @property
+    def roots(self) -> list[Expr]:
+        return [o.expr for o in (*self.of.starts, *self.of.afters, *self.of.each)]
+
+    @property
+    def loads(self) -> list[Leaf]:
+        return [e for e in super().loads if e.tensor not in self.of.befores]
+
+
+def _loop(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    ref = Ref(node.name, item)
+    if ref not in b.stored_names:
+        _walked(b, node)
+    return Leaf(b.stored_names[ref], index, b.dtype(ref), node.line)
+
+
+def _walked(b: Builder, node: Node) -> None:
+    """Adds the launch of a loop, which all of its results share."""
+    body: Body = node.keyword("body")
+    count, starts, outer = node.args
+    for ref in outer:
+        if ref.name in b.nodes and _is_work(b, ref):
+            b.stop(ref)
+    b.nodes |= {n.name: n for n in body.nodes}
+    shapes = [b.shape(Ref(node.name, k)) for k in range(len(node.results))]
+    dtypes = [b.dtype(Ref(node.name, k)) for k in range(len(node.results))]
+    b.inputs |= {
+        name: Input(name, -1, shape, dtype) for name, shape, dtype in zip(body.before, shapes, dtypes, strict=False)
+    }
+    made = [b.named.get(Ref(node.name, k)) or f"{node.name}_{k}" for k in range(len(node.results))]
+    indices = [_index(b, shape) for shape in shapes[: len(body.before)]]
+    homes = dict(zip(body.before, indices, strict=True))
+    first = [Output(name, index, _start(b, ref, index), dtype)
+             for name, ref, index, dtype in zip(made, starts, indices, dtypes, strict=False)]  # fmt: skip
+    before = len(b.cuts)
+    afters = [Output(name, index, b.value(ref, index), dtype)
+              for name, ref, index, dtype in zip(made, body.after, indices, dtypes, strict=False)]  # fmt: skip
+    each = []
+    for name, stack, dtype in zip(made[len(afters) :], body.stacked, dtypes[len(afters) :], strict=True):
+        index, value = min(_arranged(b, stack.value, homes), key=lambda tried: _moved(tried[1], homes))
+        at = Ix((), stack.place)
+        each.append(Output(name, (*index[: stack.dim], at, *index[stack.dim :]), value, dtype))
+    done = share([_in_sums(o) for o in (*afters, *each)])
+    found = Steps(
+        body.step, count if isinstance(count, int) else count.expr, body.before, tuple(share(first)),
+        tuple(done[: len(afters)]), tuple(done[len(afters) :]), dict(zip(made, shapes, strict=True)),
+    )  # fmt: skip
+    _check(b, node, found, [c.value for c in b.cuts[before:]])
+    for k, (name, shape) in enumerate(zip(made, shapes, strict=True)):
+        b.stored_names[Ref(node.name, k)] = name
+        b.calls[name] = Made(found, shape)
+
+
+def _index(b: Builder, shape: tuple[Extent, ...], order: Mapping[Any, Sequence[int]] | None = None) -> Index:
+    """The k-th dimension of an extent has that extent's k-th axis, or the one that ``order`` says."""
+    met: dict[Any, int] = {}
+    index = []
+    for extent in shape:
+        key = extents.product(extent)
+        at = met[key] = met.get(key, -1) + 1
+        axes = _axes(b, extent, max((order or {}).get(key, [at])) + 1 if order else at + 1)
+        index.append(Ix() if extent == 1 else Ix((axes[order[key][at] if order else at],)))
+    return tuple(index)
+
+
+def _axes(b: Builder, extent: Extent, count: int) -> list[Axis]:
+    """The first axes of an extent, none of which a reshape has split."""
+    found: list[Axis] = []
+    for _ in range(count):
+        found.append(b.pick_axis(extent, set(found), whole=True))
+    return found
+
+
+def _arrangements(b: Builder, shape: tuple[Extent, ...], homes: Iterable[Index]) -> Iterator[Index]:
+    """The index of ``shape`` with each choice of the axes that values of its extents are kept along."""
+    extents_of = {extents.product(e): e for e in shape if e != 1}
+    keys = [extents.product(e) for e in shape]
+    kept = [a for index in homes for ix in index for a in ix.leaves()]
+    orders = []
+    for key in extents_of:
+        known = len({a for a in kept if extents.product(a.extent) == key})
+        orders.append(list(permutations(range(max(known, keys.count(key))), keys.count(key))))
+    one = {key: tuple(range(keys.count(key))) for key in keys}
+    for picked in product(*orders):
+        yield _index(b, shape, one | dict(zip(extents_of, picked, strict=True)))
+
+
+def _arranged(b: Builder, ref: Ref, homes: Mapping[str, Index]) -> Iterator[tuple[Index, Expr]]:
+    for index in islice(_arrangements(b, b.shape(ref), homes.values()), _TRIED):
+        yield index, b.value(ref, index)
+
+
+def _moved(value: Expr, homes: Mapping[str, Index]) -> int:
+    """How many dimensions of what the step before left are read along another axis than they are kept."""
+    reads = [e for e in walk(value) if isinstance(e, Leaf) and e.tensor in homes]
+    return sum(ix != home for e in reads for ix, home in zip(e.index, homes[e.tensor], strict=True))
+
+
+def _start(b: Builder, ref: Ref, index: Index) -> Expr:
+    value = b.value(ref, index)
+    if any(isinstance(e, Frontier) for e in walk(value)):
+        return Leaf(b.tensor(ref) if b.is_stored(ref) else b.stored(ref), index, b.dtype(ref))
+    return value
+
+
+def _is_work(b: Builder, ref: Ref) -> bool:
+    """Is there more to a value than pointwise work, which steps may do where they read it?"""
+    return any(isinstance(e, Frontier) for e in walk(b.value(ref, b.axes_for(b.shape(ref)))))
+
+
+def _in_sums(o: Output) -> Output:
+    """The output with products of matrices as sums: a step has all of its tiles on chip."""
+
+    done: dict[int, Expr] = {}
+
+    def change(e: Expr) -> Expr:
+        if id(e) not in done:
+            made = mapped(e, change)
+            if type(made) is Dot:
+                wide = made.dtype if made.dtype == "float64" else "float32"
+                made = Red(
+                    "sum", Op("mul", (made.a, made.b), wide, made.line), made.over.leaves(), made.dtype, made.line
+                )
+            done[id(e)] = made
+        return done[id(e)]
+
+    return Output(o.tensor, o.index, change(o.expr), o.dtype)
+
+
+def _check(b: Builder, node: Node, found: Steps, stored: list[Expr]) -> None:
+    """Raises NodeError where a step is no work on tiles of what the one before left."""
+    values = [o.expr for o in (*found.afters, *found.each)]
+    inside = [e for value in values for e in walk(value)]
+    if any(isinstance(e, Frontier) and not isinstance(e, Red) for e in inside):
+        raise b.refuse(node, "a step of the loop holds a scan, a window or another operation with a launch to itself")
+    if any(isinstance(e, Leaf) and e.tensor in found.befores for value in stored for e in walk(value)):
+        raise b.refuse(node, "a value of a step of the loop has to be stored before the step goes on")
+    for e in inside:
+        if isinstance(e, Leaf) and e.tensor in found.befores:
+            along = [ix.leaves() for ix in e.index]
+            if not all(ix.plain and len(axes) < 2 for ix, axes in zip(e.index, along, strict=True)):
+                raise b.refuse(node, "a step of the loop reads what the one before left at other places")
+        if isinstance(e, Leaf) and any(len(ix.leaves()) > 1 for ix in e.index):
+            raise b.refuse(node, "a step of the loop reads a tensor in another shape")
+
+
+def names_step(e: Expr, step: str) -> bool:
+    """Does the expression itself, not its operands, name the step's number?"""
+    told: list[Any] = [getattr(e, "expr", None)]
+    told += [ix.offset for ix in getattr(e, "index", ())] if isinstance(e, Leaf) else []
+    told += [e.index.offset] if hasattr(e, "index") and isinstance(e.index, Ix) else []
+    return any(isinstance(t, Formula) and step in t.names() for t in told)
+
+
+#: an operation that walks steps, by its name in a graph
+STEPS: dict[str, Handler] = {LOOP.split(".")[1]: _loop}

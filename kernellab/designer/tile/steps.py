@@ -1,0 +1,65 @@
+"""Tiles of a loop over a Dim: what no step mixes is shared out among programs, the rest is whole in each."""
+
+from __future__ import annotations
+
+from kernellab.designer.frontend.steps import Steps, Walk
+from kernellab.designer.ir.expr import Axis, Free, Leaf, Red, walk
+from kernellab.designer.ir.launch import Launch, LaunchKind
+from kernellab.designer.ir.normal import Output
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.tile.context import Context
+from kernellab.errors import DesignError
+
+WHY = ("One program walks all steps; what a step leaves to the next stays on chip.",)
+#: elements of a kept tile that a program aims at
+_KEPT = {False: 1 << 12, True: 1 << 11}
+#: columns of a program at least
+_COLUMNS = 16
+
+
+def launch(found: Steps, wanted: frozenset[str]) -> Walk:
+    """The launch of a loop; of what its last step leaves it stores ``wanted``."""
+    free = Free()
+    outs = [*(o for o in found.afters if o.tensor in wanted), *found.each]
+    stored = [_along(o) for o in (*found.afters, *found.each)]
+    homes = dict(zip(found.befores, found.afters, strict=True))
+    inside = [e for o in (*found.afters, *found.each) for e in walk(o.expr)]
+    mixed = {a for e in inside if isinstance(e, Red) for a in e.axes}
+    for e in inside:
+        if isinstance(e, Leaf) and e.tensor in homes:
+            pairs = zip(e.index, homes[e.tensor].index, strict=True)
+            mixed |= {a for ix, home in pairs if ix != home for a in (*ix.leaves(), *home.leaves())}
+    apart = frozenset.intersection(*stored) - mixed
+    every = frozenset().union(*stored, *(free(e) for e in inside), *(e.axes for e in inside if isinstance(e, Red)))
+    return Walk(LaunchKind.STEPS, apart, every - apart, outs=outs, title="steps", steps=found)
+
+
+def _along(o: Output) -> frozenset[Axis]:
+    return frozenset(a for ix in o.index for a in ix.leaves())
+
+
+def tiling(ctx: Context, k: Launch) -> Tiling:
+    """Raises DesignError where what a program keeps does not fit on chip."""
+    assert isinstance(k, Walk)
+    met = [a for o in (*k.of.afters, *k.of.each) for ix in o.index for a in ix.leaves()]
+    met += [a for e in k.loads for ix in e.index for a in ix.leaves()]
+    order = tuple(dict.fromkeys([*(a for a in met if a in k.par), *(a for a in met if a in k.red), *k.red]))
+    if not ctx.bounded(k.red):
+        raise DesignError(
+            f"A step of the loop in {ctx.task.name!r} needs tiles of more than one program holds.",
+            "Bound the extents that its steps reduce or move along (a Dim's largest size), or let a person or a model "
+            "design it.",
+        )
+    last = next(
+        (a for o in k.of.afters or k.of.each for a in reversed([a for ix in o.index for a in ix.leaves()])), None
+    )
+    blocks = {}
+    if last is not None and last in k.par:
+        columns, others = _KEPT[ctx.gpu] // max(ctx.volume(k.red), 1), ctx.volume(k.par - {last})
+        block = 1 << max(_COLUMNS, min(columns, 1 << 9)).bit_length() - 1
+        while block > _COLUMNS and others * -(-ctx.size(last) // block) < ctx.cores:
+            block //= 2
+        blocks = {last: ctx.block("COLS", block, last, _COLUMNS if ctx.gpu else 1)}
+        order = (*(a for a in order if a is not last and a in k.par), *(a for a in order if a in k.red), last)
+    core = "grididx" if ctx.gpu else "coreidx"
+    return Tiling(order, blocks, whole=k.red, core=core, why=WHY)

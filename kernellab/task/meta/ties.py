@@ -1,0 +1,39 @@
+"""Which of equal elements comes first, where torch promises no order of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernellab.task.meta.operators import Operators
+
+
+class Tied(Operators):  # type: ignore[no-untyped-call]
+    """Inside, equal elements that torch sorts without a promise of their order stand by their places, from the first on
+    or, ``turned``, from the last on. A kernel may do either: what is scattered back by such an order, or cut off in it,
+    depends on that."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.turned = turned
+        self.met = False
+
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        own: Mapping[Any, Callable[..., Any]] = {
+            torch.ops.aten.sort.default: self._sorted, torch.ops.aten.topk.default: self._first,
+        }  # fmt: skip
+        self.met |= func in own
+        return own.get(func, func)(*args, **kwargs)
+
+    def _sorted(self, given: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, ...]:
+        turned = self.turned and given.dim() > 0
+        values, at = torch.sort(given.flip(dim) if turned else given, dim=dim, descending=descending, stable=True)
+        return values, given.shape[dim] - 1 - at if turned else at
+
+    def _first(
+        self, given: torch.Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+    ) -> tuple[torch.Tensor, ...]:
+        values, at = self._sorted(given, dim, largest)
+        return (values.narrow(dim, 0, k), at.narrow(dim, 0, k)) if given.dim() else (values, at)
