@@ -410,6 +410,9 @@ class GroupEmitter:
                 spans = self._site(nest.region, self.group.vars).spans
                 if any(len(found) > 1 or spans.get(dim) != found[0] for dim, found in self._spans.items()):
                     return False
+            elif nest.kind is NestKind.SCATTER:
+                # past the end of one tensor that it reads there may be elements of another to put
+                return False
             elif nest.kind is NestKind.REDUCE:
                 if not (self._uniform and neutral_at_pad(nest.op, self._inlined(nest.value))):
                     return False
