@@ -215,9 +215,12 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []
     names = [taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
-    apart = fallback.calls | {n.name for n in graph.nodes if n.op == LOOP}
+    # what nothing else reads is written as it leaves the graph
+    read = [r for n in graph.nodes for r in n.refs()] + list(graph.outputs)
+    loops = {n.name for n in graph.nodes if n.op == LOOP}
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
-        if ref.name in apart and not spec.last:
+        walked = ref.name in loops and read.count(ref) == 1
+        if (ref.name in fallback.calls or walked) and not spec.last:
             builder.named.setdefault(ref, name)
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)
