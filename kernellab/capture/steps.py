@@ -2,14 +2,16 @@
 
 ``for t in range(T)`` of a symbolic T would make a number of it. Here such a range has four steps. What the third does
 to the results of the second, the second does to those of the first: these are the values that a step leaves to the
-next. The fourth is what is used behind the loop; of it the trace has only that. What a step writes at a place of its own, or appends to a list that is joined behind the loop, is a result of all
-steps. :func:`kernellab.capture.check_graph` compares with the reference at other lengths.
+next. The fourth is what is used behind the loop; of it the trace has only that. What a step writes at one place of a
+tensor, or appends to a list that is joined behind the loop, is a result of all steps.
+:func:`kernellab.capture.check_graph` compares with the reference at other lengths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -157,8 +159,8 @@ class _Roll:
         except _Differs as why:
             raise CaptureError(
                 f"The reference of {task!r} loops over a Dim at line {self._first.line}, and {why}.",
-                "Let every step do the same and leave its values in tensors (h = f(h, x[:, t]); out[:, t] = h), fix that "
-                "extent, or write the loop as a scan.",
+                "Let every step do the same and leave its values in tensors (h = f(h, x[:, t]); out[:, t] = h), fix "
+                "that extent, or write the loop as a scan.",
             ) from None
 
     def _rolled(self, graph: Graph) -> Graph:
@@ -193,8 +195,9 @@ class _Roll:
         step = Body(tuple(body), self._step, names, after, tuple(s.made for s in stacks.values()))
         count = self._count if isinstance(self._count, int) else Sym(self._count)
         node = replace(
-            self._first, name=self._free(f"{self._first.name}_steps"), op=LOOP, args=(count, starts, tuple(self._outer)),
-            kwargs=(("body", step),), shape=results[0][0], dtype=results[0][1], results=tuple(results),
+            self._first, name=self._free(f"{self._first.name}_steps"), op=LOOP,
+            args=(count, starts, tuple(self._outer)), kwargs=(("body", step),),
+            shape=results[0][0], dtype=results[0][1], results=tuple(results),
         )  # fmt: skip
         swap = {ref: Ref(node.name, after.index(mine)) for ref, mine in left.items()}
         for k, (ref, stack) in enumerate(stacks.items()):
@@ -225,7 +228,7 @@ class _Roll:
 
         def same(b: Any, c: Any, d: Any) -> bool:
             if isinstance(b, Ref) and isinstance(c, Ref) and isinstance(d, Ref):
-                (_, q), (one, r), (two, s) = (self._at.get(ref.name, (-1, -1)) for ref in (b, c, d))
+                (one, r), (two, s) = (self._at.get(ref.name, (-1, -1)) for ref in (c, d))
                 return c == d if two < 0 else r == s and two == one + 1 and c.item == d.item
             if isinstance(b, tuple):
                 return len(b) == len(c) == len(d) and all(map(same, b, c, d))
@@ -242,8 +245,8 @@ class _Roll:
         alike = a.op == b.op == c.op and a.dtype == b.dtype == c.dtype and a.shape == b.shape == c.shape
         if not alike or a.op in (BITS, LOOP):
             raise _Differs(f"its steps differ at line {a.line}")
-        args, kwargs = (self._same(*each, a) for each in ((a.args, b.args, c.args), (a.kwargs, b.kwargs, c.kwargs)))
-        return replace(a, args=args, kwargs=kwargs)
+        args = self._same(a.args, b.args, c.args, a)
+        return replace(a, args=args, kwargs=self._same(a.kwargs, b.kwargs, c.kwargs, a))
 
     def _same(self, a: Any, b: Any, c: Any, node: Node) -> Any:
         """An argument of every step, of those of the first three."""
@@ -254,11 +257,11 @@ class _Roll:
         if a == b == c:
             return a
         values = [self._values(x) for x in (a, b, c)]
-        by = {y - x for one, two in zip(values, values[1:], strict=False) for x, y in zip(one, two, strict=True)}
+        by = {y - x for one, two in pairwise(values) for x, y in zip(one, two, strict=True)}
         if len(by) != 1:
             raise _Differs(f"a number in it does not grow by the same from step to step (line {node.line})")
         (each,) = by
-        along: Term = named(self._step) if abs(each) == 1 else Formula("*", (abs(each), named(self._step)))
+        along = named(self._step) if abs(each) == 1 else Formula("*", (abs(each), named(self._step)))
         first = a.expr if isinstance(a, Sym) else a
         return Sym(along if first == 0 and each > 0 else Formula("+" if each > 0 else "-", (first, along)))
 
@@ -307,7 +310,7 @@ class _Roll:
         name, base = self._carried.get(Ref(write.name), ("", Ref("")))
         traced = [nodes[self._at[write.name][1]] for nodes in self._steps]
         dim, places = _dim_of(write), [self._values(_place_of(n)) for n in traced]
-        ways = {y - x for one, two in zip(places, places[1:], strict=False) for x, y in zip(one, two, strict=True)}
+        ways = {y - x for one, two in pairwise(places) for x, y in zip(one, two, strict=True)}
         source = write.args[1]
         shape, dtype = self._shapes[source]
         one = write.op != _SLICE or shape[dim] == 1
@@ -336,9 +339,9 @@ class _Roll:
                 if n.name != reader.name
             ]
         (way,) = ways
-        first = _place_of(traced[0])
-        place: Term = named(self._step) if way == 1 else Formula("-", (_plus(self._count, -1), named(self._step)))
-        low = first if way == 1 else _plus(first, Formula("-", (1, self._count)))
+        begin = _place_of(traced[0])
+        place = named(self._step) if way == 1 else Formula("-", (_plus(self._count, -1), named(self._step)))
+        low = begin if way == 1 else _plus(begin, Formula("-", (1, self._count)))
         del self._carried[Ref(write.name)]
         stacks[Ref(traced[-1].name)] = _Stack(Stacked(source, dim, place), write, base, low)
         return [n for n in body if n.name != write.name]
@@ -360,7 +363,7 @@ class _Roll:
         self._more.append(joined)
         return Ref(joined.name)
 
-    def _piece(self, stack: _Stack, start: Term, size: Term) -> Ref:
+    def _piece(self, stack: _Stack, start: Extent, size: Extent) -> Ref:
         write, dim = stack.write, stack.made.dim
         end = _plus(start, size)
         args = (stack.base, dim, *(Sym(n) if isinstance(n, Formula) else n for n in (start, end)))
@@ -392,7 +395,7 @@ class _Stack:
     made: Stacked
     write: Node
     base: Ref
-    low: Term
+    low: Extent
 
     def shape(self, count: Extent) -> tuple[Extent, ...]:
         shape, dim = self.write.shape, self.made.dim
@@ -404,13 +407,15 @@ def _dim_of(write: Node) -> int:
     return int(dim) % len(write.shape)
 
 
-def _place_of(write: Node) -> Term:
+def _place_of(write: Node) -> Extent:
     place = write.args[3] if len(write.args) > 3 else 0
     return place.expr if isinstance(place, Sym) else int(place or 0)
 
 
-def _plus(a: Term, b: Term) -> Term:
-    return simplified(Formula("+", (a, b)))
+def _plus(a: Term, b: Term) -> Extent:
+    total = simplified(Formula("+", (a, b)))
+    assert not isinstance(total, float), total
+    return total
 
 
 def _swapped(value: Any, swap: Mapping[Ref, Ref]) -> Any:

@@ -96,8 +96,8 @@ def with_calls(
 ) -> list[Sketch]:
     """Own sketches and those of the library's calls in order: each call comes before the first that reads it.
 
-    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes those of loops and recurrent layers,
-    which are placed as calls are.
+    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes those of loops and
+    recurrent layers, which are placed as calls are.
 
     Raises:
         DesignError: nothing reads what the library would make.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from kernellab.designer.frontend.steps import Steps, Walk
 from kernellab.designer.ir.expr import Axis, Free, Leaf, Red, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
@@ -17,7 +19,7 @@ _KEPT = {False: 1 << 12, True: 1 << 11}
 _COLUMNS = 16
 
 
-def launch(found: Steps, wanted: frozenset[str]) -> Walk:
+def launch(found: Steps, wanted: Set[str]) -> Walk:
     """The launch of a loop; of what its last step leaves it stores ``wanted``."""
     free = Free()
     outs = [*(o for o in found.afters if o.tensor in wanted), *found.each]

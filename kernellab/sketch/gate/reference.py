@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The reference's results on ``args``, complex ones as pairs; equal elements that it sorts keep their order, which a
-    sketch's ``sort`` and ``topk`` promise and torch's do not. Raises TaskError: it does not take them."""
+    """The reference's results on ``args``, complex ones as pairs; equal elements that it sorts keep their order, as
+    a sketch's ``sort`` and ``topk`` promise and torch's do not. Raises TaskError: it does not take them."""
     from kernellab.task.meta.ties import Tied
 
     with Tied(turned=False):
