@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kernellab.capture.graph import Extent
 from kernellab.designer.emit.loops import grid, letter
-from kernellab.designer.emit.nodes import Value, call, compute_dtype, extent, filled, let, listed, number
+from kernellab.designer.emit.nodes import Value, call, compute_dtype, extent, filled, let, listed, move, number
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
-from kernellab.designer.frontend.steps import Walk, names_step
+from kernellab.designer.frontend.steps import Walk, half, names_step
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, walk
 from kernellab.designer.ir.normal import Output
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Name
+from kernellab.task.formula import Formula, named
 
 
 class _Along(Free):
@@ -26,7 +28,7 @@ class _Along(Free):
 
     def __call__(self, expr: Expr) -> frozenset[Axis]:
         found = super().__call__(expr)
-        kept = isinstance(expr, Leaf) and expr.tensor in self._k.of.befores
+        kept = isinstance(expr, Leaf) and expr.tensor in self._k.of.homes
         return found | {self._k.time} if kept or names_step(expr, self._k.of.step) else found
 
 
@@ -42,22 +44,25 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     before = Scope(frozenset())
     w.scopes = [before]
-    kept = {name: _begun(w, o) for name, o in zip(k.of.befores, k.of.starts, strict=True)}
+    # by the name of what the step before left: its tile, "" where a temp tensor holds it
+    kept = {name: _begun(w, name, o) for name, o in zip(k.of.homes, k.of.starts, strict=True)}
     inner = Scope(frozenset([k.time]))
     w.scopes.append(inner)
-    for leaf in [e for root in k.roots for e in walk(root) if isinstance(e, Leaf) and e.tensor in kept]:
+    for leaf in [e for root in k.roots for e in walk(root) if isinstance(e, Leaf) and kept.get(e.tensor)]:
         w.known_as(leaf, inner, _as_read(w, kept[leaf.tensor], leaf))
     store_all(w, k.of.each)
     left = [_made(w, o, list(kept.values())) for o in k.of.afters]
-    for name, value in zip(kept.values(), left, strict=True):
-        inner.body.append(let(name, value))
+    ahead = Formula("+", (named(k.of.step), 1))
+    for (name, tile), value, o in zip(kept.items(), left, k.of.afters, strict=True):
+        w.body.append(let(tile, value) if tile else move("store", value, _place(w, name, o, ahead)))
     w.scopes.pop()
     before.body.append(tree.For(k.of.step, (extent(k.of.count),), tuple(inner.body)))
-    for name, o in zip(kept.values(), k.of.afters, strict=True):
+    for (name, tile), o in zip(kept.items(), k.of.afters, strict=True):
         if o in k.outs:
-            last = replace(o, expr=Leaf(name, o.index, o.dtype))
-            w.known_as(last.expr, before, Value(Name(name), _axes(w, o)))
-            store_all(w, [last])
+            last = Leaf(name, o.index if tile else (half(k.of.count), *o.index), o.dtype)
+            if tile:
+                w.known_as(last, before, Value(Name(tile), _axes(w, o)))
+            store_all(w, [replace(o, expr=last)])
     return grid(w, par, before.body)
 
 
@@ -65,20 +70,28 @@ def _axes(w: Writer, o: Output) -> tuple[Axis, ...]:
     return w.tile_axes(frozenset(a for ix in o.index for a in ix.leaves()))
 
 
-def _begun(w: Writer, o: Output) -> str:
-    """The name of a tile that holds what the first step finds."""
+def _place(w: Writer, name: str, o: Output, step: Extent) -> tree.Subscript:
+    """Where a step finds what it goes on with in a temp tensor."""
+    return w.place(name, (half(step), *o.index))[0]
+
+
+def _begun(w: Writer, name: str, o: Output) -> str:
+    """The name of a tile that holds what the first step finds; "" where a temp tensor does."""
     axes, dtype = _axes(w, o), DTYPES[compute_dtype(o.dtype) if o.dtype.startswith(("float", "bfloat")) else o.dtype]
-    name = w.names.fresh("state")
     if isinstance(o.expr, Num) and axes:
-        w.body.append(let(name, filled(w.shape(axes), number(o.expr.value), dtype)))
-        return name
-    value = w.value_of(o.expr)
-    whole = call("cast", value.tree, Name(dtype))
-    if value.axes != axes:
-        named = w.spread(w.named(Value(whole, value.axes), "start"), axes)
-        whole = call("broadcast", named.tree, listed(w.shape(axes)))
-    w.body.append(let(name, whole))
-    return name
+        whole = filled(w.shape(axes), number(o.expr.value), dtype)
+    else:
+        value = w.value_of(o.expr)
+        whole = value.tree if DTYPES[o.expr.dtype] == dtype else call("cast", value.tree, Name(dtype))
+        if value.axes != axes:
+            start = w.spread(w.named(Value(whole, value.axes), "start"), axes)
+            whole = call("broadcast", start.tree, listed(w.shape(axes)))
+    assert isinstance(w.k, Walk)
+    if name in w.k.of.halves:
+        w.body.append(move("store", whole, _place(w, name, o, 0)))
+        return ""
+    w.body.append(let(tile := w.names.fresh("state"), whole))
+    return tile
 
 
 def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:

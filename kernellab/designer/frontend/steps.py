@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import islice, permutations, product
 from typing import Any
 
@@ -26,7 +26,7 @@ from kernellab.designer.ir.expr import (
 )
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import Output, share
-from kernellab.task.formula import Formula
+from kernellab.task.formula import Formula, named
 
 #: the arrangements of equal extents of one value that are tried
 _TRIED = 24
@@ -37,17 +37,24 @@ class Steps:
     """The launch of a loop.
 
     ``starts`` and ``afters`` are what the first step finds and every step leaves, each at its place in ``made``, the
-    tensor of the last step's; ``befores`` are the names by which steps read them. ``each`` are stored at every step.
-    ``step`` is the name of a step's number, ``count`` how many there are.
+    tensor of the last step's. ``homes`` says where steps find them: by a name, the index of a tile; in turn in the two
+    halves of a temp tensor where they are read at other places than they are written (``halves``). ``each`` are stored
+    at every step. ``step`` is the name of a step's number, ``count`` how many there are.
     """
 
     step: str
     count: Extent
-    befores: tuple[str, ...]
+    homes: dict[str, Index]
     starts: tuple[Output, ...]
     afters: tuple[Output, ...]
     each: tuple[Output, ...]
     shapes: dict[str, tuple[Extent, ...]]
+    halves: frozenset[str] = frozenset()
+
+    @property
+    def tiles(self) -> frozenset[str]:
+        """The names of what steps find on chip."""
+        return frozenset(self.homes) - self.halves
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -61,7 +68,7 @@ class Steps:
 
     @property
     def reads(self) -> frozenset[str]:
-        return frozenset(e.tensor for e in self.leaves if e.tensor not in self.befores)
+        return frozenset(e.tensor for e in self.leaves if e.tensor not in self.homes)
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Walk(Launch):
 
     @property
     def loads(self) -> list[Leaf]:
-        return [e for e in super().loads if e.tensor not in self.of.befores]
+        return [e for e in super().loads if e.tensor not in self.of.tiles]
 
 
 def _loop(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -132,11 +139,17 @@ def _walked(b: Builder, node: Node) -> None:
         at = Ix((), stack.place)
         each.append(Output(name, (*index[: stack.dim], at, *index[stack.dim :]), value, dtype))
     done = share([_in_sums(o) for o in (*afters, *each)])
+    _check(b, node, done, homes, [c.value for c in b.cuts[before:]])
+    halves = frozenset(e.tensor for o in done for e in walk(o.expr) if isinstance(e, Leaf) and _is_moved(e, homes))
+    done = share([_in_halves(o, halves, half(named(body.step))) for o in done])
+    every = dict(zip(made, shapes, strict=True))
+    for name, shape in zip(body.before, shapes, strict=False):
+        if name in halves:
+            homes[name], every[name] = (half(named(body.step)), *homes[name]), (2, *shape)
     found = Steps(
-        body.step, count if isinstance(count, int) else count.expr, body.before, tuple(share(first)),
-        tuple(done[: len(afters)]), tuple(done[len(afters) :]), dict(zip(made, shapes, strict=True)),
+        body.step, count if isinstance(count, int) else count.expr, homes, tuple(share(first)),
+        tuple(done[: len(afters)]), tuple(done[len(afters) :]), every, halves,
     )  # fmt: skip
-    _check(b, node, found, [c.value for c in b.cuts[before:]])
     for k, (name, shape) in enumerate(zip(made, shapes, strict=True)):
         b.stored_names[Ref(node.name, k)] = name
         b.calls[name] = Made(found, shape)
@@ -218,21 +231,44 @@ def _in_sums(o: Output) -> Output:
     return Output(o.tensor, o.index, change(o.expr), o.dtype)
 
 
-def _check(b: Builder, node: Node, found: Steps, stored: list[Expr]) -> None:
+def half(step: Extent) -> Ix:
+    """Which half of a temp tensor a step finds what it goes on with in."""
+    return Ix((), step % 2 if isinstance(step, int) else Formula("%", (step, 2)))
+
+
+def _is_moved(e: Leaf, homes: Mapping[str, Index]) -> bool:
+    """Is it what the step before left, at other places than a tile's?"""
+    return e.tensor in homes and not all(ix.plain for ix in e.index)
+
+
+def _in_halves(o: Output, halves: Set[str], now: Ix) -> Output:
+    """The output with what the step before left read from a temp tensor."""
+    done: dict[int, Expr] = {}
+
+    def change(e: Expr) -> Expr:
+        if id(e) not in done:
+            made = mapped(e, change)
+            if isinstance(made, Leaf) and made.tensor in halves:
+                made = replace(made, index=(now, *made.index))
+            done[id(e)] = made
+        return done[id(e)]
+
+    return replace(o, expr=change(o.expr)) if halves else o
+
+
+def _check(b: Builder, node: Node, outs: Sequence[Output], homes: Mapping[str, Index], stored: list[Expr]) -> None:
     """Raises NodeError where a step is no work on tiles of what the one before left."""
-    values = [o.expr for o in (*found.afters, *found.each)]
-    inside = [e for value in values for e in walk(value)]
+    inside = [e for o in outs for e in walk(o.expr)]
     if any(isinstance(e, Frontier) and not isinstance(e, Red) for e in inside):
         raise b.refuse(node, "a step of the loop holds a scan, a window or another operation with a launch to itself")
-    if any(isinstance(e, Leaf) and e.tensor in found.befores for value in stored for e in walk(value)):
+    if any(isinstance(e, Leaf) and e.tensor in homes for value in stored for e in walk(value)):
         raise b.refuse(node, "a value of a step of the loop has to be stored before the step goes on")
-    for e in inside:
-        if isinstance(e, Leaf) and e.tensor in found.befores:
-            along = [ix.leaves() for ix in e.index]
-            if not all(ix.plain and len(axes) < 2 for ix, axes in zip(e.index, along, strict=True)):
-                raise b.refuse(node, "a step of the loop reads what the one before left at other places")
-        if isinstance(e, Leaf) and any(len(ix.leaves()) > 1 for ix in e.index):
-            raise b.refuse(node, "a step of the loop reads a tensor in another shape")
+    if any(
+        isinstance(e, Leaf) and e.tensor in homes and (e.operands or any(ix.sign < 0 for ix in e.index)) for e in inside
+    ):
+        raise b.refuse(node, "a step of the loop reads what the one before left at places that it computes")
+    if any(isinstance(e, Leaf) and any(len(ix.leaves()) > 1 for ix in e.index) for e in inside):
+        raise b.refuse(node, "a step of the loop reads a tensor in another shape")
 
 
 def names_step(e: Expr, step: str) -> bool:

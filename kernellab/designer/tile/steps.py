@@ -12,7 +12,8 @@ from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile.context import Context
 from kernellab.errors import DesignError
 
-WHY = ("One program walks all steps; what a step leaves to the next stays on chip.",)
+_WHY = "One program walks all steps; what a step leaves to the next stays on chip."
+_HALVES = "What steps read at other places than they write is in two halves of a tensor in turn."
 #: elements of a kept tile that a program aims at
 _KEPT = {False: 1 << 12, True: 1 << 11}
 #: columns of a program at least
@@ -24,12 +25,11 @@ def launch(found: Steps, wanted: Set[str]) -> Walk:
     free = Free()
     outs = [*(o for o in found.afters if o.tensor in wanted), *found.each]
     stored = [_along(o) for o in (*found.afters, *found.each)]
-    homes = dict(zip(found.befores, found.afters, strict=True))
     inside = [e for o in (*found.afters, *found.each) for e in walk(o.expr)]
     mixed = {a for e in inside if isinstance(e, Red) for a in e.axes}
     for e in inside:
-        if isinstance(e, Leaf) and e.tensor in homes:
-            pairs = zip(e.index, homes[e.tensor].index, strict=True)
+        if isinstance(e, Leaf) and e.tensor in found.homes:
+            pairs = zip(e.index, found.homes[e.tensor], strict=True)
             mixed |= {a for ix, home in pairs if ix != home for a in (*ix.leaves(), *home.leaves())}
     apart = frozenset.intersection(*stored) - mixed
     every = frozenset().union(*stored, *(free(e) for e in inside), *(e.axes for e in inside if isinstance(e, Red)))
@@ -64,4 +64,4 @@ def tiling(ctx: Context, k: Launch) -> Tiling:
         blocks = {last: ctx.block("COLS", block, last, _COLUMNS if ctx.gpu else 1)}
         order = (*(a for a in order if a is not last and a in k.par), *(a for a in order if a in k.red), last)
     core = "grididx" if ctx.gpu else "coreidx"
-    return Tiling(order, blocks, whole=k.red, core=core, why=WHY)
+    return Tiling(order, blocks, whole=k.red, core=core, why=(_WHY, *((_HALVES,) if k.of.halves else ())))
