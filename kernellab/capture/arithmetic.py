@@ -27,6 +27,8 @@ def symbolic_sizes(namespace: dict[str, Any], text: str, steps: Callable[..., An
     for builtin, made in ((float, _as_float), (min, _extreme("sym_min")), (max, _extreme("sym_max")), (range, steps)):
         if builtin.__name__ in called and builtin.__name__ not in namespace:
             own[builtin.__name__] = _taking(builtin, made)
+    if "len" in called and "len" not in namespace:
+        own["len"] = _length
     before = {name: namespace.get(name) for name in own}
     namespace.update(own)
     for function, instead in functions.items():
@@ -88,6 +90,10 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "exp": lambda x: torch.exp(tensor(x)),
         "pow": lambda a, b: _as_float(a) ** b,
     }
+
+
+def _length(x: Any) -> Any:
+    return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() else len(x)
 
 
 def _as_float(x: Any) -> Any:

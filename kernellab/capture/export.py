@@ -20,9 +20,10 @@ from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.index_decompositions import MISSING
+from kernellab.capture.loops.roll import rolled
+from kernellab.capture.loops.trace import Loops
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
-from kernellab.capture.steps import Loops, rolled
 from kernellab.capture.writes import joined, select_scatter
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import ATEN, Capture

@@ -15,7 +15,6 @@ from kernellab.designer.emit.sketch import File, sizing, sketch, titles
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
-from kernellab.designer.frontend.steps import Steps
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
@@ -41,6 +40,9 @@ from kernellab.designer.passes.split.reductions import split_reductions
 from kernellab.designer.passes.split.window_halves import windows_in_halves
 from kernellab.designer.passes.split.windows import split_windows
 from kernellab.designer.passes.views import join
+from kernellab.designer.steps.loops import Steps
+from kernellab.designer.steps.tiles import launch as walk_of
+from kernellab.designer.steps.tiles import tiling as walk_tiling
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
 from kernellab.designer.tile.gpu.rows import Rows
@@ -48,8 +50,6 @@ from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import step_tiles
 from kernellab.designer.tile.sorting import LONGEST
 from kernellab.designer.tile.splits import Split, chunk_size, split
-from kernellab.designer.tile.steps import launch as walk_of
-from kernellab.designer.tile.steps import tiling as walk_tiling
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
 from kernellab.designer.tile.windows import products_of, rounds, splits

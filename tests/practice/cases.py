@@ -483,6 +483,37 @@ def reference(a, b, c, d):
 """,
         "torch.rand(B, 6), torch.rand(B, 6) + 3, torch.rand(B, 6), torch.randn(B, 6)",
     ),
+    "edges_and_each_node_to_itself": task(
+        "N 4 40 9, E 4 90 20",
+        """
+def reference(x, src, dst, w):
+    own = torch.arange(x.shape[0])
+    row, col = torch.cat((src, own)), torch.cat((dst, own))
+    w = torch.cat((w, w.new_ones(x.shape[0])))
+    inv = x.new_zeros(x.shape[0]).scatter_add(0, col, w).rsqrt()
+    return torch.zeros_like(x).index_add_(0, col, (inv[row] * w * inv[col])[:, None] * x[row])
+""",
+        "torch.randn(N, 6), torch.randint(0, N, (E,)), torch.randint(0, N, (E,)), torch.rand(E)",
+    ),
+    "best_keys_of_scores_with_equals": task(
+        "Q 1 20 6, K 4 60 13",
+        """
+def reference(q, k, w):
+    score = (torch.einsum("qhd,kd->hqk", q, k).relu() * w.T[..., None]).sum(0)
+    return torch.full_like(score, float("-inf")).scatter(-1, score.topk(4, -1).indices, 0.0)
+""",
+        "torch.randn(Q, 2, 8), torch.randn(K, 8), torch.randn(Q, 2)",
+    ),
+    "a_place_in_the_middle": task(
+        "N 2 40 9, M 2 40 8",
+        """
+def reference(p, source):
+    new = 2 * p
+    new[p.shape[0] // 2, p.shape[1] // 2] += source[0]
+    return new
+""",
+        "torch.randn(N, M), torch.randn(1)",
+    ),
     "scores_slid_by_reshapes": task(
         "T 1 40 9",
         """

@@ -15,8 +15,9 @@ from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
 from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, STACKS, task
+from tests.practice.loops import LOOPS
 
-KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT, **STACKS}
+KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT, **STACKS, **LOOPS}
 #: what a call of the framework makes
 COMPOSED = {"softmax_over_the_edges_into_a_node": "scatter_reduce"}
 
@@ -37,8 +38,12 @@ def test_what_slides_by_reshapes_is_read_in_one_launch_without_division() -> Non
 @pytest.mark.parametrize(
     ("reference", "inputs", "words"),
     [
-        ("def reference(x):\n    y = x[0]\n    for k in range(len(x)):\n        y = y.sin() + x[k]\n    return y",
+        ("def reference(x):\n    y = x[0]\n    for row in x:\n        y = y.sin() + row\n    return y",
          "torch.randn(N)", "makes a plain number of the size N"),
+        ("def reference(x):\n    y = x[0]\n    for k in range(len(x)):\n        y = y + x[: k + 1].sum()\n    return y",
+         "torch.randn(N)", "loops over a Dim at line"),
+        ("def reference(x):\n    y = [x[0]]\n    for k in range(1, len(x)):\n        y.append(y[k // 2] + x[k])\n"
+         "    return torch.stack(y)", "torch.randn(N)", "loops over a Dim at line"),
         ("def reference(x):\n    return x * 2", "torch.randn(N // 2)", "does not follow from the arguments"),
     ],
 )  # fmt: skip

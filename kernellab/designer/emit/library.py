@@ -11,10 +11,10 @@ from kernellab.designer.emit.sketch import assembled
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
 from kernellab.designer.frontend.recurrent import Recurrence
-from kernellab.designer.frontend.steps import Made, Steps
 from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_told
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.steps.loops import Made, Steps
 from kernellab.errors import DesignError
 from kernellab.sketch.program.aten import read_call, symbols_of
 from kernellab.sketch.program.library import ATEN, LIBRARY, PREFIX

@@ -12,7 +12,6 @@ from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
 from kernellab.designer.emit.reductions import copy, passes, scatter
 from kernellab.designer.emit.scans import scan, sort
-from kernellab.designer.emit.steps import steps
 from kernellab.designer.emit.windows import window
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
@@ -21,6 +20,7 @@ from kernellab.designer.ir.expr import Iota, Ix, Leaf, SymNum, walk
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.tiling import Consts, Tiling
+from kernellab.designer.steps.sketch import steps
 from kernellab.errors import DesignError
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.syntax import tree

@@ -13,8 +13,8 @@ from kernellab.designer.frontend.reductions import REDUCTIONS
 from kernellab.designer.frontend.scans import SCANS
 from kernellab.designer.frontend.scatter import PUTS
 from kernellab.designer.frontend.sorting import ORDERS
-from kernellab.designer.frontend.steps import STEPS
 from kernellab.designer.frontend.views import VIEWS
+from kernellab.designer.steps.loops import STEPS
 
 HANDLERS: dict[str, Handler] = {
     **OPERATIONS, **VIEWS, **REDUCTIONS, **NORMALISATIONS, **SCANS, **PRODUCTS,

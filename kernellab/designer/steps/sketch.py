@@ -10,10 +10,10 @@ from kernellab.designer.emit.loops import grid, letter
 from kernellab.designer.emit.nodes import Value, call, compute_dtype, extent, filled, let, listed, move, number
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
-from kernellab.designer.frontend.steps import Walk, half, names_step
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, walk
 from kernellab.designer.ir.normal import Output
+from kernellab.designer.steps.loops import Walk, half, names_step
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Name
 from kernellab.task.formula import Formula, named

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from kernellab.designer.frontend.steps import Steps, Walk
 from kernellab.designer.ir.expr import Axis, Free, Leaf, Red, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Output
 from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.steps.loops import Steps, Walk
 from kernellab.designer.tile.context import Context
 from kernellab.errors import DesignError
 

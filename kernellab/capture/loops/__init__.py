@@ -1,0 +1,1 @@
+"""Loops over a Dim, which a graph holds as one operation."""

@@ -1,0 +1,1 @@
+"""Loops over a Dim: launches whose programs walk steps."""

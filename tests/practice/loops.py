@@ -1,0 +1,116 @@
+"""Loops over a Dim as practitioners write them: each step goes on with what the one before left."""
+
+from __future__ import annotations
+
+from tests.practice.cases import task
+
+LOOPS = {
+    "rows_erased_and_written_token_by_token": task(
+        "B 1 3 2, T 1 40 7, K 2 9 5, V 2 20 6",
+        """
+def reference(q, k, v, beta, g):
+    b, t, dk = q.shape
+    s, out = torch.zeros(b, dk, v.shape[-1]), []
+    for i in range(t):
+        s = s * g[:, i, None, None].exp()
+        u = (v[:, i] - (s * k[:, i, :, None]).sum(-2)) * beta[:, i, None]
+        s = s + k[:, i, :, None] * u[:, None, :]
+        out.append((s * q[:, i, :, None]).sum(-2) * dk**-0.5)
+    return torch.stack(out, 1), s
+""",
+        "torch.randn(B, T, K), F.normalize(torch.randn(B, T, K), dim=-1), torch.randn(B, T, V), torch.rand(B, T), "
+        "-torch.rand(B, T)",
+    ),
+    "advantages_from_the_last_step_on": task(
+        "B 1 20 6, T 1 40 9",
+        """
+def reference(rewards, values, alive):
+    out, last = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        delta = rewards[:, t] + 0.99 * values[:, t + 1] * alive[:, t] - values[:, t]
+        last = delta + 0.95 * alive[:, t] * last
+        out[:, t] = last
+    return out, out + values[:, :-1]
+""",
+        "torch.randn(B, T), torch.randn(B, T + 1), (torch.rand(B, T) > 0.2).float()",
+    ),
+    "places_written_from_the_place_before": task(
+        "B 1 20 6, T 2 40 9",
+        """
+def reference(a, x):
+    h = x.clone()
+    for t in range(1, x.shape[1]):
+        h[:, t] = a[:, t] * h[:, t - 1] + x[:, t]
+    return h
+""",
+        "torch.rand(B, T), torch.randn(B, T)",
+    ),
+    "filter_of_two_samples_before": task(
+        "B 1 20 6, T 1 60 11",
+        """
+def reference(x, b, a):
+    y = torch.zeros_like(x)
+    x1 = x2 = y1 = y2 = torch.zeros_like(x[:, 0])
+    for n in range(x.shape[1]):
+        now = b[0] * x[:, n] + b[1] * x1 + b[2] * x2 - a[0] * y1 - a[1] * y2
+        y[:, n] = now
+        x2, x1, y2, y1 = x1, x[:, n], y1, now
+    return y
+""",
+        "torch.randn(B, T), torch.randn(3), torch.randn(2) * 0.3",
+    ),
+    "best_paths_and_where_they_came_from": task(
+        "B 1 9 4, T 2 20 7",
+        """
+def reference(emit, trans):
+    score, back = emit[:, 0], []
+    for t in range(1, emit.shape[1]):
+        best, at = (score[:, :, None] + trans).max(1)
+        score = best + emit[:, t]
+        back.append(at)
+    return score, torch.stack(back, 1)
+""",
+        "torch.randn(B, T, 5), torch.randn(5, 5)",
+    ),
+    "states_through_a_matrix": task(
+        "B 1 9 4, T 1 20 7",
+        """
+def reference(x, h, w, u):
+    out = []
+    for t in range(len(x)):
+        h = torch.tanh(x[t] @ w + h @ u)
+        out.append(h.unsqueeze(0))
+    return torch.cat(out), h
+""",
+        "torch.randn(T, B, 6), torch.randn(B, 8), torch.randn(6, 8) / 3, torch.randn(8, 8) / 3",
+    ),
+    "seams_from_the_three_above": task(
+        "B 1 9 4, M 1 20 6, N 1 30 8",
+        """
+def reference(cost, first):
+    best = first
+    for i in range(cost.shape[1]):
+        left = F.pad(best[:, :-1], (1, 0), value=float("inf"))
+        right = F.pad(best[:, 1:], (0, 1), value=float("inf"))
+        best = cost[:, i] + torch.minimum(best, torch.minimum(left, right))
+    return best.amin(1)
+""",
+        "torch.rand(B, M, N), torch.rand(B, N)",
+    ),
+    "sums_from_both_ends": task(
+        "B 1 9 4, T 1 20 7",
+        """
+def reference(x, a):
+    forth = back = torch.zeros_like(x[:, 0])
+    first, second = [], []
+    for t in range(x.shape[1]):
+        forth = a * forth + x[:, t]
+        first.append(forth)
+    for t in range(x.shape[1] - 1, -1, -1):
+        back = a * back + x[:, t]
+        second.insert(0, back)
+    return torch.stack(first, 1) + torch.stack(second, 1)
+""",
+        "torch.randn(B, T, 6), torch.rand(6)",
+    ),
+}
