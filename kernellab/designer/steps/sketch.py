@@ -96,8 +96,10 @@ def _begun(w: Writer, name: str, o: Output) -> str:
 
 def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
     """A kept tile by the axes along which a value reads it."""
-    along = [ix.leaves()[0] for ix in leaf.index if ix.leaves()]
-    tiled = [a for a in along if a in w.t.blocks or a in w.t.whole]
+    assert isinstance(w.k, Walk)
+    home = [ix.leaves()[0] for ix in w.k.of.homes[leaf.tensor] if ix.leaves()]
+    read = dict(zip(home, (ix.leaves()[0] for ix in leaf.index if ix.leaves()), strict=True))
+    tiled = [read[a] for a in w.tile_axes(frozenset(home))]
     order = w.tile_axes(frozenset(tiled))
     if tuple(tiled) == order:
         return Value(Name(name), order)

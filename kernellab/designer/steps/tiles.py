@@ -24,7 +24,7 @@ def launch(found: Steps, wanted: Set[str]) -> Walk:
     """The launch of a loop; of what its last step leaves it stores ``wanted``."""
     free = Free()
     outs = [*(o for o in found.afters if o.tensor in wanted), *found.each]
-    stored = [_along(o) for o in (*found.afters, *found.each)]
+    stored = [frozenset(_in_order(o)) for o in (*found.afters, *found.each)]
     inside = [e for o in (*found.afters, *found.each) for e in walk(o.expr)]
     mixed = {a for e in inside if isinstance(e, Red) for a in e.axes}
     for e in inside:
@@ -36,14 +36,14 @@ def launch(found: Steps, wanted: Set[str]) -> Walk:
     return Walk(LaunchKind.STEPS, apart, every - apart, outs=outs, title="steps", steps=found)
 
 
-def _along(o: Output) -> frozenset[Axis]:
-    return frozenset(a for ix in o.index for a in ix.leaves())
+def _in_order(o: Output) -> list[Axis]:
+    return [a for ix in o.index for a in ix.leaves()]
 
 
 def tiling(ctx: Context, k: Launch) -> Tiling:
     """Raises DesignError where what a program keeps does not fit on chip."""
     assert isinstance(k, Walk)
-    met = [a for o in (*k.of.afters, *k.of.each) for ix in o.index for a in ix.leaves()]
+    met = [a for o in (*k.of.afters, *k.of.each) for a in _in_order(o)]
     met += [a for e in k.loads for ix in e.index for a in ix.leaves()]
     order = tuple(dict.fromkeys([*(a for a in met if a in k.par), *(a for a in met if a in k.red), *k.red]))
     if not ctx.bounded(k.red):
