@@ -130,7 +130,8 @@ def _walked(b: Builder, node: Node) -> None:
     homes = dict(zip(body.before, indices, strict=True))
     first = [Output(name, index, _start(b, ref, index), dtype)
              for name, ref, index, dtype in zip(made, starts, indices, dtypes, strict=False)]  # fmt: skip
-    before = len(b.cuts)
+    before, apart = len(b.cuts), b.apart
+    b.apart = False  # a factor of a step's product is on chip as the rest of the step is
     afters = [Output(name, index, b.value(ref, index), dtype)
               for name, ref, index, dtype in zip(made, body.after, indices, dtypes, strict=False)]  # fmt: skip
     each = []
@@ -138,8 +139,9 @@ def _walked(b: Builder, node: Node) -> None:
         index, value = min(_arranged(b, stack.value, homes), key=lambda tried: _moved(tried[1], homes))
         at = Ix((), stack.place)
         each.append(Output(name, (*index[: stack.dim], at, *index[stack.dim :]), value, dtype))
+    b.apart = apart
     done = share([_in_sums(o) for o in (*afters, *each)])
-    _check(b, node, done, homes, [c.value for c in b.cuts[before:]])
+    _check(b, node, done, homes, [c.value for c in b.cuts[before:]], body.step)
     halves = frozenset(e.tensor for o in done for e in walk(o.expr) if isinstance(e, Leaf) and _is_moved(e, homes))
     done = share([_in_halves(o, halves, half(named(body.step))) for o in done])
     every = dict(zip(made, shapes, strict=True))
@@ -256,12 +258,15 @@ def _in_halves(o: Output, halves: Set[str], now: Ix) -> Output:
     return replace(o, expr=change(o.expr)) if halves else o
 
 
-def _check(b: Builder, node: Node, outs: Sequence[Output], homes: Mapping[str, Index], stored: list[Expr]) -> None:
+def _check(
+    b: Builder, node: Node, outs: Sequence[Output], homes: Mapping[str, Index], stored: list[Expr], step: str
+) -> None:
     """Raises NodeError where a step is no work on tiles of what the one before left."""
     inside = [e for o in outs for e in walk(o.expr)]
     if any(isinstance(e, Frontier) and not isinstance(e, Red) for e in inside):
         raise b.refuse(node, "a step of the loop holds a scan, a window or another operation with a launch to itself")
-    if any(isinstance(e, Leaf) and e.tensor in homes for value in stored for e in walk(value)):
+    apart = [e for value in stored for e in walk(value)]
+    if any(names_step(e, step) or (isinstance(e, Leaf) and e.tensor in homes) for e in apart):
         raise b.refuse(node, "a value of a step of the loop has to be stored before the step goes on")
     if any(
         isinstance(e, Leaf) and e.tensor in homes and (e.operands or any(ix.sign < 0 for ix in e.index)) for e in inside
