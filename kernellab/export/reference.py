@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import symtable
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,6 +129,13 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
+def _used(scope: symtable.SymbolTable) -> set[str]:
+    """The names of its module that a scope and those inside it use: a Dim's is not one where a local has it, too."""
+    outer = scope.get_type() == "module"
+    own = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (outer or s.is_global())}
+    return own.union(*map(_used, scope.get_children()))
+
+
 def _needed(text: str, roots: set[str]) -> str:
     """The statements that bind ``roots`` and, in turn, every name that they use; in their order."""
     tree = ast.parse(text)
@@ -140,7 +148,7 @@ def _needed(text: str, roots: set[str]) -> str:
             break
         for i in found:
             kept.add(i)
-            wanted |= {n.id for n in ast.walk(binds[i][0]) if isinstance(n, ast.Name)}
+            wanted |= _used(symtable.symtable(ast.unparse(binds[i][0]), "reference", "exec"))
     pieces: list[str] = []
     for i, (node, names) in enumerate(binds):
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
