@@ -495,15 +495,6 @@ def reference(x, src, dst, w):
 """,
         "torch.randn(N, 6), torch.randint(0, N, (E,)), torch.randint(0, N, (E,)), torch.rand(E)",
     ),
-    "best_keys_of_scores_with_equals": task(
-        "Q 1 20 6, K 4 60 13",
-        """
-def reference(q, k, w):
-    score = (torch.einsum("qhd,kd->hqk", q, k).relu() * w.T[..., None]).sum(0)
-    return torch.full_like(score, float("-inf")).scatter(-1, score.topk(4, -1).indices, 0.0)
-""",
-        "torch.randn(Q, 2, 8), torch.randn(K, 8), torch.randn(Q, 2)",
-    ),
     "a_place_in_the_middle": task(
         "N 2 40 9, M 2 40 8",
         """

@@ -29,6 +29,20 @@ def test_a_construct_is_right_and_compiles(name: str) -> None:
     assert (state, reason) == (("library", COMPOSED[name]) if name in COMPOSED else ("right", ""))
 
 
+def test_equal_scores_keep_their_order_in_the_gate() -> None:
+    """torch promises none: relu leaves zeros, and a mask follows from which of them are the best."""
+    text = task(
+        "Q 1 20 6, K 4 60 13",
+        """
+def reference(q, k):
+    score = torch.einsum("qhd,kd->hqk", q, k).relu().sum(0)
+    return torch.full_like(score, float("-inf")).scatter(-1, score.topk(4, -1).indices, 0.0)
+""",
+        "torch.randn(Q, 2, 8), torch.randn(K, 8) - 1",
+    )
+    assert state_of(text) == ("right", "")
+
+
 def test_what_slides_by_reshapes_is_read_in_one_launch_without_division() -> None:
     task = load_task(STACKS["scores_slid_by_reshapes"], "slid")
     text = RulesDesigner().design(DesignBrief(task, CPU)).sketch

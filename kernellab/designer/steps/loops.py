@@ -234,7 +234,7 @@ def _in_sums(o: Output) -> Output:
 
 
 def half(step: Extent) -> Ix:
-    """Which half of a temp tensor a step finds what it goes on with in."""
+    """Which half of a temp tensor a step finds what the one before left in."""
     return Ix((), step % 2 if isinstance(step, int) else Formula("%", (step, 2)))
 
 
@@ -267,7 +267,7 @@ def _check(
         raise b.refuse(node, "a step of the loop holds a scan, a window or another operation with a launch to itself")
     apart = [e for value in stored for e in walk(value)]
     if any(names_step(e, step) or (isinstance(e, Leaf) and e.tensor in homes) for e in apart):
-        raise b.refuse(node, "a value of a step of the loop has to be stored before the step goes on")
+        raise b.refuse(node, "a value of a step of the loop has to be stored in the middle of the step")
     if any(
         isinstance(e, Leaf) and e.tensor in homes and (e.operands or any(ix.sign < 0 for ix in e.index)) for e in inside
     ):

@@ -71,7 +71,7 @@ def _axes(w: Writer, o: Output) -> tuple[Axis, ...]:
 
 
 def _place(w: Writer, name: str, o: Output, step: Extent) -> tree.Subscript:
-    """Where a step finds what it goes on with in a temp tensor."""
+    """Where a step finds what the one before left in a temp tensor."""
     return w.place(name, (half(step), *o.index))[0]
 
 
@@ -109,7 +109,7 @@ def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
 
 
 def _made(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:
-    """What a step leaves: by a name that stays when the tiles that it goes on with are written."""
+    """What a step leaves: by a name that stays when the kept tiles are written."""
     axes, value = _axes(w, o), w.value_of(o.expr)
     if value.axes != axes:
         value = Value(call("broadcast", w.spread(value, axes).tree, listed(w.shape(axes))), axes)
