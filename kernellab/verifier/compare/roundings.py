@@ -43,6 +43,7 @@ PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "convolution
 _FLOAT32 = 2.0**-24
 #: dtypes that hold whole numbers alone
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_NARROW = (torch.float32, torch.bfloat16, torch.float16)
 #: half a unit of the last of TF32's ten bits
 _TF32 = 2.0**-11
 
@@ -171,6 +172,18 @@ class Narrowed(Operators):  # type: ignore[no-untyped-call]
         generator = torch.Generator(value.device).manual_seed(self.seed % (1 << 31))
         by = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
         return by.mul_(2).sub_(1).mul_(_TF32).add_(1).mul_(value)
+
+
+class Widened(Operators):  # type: ignore[no-untyped-call]
+    """Inside, what is made in a narrower float is made in float64, also where its dtype is named."""
+
+    def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if kwargs.get("dtype") in _NARROW:
+            kwargs = {**kwargs, "dtype": torch.float64}
+        out = func(*args, **kwargs)
+        if any(r.alias_info is not None for r in func._schema.returns):
+            return out
+        return _each(out, lambda t: t.double() if t.dtype in _NARROW else t)
 
 
 #: what decompositions call in turn, as one
