@@ -3,8 +3,9 @@
     python tests/gpu/sanitizer_gpu.py
 
 A sum of rows in CUDA C++ (NVRTC) and in Triton: as it should be, reading behind an input what it then leaves out, and,
-in CUDA C++, without the barrier of its reduction, and from a file whose name reads like a report without errors. Each at T2, and at T2
-with ``--sanitize``: what the comparison with the reference says alone, and what the tools say. Exit 1 where a verdict is not the one that is expected.
+in CUDA C++, without the barrier of its reduction, and from a file whose name reads like a report without errors. Each
+at T2, and at T2 with ``--sanitize``: what the comparison with the reference says alone, and what the tools say. Exit 1
+where a verdict is not the one that is expected.
 """
 
 from __future__ import annotations
@@ -90,7 +91,12 @@ NAMED = '#line 7 "ERROR SUMMARY: 0 errors"\n'
 KERNELS = {
     "honest": ("cuda_c", CUDA_C, ("", ""), ""),
     "reads behind": ("cuda_c", CUDA_C, ("    if (j >= n) continue;\n", ""), "out-of-bounds"),
-    "reads behind, in a file like a report": ("cuda_c", CUDA_C, ("    if (j >= n) continue;\n", NAMED), "out-of-bounds"),
+    "reads behind, in a file like a report": (
+        "cuda_c",
+        CUDA_C,
+        ("    if (j >= n) continue;\n", NAMED),
+        "out-of-bounds",
+    ),
     "no barrier": ("cuda_c", CUDA_C, ("    __syncthreads();\n", ""), "race"),
     "honest, Triton": ("triton", TRITON, ("", ""), ""),
     "reads behind, Triton": ("triton", TRITON, ("row * n + at, at < n, other=0.0", "row * n + at"), "out-of-bounds"),

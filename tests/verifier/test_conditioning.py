@@ -421,8 +421,8 @@ def inputs(T=24, H=20000):
 
 
 def test_a_loop_over_a_dim_that_names_a_dtype_is_asked_in_float64_too() -> None:
-    """No graph holds for all its sizes. A kernel that fuses the product with the sum was refused for 1 of 517,120 spikes
-    in 7 of 2,509 draws: it had float64's answer, and the reference had not."""
+    """No graph holds for all its sizes. A kernel that fuses the product with the sum was refused for 1 of 517,120
+    spikes in 7 of 2,509 draws: it had float64's answer, and the reference had not."""
     task = load_task(SPIKES, name="spikes")
     for size in (24, 25):
         case = Case(task, (("T", size), ("H", 20000)), Family.MIXED, 5)

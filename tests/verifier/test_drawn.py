@@ -84,7 +84,14 @@ EVERY_OTHER = task_of("x * 2", "x", "torch.randn(24, 80)[:, ::2]")
 GREATER = task_of("torch.where(x > y, x, -y)", "x, y", f"{ONE}, {ONE}")
 CLOSE = task_of("torch.isclose(x, torch.zeros(()), atol=1e-3, rtol=0.0)", "x", "torch.randn(24, 40) / 100")
 
+ENDED = task_of("torch.nan_to_num(x, nan=0.5, posinf=9.0)", "x", ONE)
+CAPPED = load_task(
+    "import torch\ndef reference(x, c=30.0):\n    return torch.softmax(torch.tanh(x / c) * c, -1)\n"
+    "def inputs():\n    return (torch.randn(24, 40) * 20,)\n",
+    "capped",
+)
 REFUSED = {
+    "the dtype's end, which float64 has elsewhere": (ENDED, "torch.where(x != x, 0.5, x).clamp(max=9.0).abs()"),
     "a zero among numbers that come near to it": (ENTR, "-x * torch.log(x)"),
     "ties of a product": (TWENTIETHS, "torch.floor(x * 20 + 0.5).clamp(-128, 127).to(torch.int8)"),
     "a complex zero": (SGN, "x / x.abs()"),
@@ -126,6 +133,16 @@ SEGMENTS = task_of(
 PRODUCT = task_of("x @ y", "x, y", "torch.randn(12, 20), torch.randn(20, 8)")
 PLACES = task_of("x * torch.cos(p.float() / 100)[:, None]", "x, p", "torch.randn(24, 40), torch.arange(24)")
 TOLD = {
+    "a step of a vector next to a matrix": (
+        task_of("x * w", "x, w", f"{ONE}, torch.randn(40)"), "x * torch.as_strided(w, w.shape, (1,))", "contiguous"
+    ),
+    "another number for inputs that are not calm": (
+        CAPPED, "(e := torch.exp(torch.tanh(x / c) * c)) / e.sum(-1, keepdim=True)", "c=30"
+    ),
+    "what a mask covers in one row": (
+        task_of("torch.where(m, x, 0.0)", "x, m", "torch.randn(4096), torch.rand(4096) > 0.5"), "x * m",
+        "NaN in x not propagated",
+    ),
     "lengths of which one is 0": (
         PREFIXES, "(x * (torch.arange(40) < n[:, None].clamp(min=1))).sum(-1)", "n in 1..40 only"
     ),
@@ -160,6 +177,8 @@ TOLD = {
 }  # fmt: skip
 
 HONEST = {
+    "end": (ENDED, "torch.where(x != x, 0.5, torch.where(x == inf, 9.0, x.clamp(min=torch.finfo(x.dtype).min)))"),
+    "capped": (CAPPED, "torch.softmax(c * torch.tanh(x / c), -1)"),
     "entr": (ENTR, "torch.where(x > 0, -x * torch.log(x), 0.0)"),
     "ties": (TWENTIETHS, "torch.round(x * 20).to(torch.int32).clamp(-128, 127).to(torch.int8)"),
     "sgn": (SGN, "torch.where(x == 0, x, x / x.abs())"),

@@ -38,10 +38,12 @@ def transposed(args: Sequence[Any]) -> Iterator[Layout]:
 
 
 def with_gaps(args: Sequence[Any]) -> Iterator[Layout]:
-    """Rows with a gap of one tensor alone."""
+    """Rows with a gap of one tensor alone; and every other element of a longer one for each vector next to matrices."""
     wide = _of_rank(args, 2)
     if len(wide) > 1:
         yield from (_placed(args, _gaps, alone=i) for i in wide[:_ALONE])
+    if wide and any(hasattr(a, "numel") and a.dim() == 1 and a.numel() > 1 for a in args):
+        yield _placed(args, lambda shape: (2,) if len(shape) == 1 else contiguous(shape))
 
 
 def stepped(args: Sequence[Any]) -> Layout:

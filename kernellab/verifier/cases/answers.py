@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import OutputStrides
 from kernellab.task import Task
-from kernellab.task.dtypes import is_float8
+from kernellab.task.dtypes import computable, is_float8
 from kernellab.verifier.cases import device
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.control import is_contiguous
@@ -40,9 +40,20 @@ def references(
     if upper is None or len(upper) != len(native):
         return tuple(Reference(n, None) for n in native)
     return tuple(
-        Reference(n, u if n.is_floating_point() and u.dtype == u.double().dtype and u.shape == n.shape else None)
+        Reference(
+            n, _held(n, u) if n.is_floating_point() and u.dtype == u.double().dtype and u.shape == n.shape else None
+        )
         for n, u in zip(native, upper, strict=True)
     )
+
+
+def _held(native: Tensor, double: Tensor) -> Tensor:
+    """Float64's answer with the reference's own number where that is one and float64's is beyond all that its dtype
+    holds: there the dtype's end was asked for (nan_to_num, finfo), and float64's end is another."""
+    import torch
+
+    beyond = (double.abs() > torch.finfo(native.dtype).max) & computable(native).isfinite()
+    return torch.where(beyond, native.double(), double) if bool(beyond.any()) else double
 
 
 def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
@@ -74,7 +85,7 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
     if moved is None or len(moved) != len(found):
         return found
     pairs = zip(found, moved, strict=True)
-    beside = tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
+    beside = tuple(r if r.double is None else replace(r, nudged=_held(r.native, m.double())) for r, m in pairs)
     names = device.tf32_operators(task)
     return narrowed(task, args, beside, names, seed) if names else beside
 
@@ -195,8 +206,9 @@ def _further(reference: Reference, other: Tensor) -> Reference:
     double, nudged = reference.double, reference.nudged
     if double is None or nudged is None or other.shape != double.shape:
         return reference
-    further = (other.double() - double).abs() > (nudged - double).abs()
-    return replace(reference, nudged=other.double().where(further, nudged))
+    other = _held(reference.native, other.double())
+    further = (other - double).abs() > (nudged - double).abs()
+    return replace(reference, nudged=other.where(further, nudged))
 
 
 def _moved(value: Any, seed: int) -> Any:

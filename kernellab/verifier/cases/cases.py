@@ -172,9 +172,9 @@ class Case:
     def nudged(self) -> tuple[Reference, ...]:
         """The references, each with float64's answer at inputs moved by at most a unit in the last place (and where
         factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
-        what was added up, where sums may cancel, or what rounding on the way does; the last of inputs of any size, which
-        reach where a formula loses all digits in float64 as well, and of outputs so small that nothing else
-        is next to the element that cancels.
+        what was added up, where sums may cancel, or what rounding on the way does; the last of inputs of any size too,
+        which reach where a formula loses all digits in float64 as well, and of outputs so small that nothing else is
+        next to the element that cancels.
 
         Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
         """

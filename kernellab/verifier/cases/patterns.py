@@ -123,7 +123,8 @@ def _row(rows: Tensor, seen: torch.Generator) -> int:
 
 def _special(number: float) -> Pattern:
     """In rows in turn: the first element, the last, from one between every other one to the end; of a negative infinity
-    also a leading half, and a whole row. The rows behind stay as they are."""
+    also a leading half, and a whole row. The rows behind stay as they are. Of one row every other element behind the
+    first: a maximum that begins with the first one hides what it makes of others, a mask what it covers."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
@@ -133,6 +134,8 @@ def _special(number: float) -> Pattern:
         places = [slice(0, 1), slice(n - 1, n), slice(between, n, 2)]
         if number == -inf:
             places = [slice(0, max(1, n // 2)), slice(n - 1, n), slice(0, n)]
+        elif rows.shape[0] == 1:
+            places = [slice(min(max(between, 1), n - 1), n, 2)]
         order = torch.randperm(rows.shape[0], generator=seen).tolist()
         for row, place in zip(order if rows.shape[0] > 1 else [0], places, strict=False):
             rows[row, place] = number
@@ -196,8 +199,13 @@ def _signed_zeros(rows: Tensor, seen: torch.Generator, low: float, high: float) 
 
 
 def _lone_nan(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    import torch
+
     rows.zero_()
-    _special(nan)(rows, seen, low, high)
+    if rows.shape[0] == 1:
+        rows[0, int(torch.randint(rows.shape[-1], (1,), generator=seen))] = nan
+    else:
+        _special(nan)(rows, seen, low, high)
 
 
 def _one_sign(sign: int) -> Pattern:

@@ -25,7 +25,7 @@ from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import Family, Support
-from kernellab.task.sample.inputs import legal_values
+from kernellab.task.sample.inputs import families, legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.fences import reads_inside
@@ -158,8 +158,12 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
         tried = list(islice(_other_values(base, position, named), most + 2 * len(named)))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
-        for case in tried:
-            if not _scalar_right(stages, base, case, position):
+        # a number may be right for calm inputs alone
+        wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
+        pairs = [(base, case) for case in tried]
+        pairs += [(wide, case) for case in islice(_other_values(wide, position), 1)] if _has_answer(wide) else []
+        for before, case in pairs:
+            if not _scalar_right(stages, before, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
 
