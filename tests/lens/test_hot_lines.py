@@ -250,6 +250,10 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
     words, _ = slow_because(by_hand, RouteKind.DESIGNER)
     assert "so by the cost model the time goes into" not in words, "a sketch's loops are not those of other code"
     assert ("of the samples are" in words) is (waiting > called or called > 4)
+    assert "fewer" not in words, "the task decides how many outputs there are, and nothing else is made"
+    spare = NORM_SKETCH.replace("out;", "out; spare[N]: f32 temp;", 1)
+    words, _ = slow_because(replace(brief, sketch=spare), RouteKind.CODER)
+    assert ("fewer temporary tensors" in words) is ("host code" in words)
 
 
 def test_what_is_at_no_line_is_not_said_to_be_shared_by_lines() -> None:

@@ -333,7 +333,7 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     hot = brief.verdict.hot
     if hot is None or hot.samples < _ENOUGH_SAMPLES or not (found := hot_lines(brief.candidate.source, hot)):
         return ""
-    if (around := _elsewhere(brief.verdict, hot, found)) or not lines:
+    if (around := _elsewhere(brief, brief.verdict, hot, found)) or not lines:
         return around
     if (hottest := found[0]).share < _BEGIN_SHARE:
         return f"No line has more than {hottest.share:.0%} of the samples: many lines share the time."
@@ -347,7 +347,7 @@ def other_load(verdict: Verdict) -> str:
     return f"load {where.load:.0f} for {counted(where.threads, 'thread')}" if crowded else ""
 
 
-def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str:
+def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str:
     """What most samples are in, where that is not the kernel's lines, in a sentence."""
     outside = outside_of(hot, lines)
     if outside < _ELSEWHERE_SHARE:
@@ -364,14 +364,27 @@ def _elsewhere(verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str
             "little."
         )
     if call >= _ELSEWHERE_SHARE:
+        # the task decides how many outputs there are
+        helps = ": fewer temporary tensors help there" if _has_temporaries(brief) else ""
         return (
             f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
-            "change: fewer outputs and fewer temporary tensors help there."
+            f"change{helps}."
         )
     return (
         f"{outside:.0%} of the samples are at no line of the kernel: faster lines change at most the other "
         f"{1 - outside:.0%}."
     )
+
+
+def _has_temporaries(brief: RouteBrief) -> bool:
+    """Does the code's host make tensors for the sketch alone? That is known of code by the rules."""
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.program import TensorRole
+
+    if not brief.sketch or brief.candidate is None or brief.candidate.author is not Author.RULES:
+        return False
+    tensors = load_program(brief.sketch).tensors  # it was lowered
+    return any(tensor.role is TensorRole.TEMP for tensor in tensors)
 
 
 def time_goes(source: Source, verdict: Verdict) -> list[str]:
