@@ -206,6 +206,13 @@ def test_the_failing_case_stands_once() -> None:
     assert any("smallest failing size is N=15" in line for line in verdict_lines(other))
 
 
+def test_what_the_library_computes_is_to_be_written_and_no_option_is_named() -> None:
+    theirs = "83% of the time is in torch_cpu, not its own code, by 30 samples of its program counters"
+    refused = Verdict(passed=False, stage=Stage.HONEST, reason=theirs, evidence=Evidence(signature="library"))
+    assert route(refused).suggestion.endswith("Write that part as a kernel in this source.")
+    assert "kernel in this source" not in route(EDGE).suggestion
+
+
 def test_the_suggestion_begins_with_what_tells_right_from_wrong_and_the_sizes_stand_once() -> None:
     evidence = tried("N", (16, 32), (15, 17)).model_copy(update={"signature": "wrong-values", "wrong_fraction": 1.0})
     found = route(EDGE.model_copy(update={"evidence": evidence}))

@@ -15,6 +15,7 @@ from kernellab.records import Author, Evidence, GateState, RouteFact, RouteKind,
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
+from kernellab.verifier.protocol.remedies import OWN_PART
 
 #: where more of an output is wrong than this, its errors do not lie in one place
 _MOSTLY = 0.5
@@ -137,6 +138,8 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         return _OF_VALUES if _right_with_own_inputs(evidence) else _about_edge(brief, evidence)
     if fix := _fixes(brief, evidence):
         return fix
+    if evidence.signature in ("library", "library-call", "no-kernel"):
+        return f"{OWN_PART}."
     if evidence.compiler:
         first = evidence.compiler[0]
         return f"Fix {first.place}."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kernellab.records import Evidence, Verdict
 
-#: the reason says what --allow-library would accept
-_LIBRARY = "Write that part as a kernel in this source."
+OWN_PART = "Write that part as a kernel in this source"
+_LIBRARY = f"{OWN_PART}; --allow-library accepts the framework's work, labelled so."
 _RUN = "Let the kernel compute from its arguments alone, without looking at who calls it or ending its process."
 
 REMEDIES = {

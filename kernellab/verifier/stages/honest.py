@@ -115,7 +115,7 @@ def own_share(stages: Stages) -> str:
         what = f"the framework's own {in_names}" if names else "no kernel of its own"
         if counts.leans:
             what = f"{in_names}, not its own code, by {counts.all} samples of its program counters"
-        message = f"{1 - share:.0%} of the time is in {what}; --allow-library accepts that"
+        message = f"{1 - share:.0%} of the time is in {what}"
         if package := undeclared(stages.context.adapter, names):
             message += (
                 f"; where {package} compiles this source's kernels in memory, the DSL's {SPEC} says so: "

@@ -331,8 +331,7 @@ def lint(context: Context) -> str:
         lines = [CompilerLine(file=f.file, line=f.line, message=f.message if f is first else f"{f.rule}: {f.message}")
                  for f in fatal]  # fmt: skip
         noticed(*(_condition(f) for f in findings if not f.fatal))
-        allow = " --allow-library accepts a kernel that calls the framework." if first.rule in _OWN_KERNEL else ""
-        raise Refused(f"{at}{_sentence(first.message)}{allow}", Evidence(signature=first.rule, compiler=lines))
+        raise Refused(f"{at}{_sentence(first.message)}", Evidence(signature=first.rule, compiler=lines))
     noticed(*(_condition(f) for f in (*findings, *_narrow_offsets(context))))
     return ""
 
