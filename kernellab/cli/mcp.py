@@ -50,8 +50,10 @@ def skill(
     client: Annotated[str, typer.Option("--for", help="claude, codex, opencode, gemini or jupyter.")] = "claude",
 ) -> int:
     """Write the skill and the MCP setting of a coding agent into FOLDER. What its files hold already stays."""
-    from kernellab.tools.skill import write_skill
+    from kernellab.tools.skill import PERMISSION, write_skill
 
     for path in write_skill(client, folder):
         print(path)
+    if asked := PERMISSION.get(client):
+        say(asked)
     return 0

@@ -38,6 +38,11 @@ _JSON: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "jupyter": ("AGENTS.md", ".jupyter/mcp_settings.json", "mcp_servers", {"name": "kernellab", "env": []}),
 }  # fmt: skip
 CLIENTS = ("codex", *_JSON)
+#: what a client wants of a person before it starts the server of a folder
+PERMISSION = {
+    "claude": "Start `claude` in that folder once and allow the server kernellab; until then it has none of the tools.",
+    "gemini": "Start `gemini` in that folder once and trust the folder; until then it has none of the tools.",
+}
 
 
 def command() -> list[str]:

@@ -101,6 +101,14 @@ def test_what_a_folder_holds_already_stays(tmp_path: Path, capsys: pytest.Captur
     assert str(tmp_path / "AGENTS.md") in capsys.readouterr().out
 
 
+def test_a_client_that_starts_no_server_unasked_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {}
+    for client in CLIENTS:
+        assert main(["skill", str(tmp_path / client), "--for", client]) == 0
+        asked[client] = "until then it has none of the tools" in capsys.readouterr().err
+    assert {client for client, told in asked.items() if told} == {"claude", "gemini"}
+
+
 def test_an_unknown_client_and_a_broken_setting_are_named(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="no client 'emacs'"):
         write_skill("emacs", tmp_path)

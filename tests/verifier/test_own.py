@@ -247,7 +247,7 @@ def test_what_a_call_takes_is_moved_by_other_work_and_by_none_of_its_own(
     assert own_seconds(call) == pytest.approx(told)
 
 
-@pytest.mark.parametrize(("share", "seconds", "launches"), [(0.2, 1e-3, True), (0.5, 1e-3, False), (0.2, 1e-1, False)])
+@pytest.mark.parametrize(("share", "seconds", "launches"), [(0.2, 5e-3, True), (0.5, 5e-3, False), (0.2, 1e-1, False)])
 def test_a_runtime_may_launch_and_what_takes_longer_is_a_library(
     framework: str, share: float, seconds: float, launches: bool
 ) -> None:
