@@ -140,6 +140,11 @@ def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
     values = masked | {"family": "mixed", "tried": [Tried(sizes={"M": 8, "N": 1000}, right=True)]}
     assert "so values decide" in of(0.1, **values) and "errors lie only in" not in of(0.1, **values)
     assert "so values decide" not in of(0.1, **values | {"tried": [Tried(sizes={"M": 8, "N": 960}, right=True)]})
+    ended = EDGE.model_copy(update={"evidence": Evidence(signature="edge-tile", wrong_fraction=0.1, **masked)})
+    single = SKETCH.replace("range(0, N, BLOCK)", "range(N)").replace("n:n+BLOCK", "n")
+    untiled = route(ended, sketch=single).suggestion
+    assert "lie at the end of N (N=1000), along which the sketch has no tiles" in untiled
+    assert "Mask" not in untiled and "Mask" in of(0.1, **masked)
     # a maximum over a dimension that lost its end is wrong anywhere
     first = {"first_wrong": [0], "error_map": ["x...."]}
     assert "lie at the end" not in of(0.2, **first) and "as over a reduced dimension" in of(0.2, **first)

@@ -163,9 +163,11 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
             "Nearly all of it is wrong, and by little: look for digits that are lost, as in a difference of near "
             "numbers or a sum in another order."
         )
-    if not dim or (size and _divided(brief, dim, size)):
+    whole = _no_tail(brief, dim, size) if dim and size else ""
+    if not dim or whole:
         if share <= _MOSTLY:
-            return _about_the_end(dim, size, is_verbatim(brief), lies_at_end(evidence))
+            where = f"{dim} ({dim}={size}), {whole}" if dim else "the output"
+            return _about_the_end(where, is_verbatim(brief), lies_at_end(evidence))
         return (
             ""
             if multiple(evidence)
@@ -206,14 +208,13 @@ def lies_at_end(evidence: Evidence) -> bool:
     return (high > 1 and 2 * rows[0] >= high) or (wide > 1 and 2 * min(columns) >= wide)
 
 
-def _about_the_end(dim: str, size: int | None, verbatim: bool, at_end: bool) -> str:
-    """Errors at the end of a dimension whose tiles in the sketch are all full: what is written word for word from the
+def _about_the_end(where: str, verbatim: bool, at_end: bool) -> str:
+    """Errors at the end of a dimension that leaves the sketch no partial tile: what is written word for word from the
     sketch needs no mask there; other code may take other steps. Where they lie elsewhere, a dimension that was reduced
     may have lost its end."""
     if not at_end:
         own = "" if verbatim else "a step of the code's own that does not divide a dimension, "
         return f"Look for {own}a loop that ends early, as over a reduced dimension, or an index that is wrong."
-    where = f"{dim} ({dim}={size}), which the sketch's tiles divide" if dim else "the output"
     own = "no mask is missing. Look" if verbatim else "look for a step of the code's own that does not divide it, or"
     return (
         f"The wrong elements lie at the end of {where}: {own} for a loop that ends early, an array shorter than the "
@@ -301,17 +302,20 @@ def _joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _divided(brief: RouteBrief, dim: str, size: int) -> bool:
-    """Does every tile that the sketch takes along ``dim`` divide its size?"""
+def _no_tail(brief: RouteBrief, dim: str, size: int) -> str:
+    """Why no tile along ``dim`` is a partial one: each divides its size, or there are none; else empty."""
     program = _program(brief)
     if program is None:
-        return False
+        return ""
     known = {c.name: c.value for c in program.constexprs if isinstance(c.value, int)}
     known |= {n: v for n, v in (brief.candidate.constexpr if brief.candidate else {}).items() if isinstance(v, int)}
     known[dim] = size
     tiles = [extent for kernel in program.kernels for extent in _tile_extents(kernel.body, dim)]
     sizes = [tile.evaluate(known) for tile in tiles if tile.names() <= known.keys()]
-    return bool(sizes) and len(sizes) == len(tiles) and all(tile > 0 and size % tile == 0 for tile in sizes)
+    if not tiles:
+        return "along which the sketch has no tiles"
+    whole = len(sizes) == len(tiles) and all(tile > 0 and size % tile == 0 for tile in sizes)
+    return "which the sketch's tiles divide" if whole else ""
 
 
 def _tile_extents(body: tuple[Statement, ...], dim: str) -> Iterator[IntExpr]:
