@@ -19,6 +19,7 @@ from kernellab.evolve import evolve
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
 from kernellab.evolve.vary.bandit import arms, order
+from kernellab.evolve.vary.prompt_variants import LINEAGE
 from kernellab.models import ChatRequest, ReplayModel, read_replay, write_replay
 from kernellab.notebook.monitor.head import ledger
 from kernellab.records import Author
@@ -63,7 +64,9 @@ def write_agent(folder: Path, *acts: dict[str, Any]) -> None:
     (folder / "kernellab.toml").write_text(f"[agents.scripted]\ncommand = {command}\n")
 
 
-def test_an_agent_varies_candidates_by_their_lineage_and_is_credited(tmp_path: Path) -> None:
+def test_an_agent_varies_candidates_by_their_lineage_and_is_credited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_agent(tmp_path)
     run = evolve(
         TASK, "cpp", name="twice", workspace=tmp_path, rounds=1, parallel=2, islands=1, score="model",
@@ -76,6 +79,13 @@ def test_an_agent_varies_candidates_by_their_lineage_and_is_credited(tmp_path: P
     heard = "".join(message.content for message in exchange.messages)
     assert "Look at its lineage" in heard and f"The search is {run.id}." in heard
     assert [s.title for s in exchange.steps if s.kind == "tool"] == ["search_status", "submit_answer"]
+    # where others gained is shown, with the change; without a gain nothing is
+    number, parent = made[0].number, made[0].parents[0]
+    for worth, gained in ((2.0, True), (1.0, False)):
+        monkeypatch.setattr(run.state, "worth", lambda n, worth=worth: worth if n == number else 1.0)
+        shown = "\n".join(LINEAGE.told(run.state, Request(0, (parent,))).evidence)
+        assert (f"Candidate {number} is 2.00 times as fast as candidate {parent}" in shown) is gained
+    monkeypatch.undo()
     # below its share it is the first to be asked, above it the bandit decides
     operators = ["rules:a", "agent:scripted/lineage"]
     assert order(run.state, operators, ["rules:a"] * 9)[0] == "agent:scripted/lineage"

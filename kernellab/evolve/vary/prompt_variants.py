@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,6 +14,8 @@ from kernellab.evolve.state import RunState
 
 #: relatives that failed and are shown to the model, and lines of what each had changed
 _FAILED, _LINES = 4, 12
+#: changes of the whole search that gained most and are shown to an agent, and from which gain on
+_GAINS, _GAINED = 3, 1.05
 #: characters of what a candidate's maker said of it
 _WHY = 160
 
@@ -76,8 +78,8 @@ def _lineage(state: RunState, request: Request) -> Told:
     )
     line = [n for n in state.lineage(parent) if n in state.evaluations]
     failed = _failures(state, parent)[-_FAILED:]
-    return Told(_sketch(state, parent), wanted, tuple(relative(state, n) for n in dict.fromkeys((*line, *failed))) +
-                _near(state, request))  # fmt: skip
+    near = tuple(relative(state, n) for n in dict.fromkeys((*line, *failed))) + _near(state, request)
+    return Told(_sketch(state, parent), wanted, near + tuple(_gains(state, near)))
 
 
 def relative(state: RunState, number: int) -> str:
@@ -102,6 +104,18 @@ def _near(state: RunState, request: Request) -> tuple[str, ...]:
     failed = [n for n in tried if not state.evaluations[n].passed]
     best = sorted((n for n in tried if state.alive(n)), key=state.worth)
     return tuple(relative(state, n) for n in (*request.inspirations, *best[-2:], *failed[-_FAILED:]))
+
+
+def _gains(state: RunState, told: Sequence[str]) -> Iterator[str]:
+    """What gained most over its parent in the whole search, and what was changed for it: where others found something
+    faster; who is ``told`` of already is told of the change alone."""
+    over = {n: state.worth(n) / state.worth(p.parents[0]) for n, p in state.proposals.items()
+            if p.parents and state.alive(n) and state.worth(p.parents[0])}  # fmt: skip
+    for number in sorted((n for n in over if over[n] > _GAINED), key=lambda n: -over[n])[:_GAINS]:
+        parent, line = state.proposals[number].parents[0], relative(state, number)
+        yield f"Candidate {number} is {over[number]:.2f} times as fast as candidate {parent}, which it was made from."
+        yield from [line] if line not in told else []
+        yield from _changed(_sketch(state, parent), _sketch(state, number))
 
 
 def _changed(before: str, after: str) -> list[str]:
