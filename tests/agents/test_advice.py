@@ -130,7 +130,7 @@ def test_the_end_is_blamed_only_where_the_errors_lie_there() -> None:
     assert "missing end spoils every result" in spoilt and "missing end" not in of(0.1)
     divided = {"sizes": {"M": 8, "N": 1024}, "first_wrong": [0, 512]}
     assert "lie at the end of N" in of(0.1, **divided) and "a step too many" in of(0.9, **divided)
-    masked = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
+    masked: dict[str, Any] = {"sizes": {"M": 8, "N": 1000}, "first_wrong": [0, 960]}
     assert "errors lie only in" in of(0.1, **masked) and "errors lie only in" not in of(0.9, **masked)
     assert "is not a full one" in of(0.9, **masked) and "is not a full one" not in of(0.1, **masked)
     assert "digits that are lost" in of(1.0, rel_frobenius=2e-5) and "a step too many" not in of(
