@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from kernellab.task import Task
 
 Value = int | float
+
+#: points that are looked at for a few legal new ones
+_LOOKS = 512
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,29 @@ class Space:
                 if 0 <= at + step < len(options):
                     found.append(Point.of(point.sketch, {**dict(point.values), name: options[at + step]}))
         return self.ranked(found)
+
+    def drawn(self, sketch: str, random: Random, count: int, seen: Container[Point]) -> list[Point]:
+        """At most ``count`` legal points of a schedule that were not seen, by chance; fewer where few are left."""
+        from kernellab.sketch.check import load_program
+
+        choices = {c.name: sorted(c.choices) for c in load_program(sketch).tunables if c.choices}
+        start = dict(self.start(sketch).values)
+        # in an order of chance, without a list of them all: a step that shares no factor with their number meets each
+        total = math.prod(map(len, choices.values()))
+        step = random.choice([n for n in range(total // 3 + 1, total + 1) if math.gcd(n, total) == 1][:64])
+        at, found = random.randrange(total), list[Point]()
+        for _ in range(min(total, _LOOKS)):
+            at, rest, values = (at + step) % total, (at + step) % total, dict(start)
+            for name, options in choices.items():
+                rest, place = divmod(rest, len(options))
+                if name in values:
+                    values[name] = options[place]
+            point = Point.of(sketch, values)
+            if point not in seen and point not in found and self.cost(point) is not None:
+                found.append(point)
+            if len(found) == count:
+                break
+        return found
 
     def ranked(self, points: list[Point]) -> list[Point]:
         """The legal ones, by modelled time; those that the model cannot tell apart stay in order."""

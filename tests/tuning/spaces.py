@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -95,6 +95,10 @@ class Recorded(Space):
 
     def cost(self, point: Point) -> float | None:
         return self.costs.get(point)
+
+    def drawn(self, sketch: str, random: Random, count: int, seen: Container[Point]) -> list[Point]:
+        left = [p for p in self.costs if p not in seen]
+        return random.sample(left, min(count, len(left)))
 
     def start(self, sketch: str) -> Point:
         return next(iter(self.costs))

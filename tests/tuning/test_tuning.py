@@ -120,3 +120,21 @@ def test_a_point_is_measured_in_the_verifiers_worker_and_no_verdict_comes_of_it(
         assert found.time is not None and found.time.samples > 0, found.reason
         wrong = SKETCH.replace("* 2.0", "* 3.0")
         assert measure(Point.of(wrong, {"BLOCK": 1024}), 0.05).time is None, "a wrong kernel has no time"
+
+
+def test_what_is_left_of_the_trials_finds_a_valley_that_no_climb_meets() -> None:
+    def two(point: Point, budget: float) -> Measured:
+        """A valley at 512, where the climb begins, and a deeper one at the smallest block."""
+        values = dict(point.values)
+        return Measured(point, _timing(0.5 if values["BLOCK"] == 64 else 1 + abs(math.log2(values["BLOCK"] / 512))))
+
+    found = tune([SKETCH], _space(), two, trials=30)
+    assert found.best is not None and dict(found.best.values)["BLOCK"] == 64
+    # twelve points are all that there are, each measured at most once more in a later heat
+    assert len(found.measured) == len({m.point for m in found.measured}) <= 12
+
+
+def test_a_fixed_value_is_drawn_by_no_search() -> None:
+    space = Space(load_task(TASK, "doubled"), CPU, {"BLOCK": 128})
+    found = tune([SKETCH], space, lambda p, b: Measured(p, _timing(1.0)), trials=30)
+    assert {m.point.values for m in found.measured} == {(("UNUSED", 1),), (("UNUSED", 2),)}
