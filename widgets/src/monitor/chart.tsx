@@ -136,6 +136,8 @@ function Legend({ view }: { view: MonitorView }) {
 }
 
 /** Islands by shape too, for who sees colours otherwise: circle, square, triangle, diamond. */
+/** pixels that a level's name takes above its line */
+const NAME = 14;
 const SHAPES: ((r: number) => string)[] = [
   (r) => `M${-r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,
   (r) => `M${-r} ${-r}h${2 * r}v${2 * r}h${-2 * r}z`,
@@ -270,14 +272,16 @@ function dashed(context: CanvasRenderingContext2D, scene: Picture, y: number, in
 /** The levels' names, over the points: with an edge in the colour of the ground, so that they can be read. */
 function names(context: CanvasRenderingContext2D, scene: Picture, ink: string, ground: string): void {
   context.textAlign = "left";
-  context.textBaseline = "bottom";
   context.lineJoin = "round";
   context.lineWidth = 4;
   context.strokeStyle = ground;
   context.fillStyle = ink;
   for (const { name, y } of scene.lines) {
-    context.strokeText(name, scene.left + 4, y - 2);
-    context.fillText(name, scene.left + 4, y - 2);
+    // a level at the upper edge has no room above
+    const above = y > scene.top + NAME;
+    context.textBaseline = above ? "bottom" : "top";
+    context.strokeText(name, scene.left + 4, above ? y - 2 : y + 3);
+    context.fillText(name, scene.left + 4, above ? y - 2 : y + 3);
   }
 }
 

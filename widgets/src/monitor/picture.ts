@@ -74,8 +74,10 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
     known.set(row.number, row);
     most = Math.max(most, by === "round" ? row.round : row.at);
     if (row.value !== null && row.value > 0) {
-      low = Math.min(low, row.value);
-      high = Math.max(high, row.value);
+      const [least, best] =
+        row.state === "verified" && row.low && row.high ? [row.low, row.high] : [row.value, row.value];
+      low = Math.min(low, row.value, least);
+      high = Math.max(high, row.value, best);
     }
   }
   // the axis shows how candidates differ: a level that is far from all of them stands at its edge, with an arrow

@@ -196,9 +196,9 @@ describe("the sketch panel", () => {
   });
 
   it("follows on from an edit of the head, also where that turn was looked at", async () => {
-    const head = kernel.traits.texts.turn as string;
-    view.state.shown.value = kernel.traits.shown = head;
+    kernel.put("shown", kernel.traits.texts.turn as string);
     await settle();
+    expect(view.following.value).toBe(false);
     await type("\n");
     await act(() => button("Apply and continue").click());
     await settle();

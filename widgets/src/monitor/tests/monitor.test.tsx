@@ -296,6 +296,10 @@ describe("the chart", () => {
     const ys = drawn.places.map(({ y }) => y);
     expect(Math.max(...ys) - Math.min(...ys)).toBeGreaterThan(0.3 * (drawn.foot - drawn.top));
     expect(drawn.places.every(({ span }) => span !== null && span[0] >= span[1])).toBe(true);
+    // an interval lies within the axes, with some room
+    const ends = drawn.places.flatMap(({ span }) => span as [number, number]);
+    expect(Math.min(...ends)).toBeGreaterThan(drawn.top);
+    expect(Math.max(...ends)).toBeLessThan(drawn.foot);
   });
 
   it("puts the candidates of a round beside each other", () => {
