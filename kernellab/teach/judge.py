@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, SessionError, TargetError
 from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
@@ -108,7 +108,7 @@ def judge(
 def judge_sketch(
     text: str, task: Task, goals: Goals, mistakes: Sequence[Mistake] = ()
 ) -> tuple[Outcome, Program | None]:
-    """Checker, gate and goals alone; the program where all are content."""
+    """Checker, gate and goals alone; the program where all are content. Raises TargetError as :func:`judge`."""
     checked = check(text)
     if checked.program is None:
         first = checked.errors[0]
@@ -149,11 +149,16 @@ def _exchanged(wrong: Wrong | None) -> str:
 
 
 def _unpacked(program: Program, task: Task, least: float) -> str:
-    """What is said where less of the compiled arithmetic than ``least`` works on whole vectors; "" where it is met."""
+    """What is said where less of the compiled arithmetic than ``least`` works on whole vectors; "" where it is met.
+    Raises TargetError: there is no compiler here that shows it."""
     try:
-        share = packed_share(lowered(program, task, "cpp"))
-    except KernellabError as error:
-        return f"What the compiler makes of it is asked, and cannot be seen here: {error}"
+        source = lowered(program, task, "cpp")
+    except KernellabError:
+        return ""  # the build says it better
+    try:
+        share = packed_share(source)
+    except SessionError as error:
+        raise TargetError(f"The exercise asks what the compiler makes of it: {error.message}", error.remedy) from None
     if share is None or share >= least:
         return ""
     return (

@@ -7,6 +7,8 @@ import platform
 import pytest
 from teach_parts import ROOT, wrong_answers
 
+from kernellab.errors import TargetError
+from kernellab.lens.cpp import build
 from kernellab.teach.exercise import Goals, course, solution
 from kernellab.teach.judge import Reached, judge_sketch, source_of
 from kernellab.teach.machine import Instruction, hottest_loop, packed_share, share_of
@@ -51,3 +53,11 @@ def test_the_goal_names_the_share_and_asks_only_a_right_answer() -> None:
     assert "work on whole vectors; at least 60% is asked" in outcome.said
     assert judge_sketch(slow, task, Goals())[0].reached is Reached.RIGHT
     assert judge_sketch(wrong, task, exercise.goals)[0].reached is Reached.WRONG
+
+
+def test_where_the_compiler_s_code_cannot_be_seen_nothing_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    exercise = course(ROOT).exercise("in-vectors")
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    build.compiled.cache_clear()
+    with pytest.raises(TargetError, match="what the compiler makes of it"):
+        judge_sketch(solution("in-vectors") or "", course(ROOT).task(exercise), exercise.goals)

@@ -131,7 +131,8 @@ def _run(command: list[str], folder: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SessionError(f"The compiler did not answer: {error}.", "Try again.") from None
     if done.returncode != 0:
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        first = next((line for line in lines if "error" in line), lines[-1])
         raise SessionError(f"The compiler refuses this source: {first}", "`kernellab verify` lists all errors.")
 
 

@@ -132,9 +132,11 @@ USUAL = (0.0, 1.0, 2.0**-30)
 def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPECIAL) -> tuple[Tensor, Tensor]:
     """Both with each pair of ``values`` at one place, in rows and columns in turn, so that a reduction meets few of
     them at once. Their shapes broadcast."""
+    import numpy as np
     import torch
 
-    shape = torch.broadcast_shapes(one.shape, two.shape)  # type: ignore[no-untyped-call]
+    # torch's own function imports sympy with some versions: 3.5 s of the judge's first verdict
+    shape = np.broadcast_shapes(one.shape, two.shape)
     seen = torch.Generator().manual_seed(seed)
     columns = shape[-1] if shape else 1
     rows = torch.Size(shape[:-1]).numel()
