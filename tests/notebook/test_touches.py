@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from notebook_parts import SKETCH, TASK
 
 from kernellab.notebook.learn.picture import moving_svg
@@ -79,6 +81,10 @@ def test_each_step_names_the_tiles_that_are_made_in_it() -> None:
     assert [[t["name"] for t in step["tiles"]] for step in row[1:]] == [["a", "b", "total"]] * (blocks - 1) + [[]]
     drawn = moving_svg(found, text=sums)
     assert "total[16]" in drawn and f"y[{y['shape'][0]}]" in drawn
+    # without style sheets and drawings a sentence says so, which the picture's own style sheet hides
+    (key,) = re.findall(r"<form method='dialog' class='([\w-]+)'>", drawn)
+    assert "not trusted" in re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", drawn)
+    assert f".{key} .klp{{display:none}}" in drawn and drawn.count("class='klp'") == 1
 
 
 def test_it_is_told_as_text_too() -> None:

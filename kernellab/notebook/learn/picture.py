@@ -27,6 +27,11 @@ _MARKS: Mapping[str, tuple[str, str, str]] = {
     "u": ("#888888", "never stored", "M{0}.5 {1}.2l.3 .3l-.3 .3l-.3-.3z"),
 }
 _FADE, _SECONDS = 0.72, 0.7
+#: a front end takes drawings and style sheets out of a notebook that it does not trust, and leaves their words
+_UNTRUSTED = (
+    "<p class='klp'>A moving picture, of which a notebook that is not trusted shows the words alone: run the cell, or "
+    "trust the notebook.</p>"
+)
 #: pixels: a page's width, an element at most, and a tensor's height at most; a row of code
 _PAGE, _WIDEST, _TALLEST, _ROW = 680.0, 14.0, 240.0, 15
 #: pixels: an element of a tile, and a tile, at most
@@ -211,7 +216,7 @@ def moving(frames: int, width: float, height: float, inside: str, words: str) ->
     share, total = 100 / max(frames, 1), max(frames, 1) * _SECONDS
     shown = ",".join(f"#{key}-{n}:checked~svg .k{n}" for n in range(frames))
     style = (
-        f"<style>.{key} .klm{{opacity:0;animation:{key} {total:.1f}s infinite}}"
+        f"{_UNTRUSTED}<style>.{key} .klp{{display:none}}.{key} .klm{{opacity:0;animation:{key} {total:.1f}s infinite}}"
         f"@keyframes {key}{{0%,{_FADE * share:.2f}%{{opacity:1}}{share:.2f}%,100%{{opacity:0}}}}"
         f".{key} svg:hover .klm{{animation-play-state:paused}}"
         f"@media (prefers-reduced-motion:reduce){{.{key} .klm{{animation:none}}.{key} .klm:last-of-type{{opacity:1}}}}"

@@ -117,8 +117,8 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
         raise NotRunnable("A size of this sketch is known only after the reference has run.", "Look at its verdict.")
     best: tuple[int, Case, Trace] | None = None
     failure: KernellabError = TaskError(
-        f"The task's sizes are fixed, and a picture has room for {MOST_ELEMENTS} elements of a tensor.",
-        "Make its long axes Dims, or its tensors small.",
+        f"At each size that the gate runs a tensor has more than the {MOST_ELEMENTS} elements that a picture shows.",
+        "Make a long axis a Dim that may be short.",
     )
     for case in islice(cases(program, binding, task), 8):
         inputs = binding.inputs(case.args)
