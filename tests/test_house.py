@@ -95,7 +95,6 @@ PATTERNS = {
         "lowering.embedded_sketch",
         "lowering.lift.lift",
         "lowering.lift.proof",
-        "lowering.lift.retarget",
         "export.exportable",
         "task.call_inputs.randomness",
         "verifier.seal.native",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from kernellab.errors import KernellabError, LoweringError
 from kernellab.records import Source
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.syntax import tree
 from kernellab.target import Target
 from kernellab.task import Task
 
 #: how often the tiles are halved
 _MOST_HALVINGS = 6
-_TUNABLE = re.compile(r"\b(?P<name>[A-Za-z_]\w*) = (?P<value>\d+) in \{(?P<choices>[^}]*)\};")
-#: tunables that are no sizes
+#: tunables that are no sizes, and that a CPU does not have
 _COUNTS = ("num_warps", "num_stages")
+#: axes of a grid for so many parallel loops, the outermost first
+_AXES = {1: ("grididx",), 2: ("grididx.y", "grididx.x"), 3: ("grididx.z", "grididx.y", "grididx.x")}
 
 
 def move(text: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> tuple[str, Source]:
@@ -30,10 +34,13 @@ def move(text: str, task: Task, target: Target, constexpr: Mapping[str, int | fl
     from kernellab.lowering import lower
     from kernellab.sketch.check import check
     from kernellab.sketch.program.bind import bind
+    from kernellab.sketch.syntax.parse import parse
     from kernellab.sketch.syntax.printer import format as format_sketch
 
     first: KernellabError | None = None
-    for candidate in _sizes(format_sketch(retarget(text, gpu=target.dsl != "cpp")), gpu=target.dsl != "cpp"):
+    gpu = target.dsl != "cpp"
+    for file in _sizes(retarget(parse(text), gpu=gpu), gpu=gpu):
+        candidate = format_sketch(file)
         checked = check(candidate, chip=target.chip, constexpr=constexpr)
         try:
             if checked.program is None:
@@ -46,43 +53,67 @@ def move(text: str, task: Task, target: Target, constexpr: Mapping[str, int | fl
     raise first
 
 
-def _sizes(text: str, *, gpu: bool) -> Iterator[str]:
-    yield text
-    seen = {text}
+def retarget(file: tree.SketchFile, gpu: bool) -> tree.SketchFile:
+    """A sketch's parallel loops for the other kind of chip: the grid of a GPU, or the cores of a CPU."""
+    change = _on_grid if gpu else _on_cores
+    return replace(file, sketches=tuple(change(sketch) for sketch in file.sketches))
+
+
+def _on_grid(sketch: tree.Sketch) -> tree.Sketch:
+    loops = edit.grid(sketch)
+    axes = _AXES.get(len(loops), _AXES[1] * len(loops))
+    spelled = {id(hint): axis for loop, axis in zip(loops, axes, strict=True) for hint in loop.hints}
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, tree.Hint) or id(node) not in spelled:
+            return None
+        cores = tree.Str("coreidx")
+        return replace(node, args=tuple(tree.Str(spelled[id(node)]) if arg == cores else arg for arg in node.args))
+
+    return edit.substitute(sketch, change)
+
+
+def _on_cores(sketch: tree.Sketch) -> tree.Sketch:
+    lines = (
+        replace(d, items=tuple(i for i in d.items if not (isinstance(i, tree.ConstDecl) and i.name in _COUNTS)))
+        for d in sketch.declarations
+    )
+    return edit.substitute(replace(sketch, declarations=tuple(d for d in lines if d.items)), _of_cores)
+
+
+def _of_cores(node: Any) -> tree.Hint | None:
+    """A hint without what only a grid has: axes, an order of programs, how deep a pipeline is."""
+    if not isinstance(node, tree.Hint):
+        return None
+    kept: list[tree.Expr] = []
+    word = ""
+    for arg in node.args:
+        if isinstance(arg, tree.Str):
+            word = "coreidx" if arg.value.startswith("grididx") else arg.value
+            kept += [tree.Str(word)] if word != "swizzle" else []
+        elif word not in ("swizzle", "pipeline"):
+            kept.append(arg)
+    return replace(node, args=tuple(kept)) if kept else None
+
+
+def _sizes(file: tree.SketchFile, *, gpu: bool) -> Iterator[tree.SketchFile]:
+    """``file``, then with its tunables halved again and again; a CPU takes any size."""
+    yield file
+    seen = [file]
     for halvings in range(_MOST_HALVINGS if gpu else 0):
-        smaller = _TUNABLE.sub(lambda m, h=halvings: _smaller(m, h), text)  # type: ignore[misc]
+        smaller = edit.substitute(file, lambda node, h=halvings: _smaller(node, h))  # type: ignore[misc]
         if smaller not in seen:
-            seen.add(smaller)
+            seen.append(smaller)
             yield smaller
 
 
-def _smaller(tunable: re.Match[str], halvings: int) -> str:
-    value = int(tunable["value"])
-    if tunable["name"] in _COUNTS or value < 1:
-        return tunable[0]
+def _smaller(node: Any, halvings: int) -> tree.ConstDecl | None:
+    if not isinstance(node, tree.ConstDecl) or not node.choices or node.name in _COUNTS:
+        return None
+    value = node.value.value if isinstance(node.value, tree.Num) else 0
+    if not isinstance(value, int) or value < 1:
+        return None
     least = min(value, 16)
     size = max(1 << (value.bit_length() - 1) >> halvings, 1 << (least.bit_length() - 1))
-    choices = sorted({size, *(int(c) for c in tunable["choices"].split(",") if int(c) <= size)})
-    return f"{tunable['name']} = {size} in {{{', '.join(map(str, choices))}}};"
-
-
-def retarget(text: str, gpu: bool) -> str:
-    """A sketch's parallel loops for the other kind of chip: the grid of a GPU, or the cores of a CPU."""
-    lines = text.split("\n")
-    if not gpu:
-        found = [re.sub(r'"grididx(\.[xyz])?"', '"coreidx"', line) for line in lines]
-        found = [re.sub(r', "swizzle"(, \w+)?|(?<="pipeline"), \w+', "", line) for line in found]
-        return re.sub(r" ?num_(warps|stages) = [^;]*;", "", "\n".join(found)).replace("    constexpr:\n", "")
-    starts = [n for n, line in enumerate(lines) if '"coreidx"' in line]
-    groups: list[list[int]] = []
-    for n in starts:
-        joined = groups and not any(line.startswith("sketch ") for line in lines[groups[-1][-1] : n])
-        if joined:
-            groups[-1].append(n)
-        else:
-            groups.append([n])
-    for group in groups:
-        dims = {1: ("",), 2: (".y", ".x"), 3: (".z", ".y", ".x")}.get(len(group), ("",) * len(group))
-        for n, dim in zip(group, dims, strict=True):
-            lines[n] = lines[n].replace('"coreidx"', f'"grididx{dim}"')
-    return "\n".join(lines)
+    choices = sorted({size, *(c for c in edit.integers(node.choices) if c <= size)})
+    return replace(node, value=edit.number(size), choices=tuple(edit.number(c) for c in choices))
