@@ -19,7 +19,7 @@ WORDS = re.compile(
 #: documents without any of these words
 CLEAN = ("README.md", "CONTRIBUTING.md", "knowledge/language/errors.md", "knowledge/language/operations.md")
 #: how often they stand in each of the others: a number may fall, and is then lowered here
-AT_MOST = {"kernellab": 255, "knowledge": 22, "notebooks": 85, "widgets/src": 67}
+AT_MOST = {"kernellab": 241, "knowledge": 0, "notebooks": 75, "widgets/src": 63}
 SUFFIXES = {".py", ".md", ".j2", ".toml", ".ts", ".tsx", ".ipynb"}
 
 

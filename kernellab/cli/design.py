@@ -42,7 +42,7 @@ class DesignShell(BaseModel):
     )
     resume: bool | None = Field(default=None, description="resume the session that the same call started")
     answer: Path | None = Field(
-        default=None, description="your answer where a role is yours (- is stdin); goes on as --resume does"
+        default=None, description="your answer where a role is yours (- is stdin); continues as --resume does"
     )
     json_: Annotated[bool, Option(on=Surface.COMMAND, flag="json")] = Field(
         default=False, description="one JSON object on stdout"

@@ -65,7 +65,7 @@ def _like(name: str) -> Like:
 
 @docs_app.command("lint")
 def lint(root: Root = None, json: Json = False) -> int:
-    """Check schema, links, and names that the installed toolchain lacks. Exit 1 on errors, 0 on warnings."""
+    """Check schema, links, and names that the installed toolchain does not have. Exit 1 on errors, 0 on warnings."""
     from kernellab.knowledge.lint import lint as lint_root
 
     faults = [(folder, fault) for folder in _roots(root) for fault in lint_root(folder)]

@@ -269,7 +269,7 @@ def direct(run: RunId, words: Words, json: Json = False) -> int:
 
 @run_app.command("scratchpad")
 def scratchpad(run: RunId, words: Words, json: Json = False) -> int:
-    """Set the notes that models are given beside the Analyst's plan."""
+    """Set the notes that models are given in addition to the Analyst's plan."""
     return _steered(run, json, lambda found: found.write_scratchpad(words))
 
 

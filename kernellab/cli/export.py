@@ -50,7 +50,7 @@ def export(
         ),
     ] = None,
     solution: Annotated[
-        Path | None, typer.Option(help="A file for flashinfer-bench's Solution; its Definition goes beside it.")
+        Path | None, typer.Option(help="A file for flashinfer-bench's Solution; its Definition is written next to it.")
     ] = None,
     graph: Annotated[
         bool, typer.Option("--graph", help="Launch several kernels of one call as one CUDA graph.")

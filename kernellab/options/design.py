@@ -227,5 +227,5 @@ class VerifyCall(VerificationOptions):
         Field(default_factory=dict, description="the value of a constant that the source defines")
     )
     unsandboxed: Annotated[bool, Option()] = Field(
-        default=False, description="run it without a sandbox, which this machine lacks: you trust its author"
+        default=False, description="run it without a sandbox, which this machine does not have: you trust its author"
     )

@@ -8,4 +8,4 @@ from __future__ import annotations
 STRICT, FRAMEWORK = "strict", "framework"
 FIDELITIES = (STRICT, FRAMEWORK)
 #: the option's help
-PRECISION = "strict: float32 right to 1e-4 beside eager (KernelBench's check); framework: as torch's flags allow"
+PRECISION = "strict: float32 right to 1e-4 compared with eager (KernelBench's check); framework: as torch's flags allow"

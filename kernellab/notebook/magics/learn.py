@@ -120,7 +120,7 @@ class LearnMagics(KernelMagic):
     @command
     def kernel_predict(self, args: argparse.Namespace) -> None:
         """State what you expect before you measure it; only the first prediction counts. A session
-        whose teaching mode waits for you goes on with its measurement."""
+        whose teaching mode waits for you continues with its measurement."""
         from kernellab.session import Session
         from kernellab.teach import progress
 
@@ -156,7 +156,7 @@ class LearnMagics(KernelMagic):
     @argument("--value", metavar="NAME", help="without a cell: a ratio that the notebook computed, by its variable")
     @command
     def kernel_measure(self, args: argparse.Namespace, cell: str | None = None) -> Any:
-        """Time the sketch or kernel in the cell beside PyTorch eager, quickly, and set it beside your prediction.
+        """Time the sketch or kernel in the cell against PyTorch eager, quickly, next to your prediction.
 
         Without a cell (%kernel_measure A/B) compare two measurements.
         """

@@ -1,4 +1,4 @@
-"""The magic of the lens: a session's kernel beside what the compiler made of it."""
+"""The magic of the lens: a session's kernel next to what the compiler made of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LensMagics(KernelMagic):
     @argument("--unsandboxed", action="store_true", help="I trust this kernel: it may run with my own rights")
     @command
     def kernel_lens(self, args: argparse.Namespace) -> Any:
-        """Show a kernel beside what the compiler made of it, line by line, and what that tells."""
+        """Show a kernel next to what the compiler made of it, line by line, and what that tells."""
         from kernellab.lens.page import as_text, framed, page
         from kernellab.notebook.saved.receipt import Shown
         from kernellab.notebook.views.facts import gather
