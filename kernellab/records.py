@@ -499,8 +499,8 @@ class Ranking(Record):
         """Its figures in one line; "" where it has none."""
         if self.time is None:
             return ""
-        beside = f", about {self.paired.text}" if self.paired else ""
-        return f"{self.time.median_ms:.3g} ms{beside}"
+        paired = f", about {self.paired.text}" if self.paired else ""
+        return f"{self.time.median_ms:.3g} ms{paired}"
 
     def __repr__(self) -> str:
         said = self.text if self.ranked else f"failed at {self.stage.value}: {self.reason}"

@@ -13,7 +13,7 @@ from kernellab.verifier.timing.metrics import geomean, sol_score
 _WORST = 10
 #: what a row's precision means, above the table
 _PRECISION = {
-    "strict": "Precision strict: float32 is right to 1e-4 (rtol and atol) beside eager, and no farther from float64.",
+    "strict": "Precision strict: float32 is right to 1e-4 (rtol and atol) of eager's, and no farther from float64.",
     "framework": "Precision framework: products may round their factors where torch's flags let eager (TF32 on CUDA).",
 }
 

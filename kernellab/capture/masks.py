@@ -52,7 +52,7 @@ def mask_of(fx: Any, line: int) -> tuple[int, Any] | None:
         return None
     if len(given) > 1:
         raise CaptureError(
-            f"Line {line} assigns by a mask beside other indices, which a sketch cannot express.",
+            f"Line {line} assigns by a mask together with other indices, which a sketch cannot express.",
             "Index by the mask alone, or write the assignment with torch.where.",
         )
     return masks[0]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernellab.session import DesignRequest, Session
     from kernellab.session.turn.task_from_text import Proposal
 
-#: what the rules Designer cannot get past, and nobody else is there to: the input is at fault, not the work
+#: what the rules Designer cannot get past, and no one else is there to: the input is at fault, not the work
 _NO_GRAPH = "CaptureError"
 
 
@@ -222,7 +222,7 @@ def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
 def _no_graph(session: Session) -> None:
     """
     Raises:
-        CaptureError: the rules cannot read the reference, and the session has nobody else to design.
+        CaptureError: the rules cannot read the reference, and the session has no one else to design.
     """
     last = session.state.standing()
     if last is not None and last.fault == _NO_GRAPH and session.state.best() is None:
@@ -240,7 +240,7 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
     eager = verdict.against("eager") if verdict else None
     compiled = verdict.against("compile") if verdict else None
     return {
-        # a quick look is nobody's best, and is what --level T1 asks for
+        # a quick look is never the best, and is what --level T1 asks for
         "passed": verdict is not None and verdict.passed,
         "status": session.status.value,
         "reason": session.reason,

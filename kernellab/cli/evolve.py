@@ -420,7 +420,7 @@ def _as_json(run: Run) -> dict[str, Any]:
 
 
 def _detached(run: Run, cluster: str, out: Path | None) -> Path:
-    """A process of its own goes on with the run when this one ends; the file beside the journal that has its words.
+    """A separate process continues the run when this one ends; the file next to the journal that has its words.
 
     Raises:
         EvolveError: it ended at once, with the last of its words.

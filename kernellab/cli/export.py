@@ -214,8 +214,8 @@ def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None)
     if solution is not None:
         from kernellab.export.layouts import write_solution
 
-        one, beside = write_solution(kernel, solution)
-        files |= {"solution": str(one), "definition": str(beside)}
+        one, other = write_solution(kernel, solution)
+        files |= {"solution": str(one), "definition": str(other)}
     return files
 
 

@@ -1,4 +1,4 @@
-"""``kernellab lens``: a source beside what the compiler made of it."""
+"""``kernellab lens``: a source next to what the compiler made of it."""
 
 from __future__ import annotations
 

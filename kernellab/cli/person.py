@@ -117,7 +117,7 @@ def _editor() -> str:
 
 
 def write_brief(session: Session, role: Role) -> Path:
-    """The brief as a file beside the journal."""
+    """The brief as a file next to the journal."""
     return Path(write_files(_folder(session), {f"{session.id}.{role.value}.md": session.brief() + "\n"})[0])
 
 

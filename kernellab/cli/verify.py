@@ -39,7 +39,7 @@ def verify(
 ) -> int:
     """Verify that SOURCE is right, honest and fast for TASK. Exit 0 when verified, whatever its speed.
 
-    A capsule (`kernellab export SESSION --capsule FILE`) brings both along, and its own verdict is put beside this one.
+    A capsule (`kernellab export SESSION --capsule FILE`) brings both along, and its verdict is put next to this one.
     """
     from kernellab.dsls.detect import dsl_of
     from kernellab.dsls.sources import read_source, with_constants

@@ -103,10 +103,10 @@ def write_solution(kernel: VerifiedKernel, path: Path) -> tuple[Path, Path]:
         },
         "sources": [{"path": name, "content": text} for name, text in sorted(kernel.source.files.items())],
     }
-    beside = path.with_name(f"{path.stem.removesuffix('.solution')}.definition.json")
+    definition_path = path.with_name(f"{path.stem.removesuffix('.solution')}.definition.json")
     return (
         written(path, json.dumps(solution, indent=1) + "\n"),
-        written(beside, json.dumps(definition, indent=1) + "\n"),
+        written(definition_path, json.dumps(definition, indent=1) + "\n"),
     )
 
 

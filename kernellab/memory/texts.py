@@ -160,7 +160,7 @@ class Texts:
         if (made, held) == (name, length):
             return table
         by = f"by the model {made}" if made != name else f"of length {held}, and {name} gives {length} now"
-        tell(f"The texts' vectors are {by}: all texts are embedded anew.")
+        tell(f"The texts' vectors are {by}: all texts are embedded again.")
         self._guard(lambda: self._db.drop_table(TABLE))
         return None
 

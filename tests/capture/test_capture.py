@@ -177,7 +177,7 @@ def test_a_value_for_each_true_of_a_mask_is_refused() -> None:
         graph_of(
             "    y = x.clone()\n    y[y < 0] = v\n    return y", "torch.zeros(M, N) - 1, torch.randn(M * N)", "x, v"
         )
-    with pytest.raises(CaptureError, match="a mask beside other indices"):
+    with pytest.raises(CaptureError, match="a mask together with other indices"):
         graph_of("    y = x.clone()\n    y[y[:, 0] > 0, torch.arange(x.shape[0])] = 0.5\n    return y")
 
 

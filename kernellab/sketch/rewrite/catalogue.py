@@ -55,7 +55,7 @@ _ALL = (
     rewrite("persist", "A program a core, each of which walks over many tiles.", hints.persist),
     rewrite(
         "pipeline",
-        "Loads of later iterations beside this one's work, in a number of stages.",
+        "Loads of later iterations during this one's work, in a number of stages.",
         hints.pipeline,
         numbers=True,
         needs="pipeline",

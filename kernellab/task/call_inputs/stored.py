@@ -55,5 +55,5 @@ def stored(path: str, key: str) -> torch.Tensor:
     except (OSError, struct.error, ValueError, KeyError, RuntimeError) as error:
         raise TaskError(
             f"The tensor {key!r} of {path} cannot be read: {type(error).__name__}: {error}.",
-            "Download the suite's data beside its definitions.",
+            "Download the suite's data next to its definitions.",
         ) from None
