@@ -16,7 +16,7 @@ from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
-from kernellab.task import load_task
+from kernellab.task import Task, load_task
 from tests.lowering.test_triton import call
 
 H100 = Target("triton", Backend.CUDA, find_chip("NVIDIA H100"))
@@ -194,6 +194,10 @@ SHARES = """s = (q @ k.to(q.dtype).transpose(-1, -2)) * a[:, None] * 0.1
     return (torch.softmax(s.float(), -1).to(q.dtype) * b[:, None]) @ v.to(q.dtype)"""
 
 
+def _online(task: Task) -> str:
+    return next(r.sketch for r in RulesDesigner().designs(DesignBrief(task, H100)) if "acc * keep" in r.sketch)
+
+
 @pytest.mark.parametrize(
     ("body", "shape", "dtype", "queries"),
     [(GROUPED, "(2, 2, 540, 64)", "bfloat16", "1, 64"), (SHARES, "(2, 540, 64)", "float16", "64")],
@@ -204,7 +208,7 @@ def test_a_cache_of_bytes_is_multiplied_as_narrow_numbers(
     """Scales of keys go to the scores, and of values to the weights or the values, in one launch with the softmax."""
     text = CACHE.format(body=body, shape=shape, dtype=dtype, queries=queries)
     task, short = load_task(text), {"bfloat16": "bf16", "float16": "f16"}[dtype]
-    sketch = next(r.sketch for r in RulesDesigner().designs(DesignBrief(task, H100)) if "acc * keep" in r.sketch)
+    sketch = _online(task)
     products = [line for line in sketch.splitlines() if "gemm(" in line or "dot(" in line]
     assert len(products) == 2 and "gemm(cast(weights" in products[1] and products[1].count(f", {short})") >= 2
     judged = gate(sketch, task, chip=H100.chip)
@@ -214,3 +218,38 @@ def test_a_cache_of_bytes_is_multiplied_as_narrow_numbers(
     (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
     (want,) = (each.double() for each in task.module().reference(args))
     assert float((got.double() - want).norm() / want.norm()) < 1e-2
+
+
+PAGED = """import torch
+def reference(q, k, v, pages, n):
+    keys, values = (t[pages].reshape(2, -1, 2, 64).transpose(1, 2) for t in (k, v))
+    live = torch.arange(keys.shape[2], device=q.device)[None, :] < n[:, None]
+    mask = live[:, None, None, :]
+    return torch.nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+def inputs():
+    made = lambda *shape: torch.randn(*shape).to(torch.bfloat16)
+    pages = torch.randperm(70).reshape(2, 35)
+    return made(2, 8, 1, 64), made(70, 16, 2, 64), made(70, 16, 2, 64), pages, torch.tensor([90, 500])
+"""
+
+
+def test_values_of_pages_stay_narrow_past_the_last_key() -> None:
+    """A product of float32 there, of what an index picks and a mask chooses, took 12 times as long."""
+    sketch = _online(load_task(PAGED))
+    product = next(line for line in sketch.splitlines() if "gemm(cast(weights" in line)
+    assert product.count(", bf16)") == 2 and "where(" in product
+    judged = gate(sketch, load_task(PAGED), chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
+def test_steps_of_packed_pairs_lie_next_to_each_other() -> None:
+    """The longest axis of a sum may be its groups, each element of which is in another place."""
+    text = PACKED.format(width=64).replace("(40, 4, 64)", "(40, 128, 64)").replace("4 * 64", "128 * 64")
+    text = text.replace("(40, 2 * 64)", "(40, 64 * 64)").replace("torch.rand(40, 4)", "torch.rand(40, 128)")
+    assert ", 0:32] -> packed_tile)" in sketch_of(text)
+
+
+def test_keys_of_one_step_have_no_warp_roles() -> None:
+    text = LINEAR.replace("linear(x, w)", "scaled_dot_product_attention(x, w, w)")
+    text = text.replace("({rows}, {summed})", "(4, 512, 64)").replace("({cols}, {summed})", "(4, {cols}, 64)")
+    assert "warp_roles" not in sketch_of(text.format(cols=77)) and "warp_roles" in sketch_of(text.format(cols=770))

@@ -115,7 +115,7 @@ def zero_at_edge(w: Writer, e: Expr, axis: Axis) -> bool:
 
 
 def keep_inside(w: Writer, value: Value, axis: Axis, dtype: str = "") -> Value:
-    """``value``, and 0 past the end of ``axis``; of a ``dtype`` of two bytes as it was: what is chosen counts as float32,
-    which tensor cores would not multiply."""
+    """``value``, and 0 past the end of ``axis``; cast back to a ``dtype`` of two bytes: what is chosen counts as
+    float32, which tensor cores would not multiply."""
     chosen = call("where", w.valid(axis, value.axes), value.tree, Num(0.0))
     return Value(call("cast", chosen, Name(DTYPES[dtype])) if dtype in _HALVES else chosen, value.axes)

@@ -19,8 +19,8 @@ _COLUMNS, _WIDTH = 256, 256
 _FEW, _PIECE, _FILLED = 64, 512, 0.9
 #: programs that share a core where each unpacks its keys
 _UNPACKING = 8
-#: keys up to which a tile takes all of them: warps that load would work for one step. 4096 queries, 77 keys, width 64 on
-#: an H200: 0.041 ms by 4 warps, with warp roles 0.072, cuDNN 0.051
+#: keys up to which a tile takes all of them: warps that load would work for one step. 4096 queries, 77 keys, width 64
+#: on an H200: 0.041 ms by 4 warps, with warp roles 0.072, cuDNN 0.051
 _ONE_STEP = 128
 #: bytes of shared memory that Triton takes for reductions and barriers
 _SCRATCH = 8 << 10
