@@ -318,7 +318,7 @@ def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> d
                 sources = [variant.get("source") for variant in (*design_row["variants"][:1], *before)]
                 if len(set(sources)) == 2:
                     design_row["variants"].append({**before[0], "point": "before"})
-                elif options.changed:
+                elif options.changed and before:
                     return {**row, "same": True}
             row.update(design_s=design_row.get("seconds"), variants=[], peers={})
             if "error" in design_row:
