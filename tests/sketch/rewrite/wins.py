@@ -89,7 +89,8 @@ def timed(design: Design, judge: Verifier, until: float, effort: Effort, seen: C
         came = measure(Point.of(text, {}), effort.calls)
         return came.time if came.time is not None else came.reason
 
-    until, tried = min(until, time.monotonic() + effort.each), []
+    until = min(until, time.monotonic() + effort.each)
+    tried: list[dict[str, Any]] = []
     first = time_of(design.text)
     if isinstance(first, str):
         return {"refused": first}
