@@ -411,3 +411,21 @@ def test_every_second_of_an_odd_number_of_elements_is_refused() -> None:
     tensor = Tensor("x", (num(15), num(64)), DType.BF16, TensorRole.IN)
     with pytest.raises(Refused, match="no whole number of steps"):
         box(Region(tensor, (Range(num(0), num(8), num(2)), Range(num(0), num(64), num(1)))), Bounds({}))
+
+
+def test_places_that_floor_have_32_bits_for_the_copy_engine() -> None:
+    text = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(x, w):
+    return F.conv_transpose2d(x, w, stride=2, padding=1)
+
+def inputs():
+    made = lambda *shape: torch.randn(*shape, {_BF16}).to(memory_format=torch.channels_last)
+    return made(16, 256, 32, 32), made(256, 128, 4, 4)
+"""
+    source = lowered(first_sketch(text), text)
+    loads = [line for line in source.splitlines() if "tma_load(x_source" in line]
+    assert loads and all(line.count("kl_floor_div(") == line.count("tl.int32)") for line in loads)
+    assert all("kl_floor_div(" in line for line in loads), "each phase has its first tap"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kernellab.lowering.gluon.parts import Function, Layouts
 from kernellab.lowering.gluon.plan import Operand, Product, flat, is_view, turned
-from kernellab.lowering.gluon.roles import Roles
+from kernellab.lowering.gluon.roles import Roles, coordinates
 from kernellab.lowering.gluon.segments import split_at
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.folded import Folded, Lanes, merged
@@ -152,8 +152,7 @@ class Multiply:
             self.out.put("fence_async_shared()")
             if len(source.box.block) > 2:
                 target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
-            at = ", ".join(tidy(writer.int_text(a)) for a in source.box.at)
-            self.out.put(f"tma_store({source.name}, [{at}], {target})")
+            self.out.put(f"tma_store({source.name}, [{coordinates(writer, source.box)}], {target})")
             return
         writer.places.enter()
         place = writer.places.place(stmt.region, write=True, lanes=lanes)

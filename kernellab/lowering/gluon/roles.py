@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernellab.lowering.gluon.boxes import box
+from kernellab.lowering.gluon.boxes import Box, box
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
 from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, flat
 from kernellab.lowering.python_text import tidy
@@ -20,6 +20,12 @@ OWN = frozenset([
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
     "each", "begun", "u",
 ])  # fmt: skip
+
+
+def coordinates(writer: KernelWriter, box: Box) -> str:
+    """Where the copy engine's box lies: numbers of 32 bits, which Triton 3.6 asks for."""
+    texts = [(tidy(writer.int_text(a)), writer.ints.is_wide(a)) for a in box.at]
+    return ", ".join(f"tl.cast({text}, tl.int32)" if wide else text for text, wide in texts)
 
 
 class Roles:
@@ -197,8 +203,7 @@ class Roles:
             target = f"{self.buffer(load)}{slot}"
             if len(source.box.block) > 2:
                 target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
-            at = ", ".join(tidy(writer.int_text(a)) for a in source.box.at)
-            writer.out.put(f"tma_load({source.name}, [{at}], {ready}, {target})")
+            writer.out.put(f"tma_load({source.name}, [{coordinates(writer, source.box)}], {ready}, {target})")
 
     # -- the kernel ------------------------------------------------------------------------------------------------
 

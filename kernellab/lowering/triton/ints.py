@@ -30,6 +30,11 @@ class Ints(Bounds):
             self.check_shift(expr)
         return f"({args[0]} {expr.op} {args[1]})"
 
+    def is_wide(self, expr: IntExpr) -> bool:
+        """Is its text of 64 bits? So is what floors a number that may be negative (``kl_floor_div``)."""
+        floors = expr.op in ("//", "%", "cdiv") and not all(self.nonnegative(a) for a in expr.args)
+        return floors or any(self.is_wide(a) for a in expr.args)
+
     def _division(self, expr: IntExpr, args: list[str]) -> str:
         # Triton divides towards zero, the language floors; they agree where nothing is negative
         if all(self.nonnegative(a) for a in expr.args):

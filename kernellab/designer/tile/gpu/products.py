@@ -96,9 +96,10 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if few and min(height, width) <= _STEP and any(_one_step(ctx, k, a) for a in dot.axes):
         # what is unpacked takes registers: more, narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms, 0.053 by 64
         return Tile(_STEP, 32, 64, 4, 4) if height <= width else Tile(32, _STEP, 64, 4, 4)
-    if asynchronous_chip(ctx) and _packed(dot) and min(height, width) >= 256:
+    if asynchronous_chip(ctx) and _packed(dot) and len(dot.axes) == 1 and min(height, width) >= 256:
         # each program unpacks its weights: few of them read the same ones. On an H200, 512 x 5120 x 5120 takes 0.077 ms
-        # (64 x 64 0.121) and 1024 x 4096 x 4096 0.067 (128 x 128 0.097)
+        # (64 x 64 0.121) and 1024 x 4096 x 4096 0.067 (128 x 128 0.097). Not for groups: 384 x 6144 x 64 groups of 64
+        # came out wrong by Triton 3.6 (an error of 8e-2), cause unknown; 128 x 128 is right
         return Tile(128, 256, 64, 8, 4)
     if few and _STEP < min(height, width) <= 64 and 2 * tiles(64, 64) <= ctx.cores:
         # 64 x 4096 x 4096 on an H100: 32 x 32 takes 0.0236 ms, 32 x 64 0.0262, parts of the sum in two launches 0.0300
