@@ -452,3 +452,18 @@ def test_one_element_that_cancels_has_the_roundings_of_what_was_added() -> None:
             got = got + x[:, k : k + 1] * y[k]
         assert compare(got, case.nudged[0], Limits.of("float32"))[0] is None
         assert compare(got * 1.01, case.nudged[0], Limits.of("float32"))[0] is not None
+
+
+def test_one_sum_may_be_added_in_any_order() -> None:
+    text = "import torch\n\ndef reference(x):\n    return x.sum(0)\n\n"
+    task = load_task(text + "def inputs():\n    return (torch.randn(976, 1),)\n", name="column")
+    case = Case(task, (), Family.NORMAL, 3)
+    x = torch.randn(976, 1, generator=torch.Generator().manual_seed(3))
+    x[-1] = -(x[:-1].double().sum() * 0.9).float()
+    case.__dict__["args"] = (x,)
+    worst = torch.zeros(1)
+    for term in x.sort(0).values:  # what an order can lose: all of one sign first
+        worst = worst + term
+    assert compare(worst, case.references[0], Limits.of("float32"))[0] is not None, "it loses nothing"
+    assert compare(worst, case.nudged[0], Limits.of("float32"))[0] is None
+    assert compare(worst * 1.001, case.nudged[0], Limits.of("float32"))[0] is not None

@@ -181,10 +181,8 @@ def _between(
             outputs = run(task, args)
         if outputs is None or any(outputs[i].shape != n.shape for i, n in zip(at, native, strict=True)):
             return [None for _ in at]
-        ends = [
-            (low.minimum(outputs[i].long()), high.maximum(outputs[i].long()))
-            for i, (low, high) in zip(at, ends, strict=True)
-        ]
+        moved = [outputs[i].long().to(n.device) for i, n in zip(at, native, strict=True)]  # a graph runs on the CPU
+        ends = [(low.minimum(m), high.maximum(m)) for m, (low, high) in zip(moved, ends, strict=True)]
     return list(ends)
 
 
