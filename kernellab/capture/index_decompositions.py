@@ -202,7 +202,7 @@ def grouped_mm(
     a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> Tensor:
     """Products of groups: of matrices, or of the rows of ``a`` [T, K] that end at ``offs`` with their own ``b[g]``."""
-    if bias is not None:
+    if bias is not None or out_dtype not in (None, a.dtype):
         return NotImplemented
     if offs is None:
         return torch.bmm(a, b)
@@ -295,7 +295,8 @@ def segment_reduce(
         return NotImplemented
     ends = torch.cumsum(given, 0) if offsets is None else given[1:]
     begins = ends - given if offsets is None else given[:-1]
-    ids = torch.searchsorted(ends, torch.arange(x.shape[0], device=x.device), right=True)
+    at = torch.arange(x.shape[0], device=x.device)
+    ids = torch.where(at < begins[0], -1, torch.searchsorted(ends, at, right=True))
     across = [-1, *[1] * (x.dim() - 1)]
     if reduce in ("max", "min"):
         best, met = _best_of_sorted(x, ids, begins, ends, reduce == "max")
@@ -305,7 +306,10 @@ def segment_reduce(
     if reduce not in ("sum", "mean"):
         return NotImplemented
     zeros = torch.zeros((ends.shape[0], *x.shape[1:]), dtype=torch.float32, device=x.device)
-    total = zeros.index_add(0, ids, x.float()) + (initial or 0.0)
+    # rows before the first run and behind the last belong to none
+    inside = ((ids >= 0) & (ids < ends.shape[0])).reshape(across)
+    rows = torch.where(inside, x.float(), 0.0)
+    total = zeros.index_add(0, ids.clamp(0, ends.shape[0] - 1), rows) + (initial or 0.0)
     if reduce == "mean":
         count = (ends - begins).reshape(across)
         total = total / count if initial is None else torch.where(count > 0, total / count, initial)

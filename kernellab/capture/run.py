@@ -56,8 +56,10 @@ def _steps(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64:
     count = node.args[0].expr.value(sizes) if isinstance(node.args[0], Sym) else node.args[0]
     found = dict(values)
     left = [_pick(values, ref) for ref in node.args[1]]
-    shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in node.results[len(left) :]]
-    written = [torch.empty(0)] * len(shapes)
+    made = node.results[len(left) :]
+    shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in made]
+    # of no step, what nobody writes
+    written = [torch.zeros(s, dtype=getattr(torch, d)) for s, (_, d) in zip(shapes, made, strict=True)]
     for step in range(count):
         at = {**sizes, body.step: step}
         found.update(zip(body.before, left, strict=True))

@@ -37,6 +37,7 @@ ORDERS = {
     "narrow": ("x", "torch.topk(x, 4)[0]", "torch.randn(2, 9000, dtype=torch.bfloat16)"),
     "sort_and_slice": ("x", "torch.sort(x, -1, descending=True)[0][:, :6]", "torch.randn(2, 8448)"),
     "in_runs": ("x", "torch.sort(x, -1, descending=True)", "torch.randint(-90, 90, (2, 8448)).float()"),
+    "whole_runs_of_an_odd_number": ("x", "torch.sort(x, -1)", "torch.randint(-90, 90, (1, 10240)).float()"),
     "ragged_runs_of_columns": ("x", "torch.argsort(x, dim=0, stable=True)", "torch.randn(8200, 2).round()"),
     "many_of_a_row": ("x", "torch.topk(x, 3000, -1).values", "torch.randn(1, 9000, dtype=torch.bfloat16)"),
 }

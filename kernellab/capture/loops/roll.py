@@ -232,6 +232,8 @@ class _Roll:
         one = write.op != _SLICE or shape[dim] == 1
         if write.args[0] != Ref(name) or len(ways) != 1 or not ways <= {1, -1} or not one:
             return body
+        if any(Ref(write.name) in n.refs() for n in body):
+            return body  # a step reads what it has just written
         if write.op == _SLICE:
             cut = replace(
                 write, name=self._free(f"{write.name}_value"), op="aten.select.int", args=(source, dim, 0),

@@ -11,6 +11,8 @@ from torch.fx import traceback
 
 #: steps that are traced
 TRACED = 4
+#: orders of the steps in a list that is joined
+_ORDERS = [*range(TRACED)], [*reversed(range(TRACED))]
 _JOINS = {torch.stack: True, torch.cat: False, torch.concat: False, torch.concatenate: False}
 
 
@@ -58,10 +60,13 @@ class Loops:
         None of anything else."""
         if self.now is not None or not self.counts or func not in _JOINS:
             return None
-        tensors, dim = args[0] if args else kwargs.get("tensors"), (*args[1:], kwargs.get("dim", 0))[0]
+        tensors, dim = (
+            args[0] if args else kwargs.get("tensors"),
+            (*args[1:], kwargs.get("dim", kwargs.get("axis", 0)))[0],
+        )
         marks = [self._made[id(t)][1] for t in tensors if id(t) in self._made]
         steps = [step for _, step in marks]
-        if len({loop for loop, _ in marks}) != 1 or len(tensors) != TRACED or sorted(steps) != list(range(TRACED)):
+        if len({loop for loop, _ in marks}) != 1 or steps not in _ORDERS:
             return None
         count, is_new = self.counts[marks[0][0]], _JOINS[func]
         shape = list(tensors[0].shape)
@@ -71,7 +76,7 @@ class Loops:
         filled = tensors[0].new_zeros((*shape[:dim], count, *shape[dim + (not is_new) :]))
         for tensor, mark in sorted(zip(tensors, marks, strict=True), key=lambda made: made[1]):
             # a list that runs against the steps has the last one's first of all
-            place = mark[1] if steps == sorted(steps) else count - 1 - mark[1]
+            place = mark[1] if steps == _ORDERS[0] else count - 1 - mark[1]
             self.now = mark
             with self.marked(line):
                 filled = torch.select_scatter(filled, tensor if is_new else tensor.squeeze(dim), dim, place)

@@ -214,7 +214,12 @@ def _merged(
     mine = Op("logical_and", (Op("lt", (taken, most), "bool"), goes_first(taken, other)), "bool")
     mine = Op("logical_or", (Op("ge", (other, of_second), "bool"), mine), "bool")
     pairs = ((read(n, first, taken), read(n, second, other)) for n in range(len(kept)))
-    return [Op("where", (mine, x, y), x.dtype, line) for x, y in pairs]
+    merged: list[Expr] = [Op("where", (mine, x, y), x.dtype, line) for x, y in pairs]
+    if runs % 2:
+        # a run without a neighbour is filled up
+        beyond = Op("logical_and", (alone, Op("ge", (k, most), "bool")), "bool")
+        merged[0] = Op("where", (beyond, _last_of_all(dtype, down), merged[0]), dtype, line)
+    return merged
 
 
 def _joins(b: Builder, source: Ref, dim: int) -> bool:
