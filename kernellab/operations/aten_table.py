@@ -188,7 +188,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.SCATTER, "scatter index_put index_copy", structural=True),
     *_rows(Role.SCATTER, "_unsafe_index_put index_fill put masked_scatter diagonal_scatter _index_put_impl"),
     *_rows(Role.SCATTER, "scatter_add index_add scatter_reduce", "add", per=_IN, structural=True),
-    *_rows(Role.SCATTER, "index_reduce", "add", per=_IN),
+    *_rows(Role.SCATTER, "index_reduce segment_reduce", "add", per=_IN),
     # windows
     *_rows(Role.POOL, "max_pool1d max_pool1d_with_indices", "max", per=_IN, word="max_pool1d", structural=True),
     *_rows(Role.POOL, "max_pool2d max_pool2d_with_indices", "max", per=_IN, word="max_pool2d", structural=True),
