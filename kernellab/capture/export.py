@@ -68,7 +68,7 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
     reader = ProgramReader(task, program, args, scalars)
     graph = joined(reader.graph())
     if loops.counts:
-        counts = [reader.number(count) for count in loops.counts]
+        counts = [reader.extent(count) for count in loops.counts]
         graph = rolled(graph, reader.steps, counts, _some_sizes(task, args, sizes), task.name)
     _check_writes(task, graph, written)
     return graph

@@ -185,7 +185,7 @@ def scaled_mm(
 def _scaled(factor: Tensor, scale: Tensor) -> Tensor | None:
     wide = factor.to(torch.float32)
     if scale.dtype != torch.float32:
-        # scales of a byte (MX formats) lie in an order of their own
+        # scales of a byte (MX formats) lie in another order
         return None
     if scale.numel() == 1:
         return wide * scale.reshape(())
@@ -235,7 +235,7 @@ def _shifted(x: Tensor) -> Tensor:
 
 
 def _sums(x: Tensor) -> Tensor:
-    """Running sums of a few numbers, each a sum of all numbers up to it: no launch of their own."""
+    """Running sums of a few numbers, each a sum of all numbers up to it: no separate launch."""
     at = torch.arange(x.shape[0], device=x.device)
     return torch.where(at[None, :] <= at[:, None], x[None, :], 0).sum(1)
 

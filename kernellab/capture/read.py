@@ -139,13 +139,9 @@ class ProgramReader:
                 return table[spec.target].detach()
         raise CaptureError(f"The reference of {self.task.name!r} uses an object that is not a tensor.", REMEDY)
 
-    def _extent(self, size: Any) -> Extent:
+    def extent(self, size: Any) -> Extent:
         expr = _sympy(size)
         return int(size) if expr is None else _size(self._term_of(expr))
-
-    def number(self, size: Any) -> Extent:
-        """A size of the trace, behind it."""
-        return self._extent(size)
 
     def _term_of(self, expr: Any) -> Term:
         """A size expression over Dims and scalar arguments; a symbol may be an expression over Dims itself."""
@@ -209,7 +205,7 @@ class ProgramReader:
         return name
 
     def _shape(self, value: Any) -> tuple[Extent, ...]:
-        return tuple(self._extent(s) for s in value.shape)
+        return tuple(self.extent(s) for s in value.shape)
 
     def _number(self, fx: Any, value: Any) -> None:
         """A node that makes a size or a check, not a tensor."""
@@ -240,7 +236,7 @@ class ProgramReader:
             return None
         if isinstance(value, (bool, int, float, str)) or value is None:
             return value
-        return _sym(self._extent(value), is_float=False)
+        return _sym(self.extent(value), is_float=False)
 
     def _line(self, fx: Any) -> int:
         marked = (fx.meta.get("custom") or {}).get("line")

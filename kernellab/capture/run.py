@@ -58,8 +58,7 @@ def _steps(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64:
     left = [_pick(values, ref) for ref in node.args[1]]
     made = node.results[len(left) :]
     shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in made]
-    # of no step, what nobody writes
-    written = [torch.zeros(s, dtype=getattr(torch, d)) for s, (_, d) in zip(shapes, made, strict=True)]
+    written: list[torch.Tensor] = []
     for step in range(count):
         at = {**sizes, body.step: step}
         found.update(zip(body.before, left, strict=True))
@@ -69,10 +68,13 @@ def _steps(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64:
         for k, stack in enumerate(body.stacked):
             value = _pick(found, stack.value)
             if step == 0:
-                written[k] = value.new_zeros(shapes[k])
-            written[k].select(stack.dim, stack.place if isinstance(stack.place, int) else stack.place.value(at)).copy_(
-                value
-            )
+                written.append(value.new_zeros(shapes[k]))
+            place = stack.place if isinstance(stack.place, int) else stack.place.value(at)
+            written[k].select(stack.dim, place).copy_(value)
+    if not count:  # no step has made a value whose dtype they would have
+        written = [
+            torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, (_, dtype) in zip(shapes, made, strict=True)
+        ]
     return [*left, *written]
 
 

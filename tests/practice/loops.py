@@ -1,4 +1,4 @@
-"""Loops over a Dim as practitioners write them: each step goes on with what the one before left."""
+"""Loops over a Dim as practitioners write them: each step continues from what the one before left."""
 
 from __future__ import annotations
 

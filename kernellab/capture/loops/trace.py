@@ -60,10 +60,8 @@ class Loops:
         None of anything else."""
         if self.now is not None or not self.counts or func not in _JOINS:
             return None
-        tensors, dim = (
-            args[0] if args else kwargs.get("tensors"),
-            (*args[1:], kwargs.get("dim", kwargs.get("axis", 0)))[0],
-        )
+        tensors = args[0] if args else kwargs.get("tensors")
+        dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
         marks = [self._made[id(t)][1] for t in tensors if id(t) in self._made]
         steps = [step for _, step in marks]
         if len({loop for loop, _ in marks}) != 1 or steps not in _ORDERS:

@@ -350,11 +350,11 @@ class Writer:
         place, loaded = self.place(e.tensor, e.index)
         text = format_expr(place)
         if self.loads_once and text in scope.loaded:
-            return self._in_order(e.tensor, scope.loaded[text], loaded, scope)
+            return self.in_order(e.tensor, scope.loaded[text], loaded, scope)
         name = self.names.fresh(f"{e.tensor}_{'tile' if loaded else 'here'}")
         scope.body.append(move("load", place, Name(name), pad=self._pad(e)))
         scope.loaded[text] = name
-        return self._in_order(e.tensor, name, loaded, scope)
+        return self.in_order(e.tensor, name, loaded, scope)
 
     def _gather(self, e: Leaf, scope: Scope) -> Value:
         """Elements at indices that are values."""
@@ -363,11 +363,11 @@ class Writer:
         place, loaded = self.indexed(e.tensor, e.index, ats)
         name = self.names.fresh(f"{e.tensor}_{'picked' if loaded else 'one'}")
         scope.body.append(move("gather", place, Name(name), pad=self._pad(e)))
-        found = self._in_order(e.tensor, name, loaded, scope)
+        found = self.in_order(e.tensor, name, loaded, scope)
         self.scopes = saved
         return found
 
-    def _in_order(self, tensor: str, name: str, loaded: list[Axis], scope: Scope) -> Value:
+    def in_order(self, tensor: str, name: str, loaded: list[Axis], scope: Scope) -> Value:
         """A loaded tile, its axes in the order of the launch."""
         order = self.tile_axes(frozenset(loaded))
         if tuple(loaded) == order:

@@ -102,14 +102,10 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
         return
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
         if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
-            narrow = b.dtype(ref) in ("bfloat16", "float16")  # others are split on the way to tensor cores anyway
-            _apart(
-                b,
-                ref,
-                leads,
-                b.sizes is not None or (narrow and others >= _REUSED_GPU),
-                b.sizes is None and narrow and others >= _UNPACKED_ROWS,
-            )
+            # on a GPU others are split on the way to tensor cores anyway
+            narrow = b.sizes is None and b.dtype(ref) in ("bfloat16", "float16")
+            reused = b.sizes is not None or (narrow and others >= _REUSED_GPU)
+            _apart(b, ref, leads, reused, unpack=narrow and others >= _UNPACKED_ROWS)
 
 
 def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None:

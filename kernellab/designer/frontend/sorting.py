@@ -154,7 +154,7 @@ def _of_runs(b: Builder, node: Node, index: Index, item: int, dim: int, count: i
 
 
 def _in_runs(b: Builder, shape: tuple[Extent, ...], dim: int, runs: int, width: int) -> Index:
-    """An index of its own axes into ``runs`` runs of ``width`` elements along ``dim``."""
+    """An index of new axes into ``runs`` runs of ``width`` elements along ``dim``."""
     lengths = (*shape[:dim], runs, width, *shape[dim + 1 :])
     return tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in lengths)
 

@@ -21,11 +21,11 @@ from kernellab.designer.ir.expr import (
     Leaf,
     Op,
     Red,
-    mapped,
     walk,
 )
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import Output, share
+from kernellab.designer.passes.plan import Rewrite
 from kernellab.task.formula import Formula, named
 
 #: the arrangements of equal extents of one value that are tried
@@ -217,20 +217,14 @@ def _is_work(b: Builder, ref: Ref) -> bool:
 def _in_sums(o: Output) -> Output:
     """The output with products of matrices as sums: a step has all of its tiles on chip."""
 
-    done: dict[int, Expr] = {}
+    def change(e: Expr) -> Expr | None:
+        if type(e) is not Dot:
+            return None
+        wide = e.dtype if e.dtype == "float64" else "float32"
+        return Red("sum", Op("mul", (made(e.a), made(e.b)), wide, e.line), e.over.leaves(), e.dtype, e.line)
 
-    def change(e: Expr) -> Expr:
-        if id(e) not in done:
-            made = mapped(e, change)
-            if type(made) is Dot:
-                wide = made.dtype if made.dtype == "float64" else "float32"
-                made = Red(
-                    "sum", Op("mul", (made.a, made.b), wide, made.line), made.over.leaves(), made.dtype, made.line
-                )
-            done[id(e)] = made
-        return done[id(e)]
-
-    return Output(o.tensor, o.index, change(o.expr), o.dtype)
+    made = Rewrite(change)
+    return replace(o, expr=made(o.expr))
 
 
 def half(step: Extent) -> Ix:
@@ -244,18 +238,12 @@ def _is_moved(e: Leaf, homes: Mapping[str, Index]) -> bool:
 
 
 def _in_halves(o: Output, halves: Set[str], now: Ix) -> Output:
-    """The output with what the step before left read from a temp tensor."""
-    done: dict[int, Expr] = {}
+    """The output with what the step before left, which has no operands, read from a temp tensor."""
 
-    def change(e: Expr) -> Expr:
-        if id(e) not in done:
-            made = mapped(e, change)
-            if isinstance(made, Leaf) and made.tensor in halves:
-                made = replace(made, index=(now, *made.index))
-            done[id(e)] = made
-        return done[id(e)]
+    def change(e: Expr) -> Expr | None:
+        return replace(e, index=(now, *e.index)) if isinstance(e, Leaf) and e.tensor in halves else None
 
-    return replace(o, expr=change(o.expr)) if halves else o
+    return replace(o, expr=Rewrite(change)(o.expr)) if halves else o
 
 
 def _check(

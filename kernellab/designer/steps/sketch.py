@@ -100,12 +100,7 @@ def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
     home = [ix.leaves()[0] for ix in w.k.of.homes[leaf.tensor] if ix.leaves()]
     read = dict(zip(home, (ix.leaves()[0] for ix in leaf.index if ix.leaves()), strict=True))
     tiled = [read[a] for a in w.tile_axes(frozenset(home))]
-    order = w.tile_axes(frozenset(tiled))
-    if tuple(tiled) == order:
-        return Value(Name(name), order)
-    turned = w.names.fresh(f"{name}_turned")
-    w.body.append(let(turned, w.transposed(Name(name), tiled, order)))
-    return Value(Name(turned), order)
+    return w.in_order(name, name, tiled, w.scopes[-1])
 
 
 def _made(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:

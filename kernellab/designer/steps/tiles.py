@@ -52,9 +52,7 @@ def tiling(ctx: Context, k: Launch) -> Tiling:
             "Bound the extents that its steps reduce or move along (a Dim's largest size), or let a person or a model "
             "design it.",
         )
-    last = next(
-        (a for o in k.of.afters or k.of.each for a in reversed([a for ix in o.index for a in ix.leaves()])), None
-    )
+    last = next((a for o in k.of.afters or k.of.each for a in reversed(_in_order(o))), None)
     blocks = {}
     if last is not None and last in k.par:
         columns, others = _KEPT[ctx.gpu] // max(ctx.volume(k.red), 1), ctx.volume(k.par - {last})

@@ -108,7 +108,7 @@ def _near(state: RunState, request: Request) -> tuple[str, ...]:
 
 def _gains(state: RunState, told: Sequence[str]) -> Iterator[str]:
     """What gained most over its parent in the whole search, and what was changed for it: where others found something
-    faster; who is ``told`` of already is told of the change alone."""
+    faster; of those ``told`` already the change alone."""
     over = {n: state.worth(n) / state.worth(p.parents[0]) for n, p in state.proposals.items()
             if p.parents and state.alive(n) and state.worth(p.parents[0])}  # fmt: skip
     for number in sorted((n for n in over if over[n] > _GAINED), key=lambda n: -over[n])[:_GAINS]:

@@ -331,7 +331,7 @@ class Multiply:
         out.at = p.loop.span.line
         if p.outer is not None:
             var = self.writer.int_text(IntExpr(IntKind.LOOP, name=p.outer.var))
-            out.put(f"{var} = {tidy(self.writer.int_text(p.outer.stop))} - 1")
+            out.put(f"{var} = {self.writer.int_text(p.outer.stop)} - 1")
         self.roles.step(self.writer, self.loop, "last" if p.outer is None else "(each - 1)")
         self._steps(rest, "last", None)
         self._land()
@@ -353,7 +353,7 @@ class Multiply:
             upper, step = bound
             name = names[upper] = self.writer.names.fresh("guarded_from" if upper else "guarded_to")
             low = names.get(False, "0") if upper and False in names else "0"
-            code = f"tl.cast({tidy(self.writer.int_text(step))}, tl.int32)"
+            code = f"tl.cast({self.writer.int_text(step)}, tl.int32)"
             self.out.put(f"{name} = tl.minimum(tl.maximum({code}, {low}), last)")
         found: list[tuple[str, bool | None]] = []
         if False in names:

@@ -24,7 +24,7 @@ OWN = frozenset([
 
 def coordinates(writer: KernelWriter, box: Box) -> str:
     """Where the copy engine's box lies: numbers of 32 bits, which Triton 3.6 asks for."""
-    texts = [(tidy(writer.int_text(a)), writer.ints.is_wide(a)) for a in box.at]
+    texts = [(writer.int_text(a), writer.ints.is_wide(a)) for a in box.at]
     return ", ".join(f"tl.cast({text}, tl.int32)" if wide else text for text, wide in texts)
 
 
@@ -82,7 +82,7 @@ class Roles:
         write_variables(writer, p.loops, trips, "pid", [p.loop])
         writer.out.at = p.loop.span.line
         count = int_op("cdiv", int_op("-", p.loop.stop, p.loop.start), p.loop.step)
-        code = tidy(writer.int_text(count))
+        code = writer.int_text(count)
         whole = writer.ints.nonnegative(count.args[0]) if count.kind is IntKind.OP else True
         code = code if whole else f"tl.cast({code}, tl.int32)"
         writer.out.put(f"steps = {code}" if p.outer is None else f"steps = {writer.int_text(p.outer.stop)} * ({code})")
@@ -112,7 +112,7 @@ class Roles:
         if self.plan.persistent:
             out.put("at = 0")
             out.put(f"tile_count = {'who' if turns else '0'}")
-            total = tidy(writer.int_text(self.tiles()))
+            total = writer.int_text(self.tiles())
             if self.plan.shares and writer.values.layouts is not None:
                 out.put(f"tile_rows: gl.constexpr = {self.plan.rows} * GROUPS")
                 total = tidy(self._tile_text(writer))
@@ -127,7 +127,7 @@ class Roles:
         args = [f"{n} * GROUPS" if whole and n == self.plan.rows else n for n in place.parameters[1:]]
         out.put(f"{', '.join([*self._variables(writer), 'steps'])} = {place.name}({', '.join(['pid', *args])})")
         if self.plan.outer is not None:
-            out.put(f"each = steps // {tidy(writer.int_text(self.plan.outer.stop))}")
+            out.put(f"each = steps // {writer.int_text(self.plan.outer.stop)}")
         if turns:
             out.put("at = tile_count * steps")
 
@@ -149,7 +149,7 @@ class Roles:
             self.step(writer, loop, "t")
             return 1
         var = writer.int_text(IntExpr(IntKind.LOOP, name=outer.var))
-        out.put(f"for {var} in range(0, {tidy(writer.int_text(outer.stop))}):")
+        out.put(f"for {var} in range(0, {writer.int_text(outer.stop)}):")
         out.depth += 1
         out.put(f"begun = {var} * each")
         # ``t`` as the loop's own variable, or a quotient of it, was seen to spill the sums

@@ -85,9 +85,9 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
     if moved is None or len(moved) != len(found):
         return found
     pairs = zip(found, moved, strict=True)
-    beside = tuple(r if r.double is None else replace(r, nudged=_held(r.native, m.double())) for r, m in pairs)
+    nearest = tuple(r if r.double is None else replace(r, nudged=_held(r.native, m.double())) for r, m in pairs)
     names = device.tf32_operators(task)
-    return narrowed(task, args, beside, names, seed) if names else beside
+    return narrowed(task, args, nearest, names, seed) if names else nearest
 
 
 def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:

@@ -216,7 +216,7 @@ def _right(stages: Stages, case: Case, quiet: bool, seconds: float | None) -> bo
 
 def _unseen(stages: Stages, case: Case) -> str:
     if stages.source.dsl == "triton" and not stages.context.options.allow_library:
-        raise _refused(stages, case, "no kernel of its own is launched for these inputs")
+        raise _refused(stages, case, "no kernel of the source is launched for these inputs")
     stages.context.findings.add(Mark(kind="launches-not-seen"))
     return "no launch of an own kernel could be seen"
 

@@ -135,9 +135,9 @@ function Legend({ view }: { view: MonitorView }) {
   );
 }
 
-/** Islands by shape too, for who sees colours otherwise: circle, square, triangle, diamond. */
 /** pixels that a level's name takes above its line */
 const NAME = 14;
+/** Islands by shape too, for who sees colours otherwise: circle, square, triangle, diamond. */
 const SHAPES: ((r: number) => string)[] = [
   (r) => `M${-r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,
   (r) => `M${-r} ${-r}h${2 * r}v${2 * r}h${-2 * r}z`,

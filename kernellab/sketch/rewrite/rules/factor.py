@@ -42,7 +42,8 @@ def _factored(call: tree.Call, known: dict[str, int], exact: set[str]) -> tuple[
     if call.func != "reduce_sum" or not call.args:
         return None
     try:
-        rank, axes = rank_of(call.args[0], known), axes_of(call, rank_of(call.args[0], known))
+        rank = rank_of(call.args[0], known)
+        axes = axes_of(call, rank)
     except Unknown:
         return None
     inside: list[tree.Expr] = []
@@ -120,8 +121,8 @@ def _added_up(sketch: tree.Sketch, known: dict[str, int], exact: set[str]) -> It
         made = _factored(tree.Call("reduce_sum", (value.right, *call.args[1:]), call.keywords), known, exact)
         if made is None or not all(_stays(writes[n], around[0]) for n in made[1]):
             continue
-        taken = [_constant_along(t, known, exact) for t in _terms(value.right)]
-        product = _product([t for t, c in zip(_terms(value.right), taken, strict=True) if not c or c[0] not in made[1]])
+        terms = [(term, _constant_along(term, known, exact)) for term in _terms(value.right)]
+        product = _product([term for term, taken in terms if not taken or taken[0] not in made[1]])
         left = replace(step, value=tree.Binary("+", value.left, product))
         inner = next(n for n in nodes(made[0]) if n == product)
         summed = edit.instead(made[0], inner, tree.Name(name))
