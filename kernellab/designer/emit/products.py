@@ -8,7 +8,7 @@ from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.pads import at_edge
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer
-from kernellab.designer.ir.dtypes import DTYPES, FLOAT8
+from kernellab.designer.ir.dtypes import DTYPES, FLOAT8, HALVES
 from kernellab.designer.ir.expr import Axis, Dot, Expr
 from kernellab.designer.passes.triangles import kept_triangle
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
@@ -16,8 +16,6 @@ from kernellab.sketch.syntax.tree import Expr as Node
 
 #: products of parts of both factors (0 the highest), smallest first, by how many parts a factor has
 _PARTS = {2: ((1, 0), (0, 1), (0, 0)), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
-#: dtypes that tensor cores multiply as they are
-_HALVES = ("bfloat16", "float16")
 #: a loop of at most so many steps is repeated in place
 _UNROLLED = 4
 
@@ -104,7 +102,7 @@ def inside(w: Writer, factors: tuple[Expr, Expr], axis: Axis) -> tuple[Value, Va
     left, right = (w.value_of(e) for e in factors)
     if all(zero_at_edge(w, e, axis) for e in factors):
         return left, right
-    narrow = all(e.dtype in _HALVES for e in factors)
+    narrow = all(e.dtype in HALVES for e in factors)
     kept = [keep_inside(w, v, axis, e.dtype if narrow else "") for v, e in zip((left, right), factors, strict=True)]
     return kept[0], kept[1]
 
@@ -118,4 +116,4 @@ def keep_inside(w: Writer, value: Value, axis: Axis, dtype: str = "") -> Value:
     """``value``, and 0 past the end of ``axis``; cast back to a ``dtype`` of two bytes: what is chosen counts as
     float32, which tensor cores would not multiply."""
     chosen = call("where", w.valid(axis, value.axes), value.tree, Num(0.0))
-    return Value(call("cast", chosen, Name(DTYPES[dtype])) if dtype in _HALVES else chosen, value.axes)
+    return Value(call("cast", chosen, Name(DTYPES[dtype])) if dtype in HALVES else chosen, value.axes)

@@ -14,7 +14,7 @@ from kernellab.designer.emit.loops import begin, grid, loop
 from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, listed, plus
 from kernellab.designer.emit.stores import runs, store_all
 from kernellab.designer.emit.writer import Writer, identity
-from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.dtypes import DTYPES, HALVES
 from kernellab.designer.ir.expr import Axis, Op, Red, walk
 from kernellab.designer.ir.normal import Output
 from kernellab.designer.ir.pairs import below_of, first_of, held_finite, mean_of_squares_about
@@ -275,7 +275,7 @@ def pairs(w: Writer) -> dict[int, Pair]:
         lanes = w.lane_axes(first)
         fits = w.t.lanes and w.t.core != "coreidx" and lanes == w.lane_axes(r) and lanes != w.kept(first)
         wide = first.dtype == r.dtype == first.arg.dtype == _DTYPE
-        narrow = w.t.once and first.kind == "max" and first.arg.dtype in ("bfloat16", "float16")
+        narrow = w.t.once and first.kind == "max" and first.arg.dtype in HALVES
         if fits and (wide or narrow) and first.chunk is None and r.chunk is None:
             found[id(r)] = Pair(first, r)
     return found

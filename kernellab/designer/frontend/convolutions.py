@@ -12,6 +12,7 @@ from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.windows import LEAST_CHANNELS, at_window, is_plain, spatial, window
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
@@ -143,7 +144,7 @@ def _few_positions(b: Builder, node: Node, index: Index, kernel: tuple[int, ...]
     asked for may begin like the result and end before it."""
     shape, samples = b.shape(node_ref(node)), b.shape(node.args[1])[1]
     fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
-    if not fixed or node.dtype not in ("bfloat16", "float16") or len(kernel) != 2 or samples == 1:
+    if not fixed or node.dtype not in HALVES or len(kernel) != 2 or samples == 1:
         return False
     plain = is_plain(index, (*shape[:2], *(ix.extent for ix in index[2:])))
     wide = all(e >= _WIDE and e % 8 == 0 for e in map(extents.fixed, shape[:2]))
@@ -181,7 +182,7 @@ def _in_planes(x: Expr, channel: Ix, places: Index, extent: tuple[Length, ...]) 
 
     Channels are then the rows of a factor of a product as they are.
     """
-    if not isinstance(x, Leaf) or x.dtype not in ("bfloat16", "float16"):
+    if not isinstance(x, Leaf) or x.dtype not in HALVES:
         return False
     plane = math.prod(e for e in extent if isinstance(e, int)) if all(isinstance(e, int) for e in extent) else 0
     order = [leaves for ix in x.index if (leaves := ix.leaves())]

@@ -16,7 +16,7 @@ from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.dtypes import FLOAT8
+from kernellab.designer.ir.dtypes import FLOAT8, HALVES
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
 from kernellab.operations.aten import Role, named
 
@@ -103,7 +103,7 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
         if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
             # on a GPU others are split on the way to tensor cores anyway
-            narrow = b.sizes is None and b.dtype(ref) in ("bfloat16", "float16")
+            narrow = b.sizes is None and b.dtype(ref) in HALVES
             reused = b.sizes is not None or (narrow and others >= _REUSED_GPU)
             _apart(b, ref, leads, reused, unpack=narrow and others >= _UNPACKED_ROWS)
 
@@ -156,7 +156,7 @@ def _joined(value: Expr, own: Ix, over: Ix) -> bool:
 
 def rounded(value: Expr, dtype: str) -> Expr:
     """A factor in the dtype that its tensor has: narrow ones are multiplied as they are."""
-    narrow = dtype in ("bfloat16", "float16") and aten.is_float(value.dtype)
+    narrow = dtype in HALVES and aten.is_float(value.dtype)
     return aten.cast(value, dtype) if narrow else value
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import (
     Attend,
     Axis,
@@ -33,7 +34,6 @@ from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
-_NARROW = ("bfloat16", "float16")
 _PACKED = {"int8", "uint8"}
 #: whole numbers below this and their neighbours are floats of every dtype
 _EXACT = 1 << 8
@@ -105,7 +105,7 @@ def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Atten
         binary = gpu and dot.dtype == "float32"
         if binary:
             scores = times(scores, _LOG2_E)
-        narrow = values.dtype if values.dtype in _NARROW else ""
+        narrow = values.dtype if values.dtype in HALVES else ""
         return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow, row=row)
     return None
 
@@ -119,7 +119,7 @@ def _scaled_values(shares: Expr, values: Expr, free: Free) -> tuple[Expr, Expr]:
         for share, scale in (whole.args, whole.args[::-1]):
             plain = not any(isinstance(e, Frontier) for e in walk(scale, inside=False))
             if plain and free(scale) and free(scale) <= free(values):
-                dtype = "float32" if values.dtype in _NARROW else values.dtype
+                dtype = "float32" if values.dtype in HALVES else values.dtype
                 return share, Op("mul", (values, scale), dtype, whole.line)
     return shares, values
 
@@ -213,7 +213,7 @@ def _as_stored(e: Expr) -> Expr:
     dtypes = {x.dtype for x in leaves}
     floats = dtypes - _PACKED
     casts = {x.dtype for x in walk(e, inside=False) if isinstance(x, Op) and x.op == "cast" and "float" in x.dtype}
-    if isinstance(e, Leaf) or len(floats) != 1 or not floats <= set(_NARROW) or not casts <= floats:
+    if isinstance(e, Leaf) or len(floats) != 1 or not floats <= set(HALVES) or not casts <= floats:
         return e
     if not casts and floats != dtypes:
         return e

@@ -13,6 +13,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import (
     Attend,
     Axis,
@@ -36,7 +37,6 @@ from kernellab.designer.ir.normal import Output, Purpose, share
 from kernellab.designer.passes import attention
 from kernellab.designer.passes.plan import Rewrite
 
-_NARROW = ("bfloat16", "float16")
 _LOG2_E = 1 / math.log(2)
 #: elements of a width that one tile holds
 _WIDEST = 256
@@ -48,7 +48,7 @@ def chained(outputs: Sequence[Output]) -> list[Output]:
     whole = share(list(outputs))
     kept: dict[int, Inner] = {}
     for i, o in enumerate(whole):
-        if o.dtype in _NARROW and not o.put:
+        if o.dtype in HALVES and not o.put:
             whole[i] = replace(o, expr=_outermost(o.expr, o.dtype, free, kept))
     return share(whole)
 
@@ -80,7 +80,7 @@ def _summed(e: Expr, total: Red, free: Free) -> Expr:
     """``total``, the sum of ``e``, as one chain where ``e`` is a chain that is rounded or scaled; else itself."""
     if isinstance(e, Chain) and free(e.a) & free(e.b) >= set(total.axes):
         return replace(e, groups=(*total.axes, *e.groups))
-    rounded = isinstance(e, Op) and e.op == "cast" and e.dtype in (*_NARROW, "float32")
+    rounded = isinstance(e, Op) and e.op == "cast" and e.dtype in (*HALVES, "float32")
     if isinstance(e, Op) and (rounded or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
         inner = _summed(e.args[0], total, free)
         if inner is not total:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Attend, Axis, Leaf
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
@@ -89,7 +90,7 @@ def chain(ctx: Context, k: Launch) -> Tiling:
     widths = [ctx.size(a) for a in (*r.widths, *r.cols)]
     wider, groups = max(widths), 0
     factors = [side for e in k.chains for i in e.inners for side in (i.a, i.b)] + [e.b for e in k.chains]
-    narrow = all(e.dtype in ("bfloat16", "float16") for e in factors)
+    narrow = all(e.dtype in HALVES for e in factors)
     fits = all(w % 8 == 0 and 64 <= w <= 128 for w in widths) and ctx.size(r.row) >= 128 and len(r.groups) < 2
     if ctx.style.measured and asynchronous_chip(ctx) and narrow and fits:
         rows, warps, groups = 128, 8, 2
@@ -167,7 +168,7 @@ def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[i
     64 keys are 10 % slower. Width 64: 0.90 to 0.97.
     """
     inner = (att.inner.a, att.inner.b, att.b)
-    narrow = all(e.dtype in ("bfloat16", "float16") for e in inner) and not att.parts and not att.inner.parts
+    narrow = all(e.dtype in HALVES for e in inner) and not att.parts and not att.inner.parts
     if not (ctx.style.measured and asynchronous_chip(ctx) and narrow and att.narrow):
         return None
     fits = width % 8 == 0 and power(width) in (64, 128, 256)

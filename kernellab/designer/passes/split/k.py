@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, Win, mapped
 from kernellab.designer.ir.extents import fixed, times
 from kernellab.designer.ir.normal import Output
@@ -55,7 +56,7 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int, streams
     tiles = math.prod(-(-n // _TILE) for n in sides) * batch
     first, summed = fixed(axes[0].extent), math.prod(fixed(a.extent) for a in axes)
     parts = 1
-    if streams and dot.a.dtype == dot.b.dtype in ("bfloat16", "float16") and min(sides) <= _FEW:
+    if streams and dot.a.dtype == dot.b.dtype in HALVES and min(sides) <= _FEW:
         # what counts is the other factor's bytes: a few idle cores cost less than a second launch
         cores = cores * 9 // 10
         if min(sides) <= _FEWER and -(-max(sides) // _NARROW) * batch >= cores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Iota, Num, Op, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.pairs import first_of
@@ -23,7 +24,6 @@ _PACKED, _UNPACKED_TILE = 8, 1 << 14
 #: lanes of a row's tile in blocks of a row, and elements of a lane: of rows off 16 bytes, and of others that are longer
 #: than so many of the longest that a tile holds
 _ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
-_HALVES = ("bfloat16", "float16")
 #: share of the second-level cache that rows may take which are read again
 _CACHED = 0.7
 #: sums of one launch from which on their tiles are kept small, and the elements of all of them then
@@ -78,7 +78,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # rows off 16 bytes are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes;
         # where 8 elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
         odd = ctx.style.measured and k.varies and ctx.size(inner) * widest_along(k, [inner]) % 16 != 0
-        narrow_max = any(first.kind == "max" and first.arg.dtype in _HALVES for first in mine)
+        narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in mine)
         once = odd and narrow_max
         # float32 of what is stored narrow: passes over the cache take less than a second exponential of each element;
         # on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 128256 1.009 (0.851)

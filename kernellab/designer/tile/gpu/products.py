@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
+from kernellab.designer.ir.dtypes import FLOAT8, HALVES, item_bytes
 from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Leaf, Op, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
@@ -56,14 +56,14 @@ def _columns_first(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
     registers, where it is unpacked, and the right one from shared memory only: the result is made with its columns
     first."""
     sides = (dot.a, dot.b) if rows in Free()(dot.a) else (dot.b, dot.a)
-    packed = [isinstance(e, Op) and e.dtype in ("bfloat16", "float16") for e in sides]
+    packed = [isinstance(e, Op) and e.dtype in HALVES for e in sides]
     wide = min(ctx.size(rows), ctx.size(cols)) >= 64
     return asynchronous_chip(ctx) and packed == [False, True] and not dot.parts and not dot.steps and wide
 
 
 def _packed(dot: Dot) -> bool:
     """Is a factor of two bytes made of numbers of one?"""
-    made = [e for e in (dot.a, dot.b) if isinstance(e, Op) and e.dtype in ("bfloat16", "float16")]
+    made = [e for e in (dot.a, dot.b) if isinstance(e, Op) and e.dtype in HALVES]
     return not dot.parts and any(isinstance(x, Leaf) and item_bytes(x.dtype) == 1 for e in made for x in walk(e))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from kernellab.designer.frontend.windows import phases
-from kernellab.designer.ir.dtypes import item_bytes
+from kernellab.designer.ir.dtypes import HALVES, item_bytes
 from kernellab.designer.ir.expr import Axis, Free, Iota, Leaf, Win, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
@@ -259,7 +259,7 @@ def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
     """May the copy engine load its tiles: whole channels' blocks of bf16 or f16, at neighbouring positions?"""
     whole = facts.inside % 64 == 0 and facts.out % 64 == 0 and len(p.spatial) == 2
     many = p.others * p.positions * facts.out >= ctx.cores * _ROWS * 64
-    narrow = widest(win) in ("bfloat16", "float16") and not win.parts
+    narrow = widest(win) in HALVES and not win.parts
     each = all(
         tap.stride == 1 or (isinstance(size, int) and size % tap.stride == 0)
         for tap in win.taps
