@@ -313,6 +313,8 @@ def _near(verdict: Verdict) -> bool:
     evidence = verdict.evidence
     if verdict.passed or evidence is None or verdict.stage not in (Stage.CORRECT, Stage.ROBUST):
         return False
+    if evidence.signature == "race":
+        return False
     return evidence.rel_frobenius is not None and evidence.rel_frobenius < _NEAR
 
 

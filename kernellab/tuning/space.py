@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -74,10 +75,12 @@ class Space:
         start = dict(self.start(sketch).values)
         # in an order of chance, without a list of them all: a step that shares no factor with their number meets each
         total = math.prod(map(len, choices.values()))
-        step = random.choice([n for n in range(total // 3 + 1, total + 1) if math.gcd(n, total) == 1][:64])
+        steps = (n for n in range(total // 3 + 1, total + 1) if math.gcd(n, total) == 1)
+        step = random.choice(list(islice(steps, 64)))
         at, found = random.randrange(total), list[Point]()
         for _ in range(min(total, _LOOKS)):
-            at, rest, values = (at + step) % total, (at + step) % total, dict(start)
+            at = rest = (at + step) % total
+            values = dict(start)
             for name, options in choices.items():
                 rest, place = divmod(rest, len(options))
                 if name in values:

@@ -435,6 +435,7 @@ def test_a_task_whose_text_is_wrong_is_corrected_in_its_cell_not_run_again() -> 
         told = detail(now, "t1")["stopped"]
         assert ("task" in told, "Designer" in told) == (not goes_on, goes_on)
         assert "It failed." in receipt(now)
+        assert snapshot(now).partition("</p>")[0].count("It failed.") == 1
 
 
 def test_the_cell_that_reproduces_a_failure_is_kept_as_it_is() -> None:

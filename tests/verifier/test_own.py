@@ -247,7 +247,7 @@ def test_what_a_call_takes_is_moved_by_other_work_and_by_none_of_its_own(
     assert own_seconds(call) == pytest.approx(told)
 
 
-@pytest.mark.parametrize(("share", "seconds", "launches"), [(0.2, 5e-3, True), (0.5, 5e-3, False), (0.2, 1e-1, False)])
+@pytest.mark.parametrize(("share", "seconds", "launches"), [(0.2, 1e-3, True), (0.5, 1e-3, False), (0.2, 1e-1, False)])
 def test_a_runtime_may_launch_and_what_takes_longer_is_a_library(
     framework: str, share: float, seconds: float, launches: bool
 ) -> None:
@@ -263,6 +263,16 @@ def test_a_runtime_may_launch_and_what_takes_longer_is_a_library(
 
     assert seen("torch") == ({runtime} if launches else set())
     assert seen() == seen("taichi") == set(), "a library that the spec does not name has no such time"
+
+
+@pytest.mark.parametrize(("seconds", "launches"), [(2e-3, True), (6e-3, False)])
+def test_a_slow_launch_is_one_that_stays_nowhere(framework: str, seconds: float, launches: bool) -> None:
+    apart = [Sample(framework, 64 + 8192 * n, 64, 1) for n in range(50)]
+    worker = SimpleNamespace(runtime=("torch",))
+    looks = [[s] for s in apart] + [[Sample("", 0, 0, 1)]] * 50
+    looked = SimpleNamespace(worker=worker, looks=looks, weights=[1.0] * 100, refused="")
+    found = _launching(looked, dict.fromkeys(apart, "torch_cpu"), seconds)  # type: ignore[arg-type]
+    assert found == (set(apart) if launches else set())
 
 
 def test_views_are_no_work_of_the_framework() -> None:

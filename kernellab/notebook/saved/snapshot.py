@@ -30,8 +30,7 @@ _MOST_ROWS = 60
 def snapshot(state: State) -> str:
     """Header, speedups as a picture, turns, sketch, code and verdict; it has no script and no style sheet."""
     best = state.best()
-    why = state.reason if state.status is SessionStatus.FAILED else ""
-    found = [status_words(state), headline(best.verdict) if best else "", why]
+    found = [status_words(state), headline(best.verdict) if best else ""]
     line = "; ".join(filter(None, [*found, state.reason if state.status is not SessionStatus.RUNNING else ""]))
     title = f"<b>{escape(state.created.name)}</b> {escape(target_words(state))}: {escape(line)}"
     parts = [f"<p>{title}</p>", speedups_svg(state), turns_html(state)]

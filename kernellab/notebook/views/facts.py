@@ -139,7 +139,7 @@ def _designed_for(session: Session) -> Target:
         chip = replace(named_chip(found.chip), name=found.chip)
     except TargetError:
         return session.target
-    return Target(found.dsl, Backend(found.backend), chip)
+    return found.rated(Target(found.dsl, Backend(found.backend), chip))
 
 
 def gathered(ident: str, text: str, name: str, find: Callable[[], Target]) -> Facts:

@@ -357,8 +357,12 @@ class Driver:
         """Start the judge while the first role works; a verification says itself what keeps it from starting."""
         with suppress(KernellabError):
             target = self.bench.target()
-            self.engine.run(lambda: self._emit(*self._found()))
+            self.engine.run(self._tell_target)
             self.engine.verifier().warm(target, self.bench.options())
+
+    def _tell_target(self) -> None:
+        if self.state.status is SessionStatus.RUNNING:  # at rest the lease is another process's to take
+            self._emit(*self._found())
 
     def _found(self) -> list[Event]:
         return [TargetFound.of(self.bench.target())] if self.state.target is None else []

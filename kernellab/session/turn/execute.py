@@ -296,6 +296,7 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if earlier is not None:
         return turn.model_copy(update={"verdict": earlier.verdict, "reused": earlier.id})
     with engine().verifying:
+        _refuse_stopped(channel.cancel)
         began = time.perf_counter()
         try:
             verdict = engine().verifier().verify(
@@ -320,6 +321,15 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )
     return turn.model_copy(update={"verdict": verdict, "rationale": uncounted or turn.rationale})
+
+
+def _refuse_stopped(cancel: threading.Event | None) -> None:
+    """
+    Raises:
+        VerifierError: the work was stopped while it waited; a request would end the judge that all sessions share.
+    """
+    if cancel is not None and cancel.is_set():
+        raise VerifierError("The verification was stopped.", "There is no verdict; verify again.")
 
 
 def _next_to_best(
@@ -388,8 +398,11 @@ def compare(
     until = time.monotonic() + _COMPILE_SECONDS
     # torch.compile takes many seconds: it must not keep another verification from the judge
     while not engine().verifier().prepare(task, target, options) and time.monotonic() < until:
+        if cancel is not None and cancel.is_set():
+            break
         time.sleep(_LOOK_SECONDS)
     with engine().verifying:
+        _refuse_stopped(cancel)
         return _with_task_flags(bench, engine().verifier().verify(task, source, target, options=options, cancel=cancel))
 
 

@@ -234,18 +234,25 @@ def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set
     found = {s for s in named if s.path and runtime and is_of(s.path, runtime)}
     looks = list(zip(sampler.looks, sampler.weights, strict=True))
     share = sum(weight for look, weight in looks if found & set(look)) / (sum(w for _, w in looks) or 1)
-    return found if share * seconds <= HONEST.launch_seconds else set()
+    took = share * seconds
+    apart = took <= HONEST.slow_launch_seconds and _longest(found, sampler, seconds) <= HONEST.handling_seconds
+    return found if took <= HONEST.launch_seconds or apart else set()
+
+
+def _longest(samples: set[Sample], sampler: Looked, seconds: float) -> float:
+    """Seconds of a call in those ``handling_bytes`` of a file that have most of the ``samples``."""
+    ran = sorted((s.path, s.place) for look in sampler.looks for s in look if s in samples)
+    near = [bisect_left(ran, (path, place + HONEST.handling_bytes)) - i for i, (path, place) in enumerate(ran)]
+    return max(near, default=0) * seconds / max(len(sampler.looks), 1)
 
 
 def _handling(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
     """The samples in libraries' own files, where they are apart from each other: what allocates, views and dispatches
     runs from end to end once, slowly where its code is in no cache, and what computes stays in its loops."""
     files = {s for s, name in named.items() if s.path and name == library_of(s.path)}
-    ran = sorted((s.path, s.place, n) for n, look in enumerate(sampler.looks) for s in look if s in files)
-    near = [bisect_left(ran, (path, place + HONEST.handling_bytes)) - i for i, (path, place, _) in enumerate(ran)]
-    each = seconds / max(len(sampler.looks), 1)
-    together, longest = len({n for _, _, n in ran}) * each, max(near, default=0) * each
-    return files if together <= HONEST.handling_seconds and longest <= HONEST.library_seconds else set()
+    together = sum(not files.isdisjoint(look) for look in sampler.looks) * seconds / max(len(sampler.looks), 1)
+    apart = _longest(files, sampler, seconds) <= HONEST.library_seconds
+    return files if together <= HONEST.handling_seconds and apart else set()
 
 
 #: whose code it is that stands in no file, where no library is seen to call it

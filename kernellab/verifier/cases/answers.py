@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 _SMALL = 1 << 18
 #: all ways in which three operations in a row can be rounded
 _PATTERNS = 8
-#: draws of the operations' roundings; more of outputs up to so many elements, for which they cost little
-_ROUNDED, _ROUNDED_SMALL, _SMALL_OUTPUT = 4, 16, 1 << 16
+#: draws of the operations' roundings, and more where outputs and arguments have at most so many elements: they cost
+#: little there
+_ROUNDED, _ROUNDED_SMALL, _SMALL_OUTPUT, _SMALL_ARGUMENT = 4, 16, 1 << 16, 1 << 20
 
 
 def references(
@@ -100,6 +101,7 @@ def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
 
     units = [torch.finfo(r.native.dtype).eps / 2 for r in found if r.native.is_floating_point()]
     small = all(r.native.numel() <= _SMALL_OUTPUT for r in found)
+    small &= all(a.numel() <= _SMALL_ARGUMENT for a in args if isinstance(a, torch.Tensor))
     for draw in range((_ROUNDED_SMALL if small else _ROUNDED) if units else 0):
         # a maximum is one of its elements in any kernel: a comparison with it must not be rounded away
         with Rounded(max(units), seed + draw, EXACT):
