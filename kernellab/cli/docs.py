@@ -206,8 +206,8 @@ def _drafted(folder: Path) -> tuple[Like | None, set[str]]:
 
 def _placer(spec: str) -> Callable[[str], str]:
     """A model that answers one question at a time; what it cannot answer ends the import with a clear error."""
-    from kernellab.exchanges import ChatMessage
     from kernellab.models import Talk, open_model
+    from kernellab.models.exchanges import ChatMessage
     from kernellab.records import Role
 
     talk = Talk(open_model(spec, Role.ANALYST), Role.ANALYST, lambda exchange: None)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
-from kernellab.exchanges import Exchange, StepKind, Usage
+from kernellab.models.exchanges import Exchange, StepKind, Usage
 from kernellab.options.search import Knobs, SearchOptions
 from kernellab.records import Author, Comparison, Record, Source, Timing, Verdict
 from kernellab.target import Target

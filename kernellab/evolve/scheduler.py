@@ -44,9 +44,9 @@ from kernellab.evolve.records import (
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Made
-from kernellab.exchanges import Exchange
 from kernellab.models import Budget
 from kernellab.models.budget import TIME_LIMITS
+from kernellab.models.exchanges import Exchange
 from kernellab.records import Verdict
 
 log = logging.getLogger("kernellab.evolve")

@@ -37,7 +37,7 @@ from kernellab.evolve.records import (
     Worked,
     who_varies,
 )
-from kernellab.exchanges import Usage
+from kernellab.models.exchanges import Usage
 from kernellab.models.ledger import added
 from kernellab.options.search import Knobs
 from kernellab.records import Verdict

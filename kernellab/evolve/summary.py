@@ -8,7 +8,7 @@ from kernellab.errors import counted
 from kernellab.evolve.records import Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
-from kernellab.exchanges import Usage
+from kernellab.models.exchanges import Usage
 from kernellab.records import Comparison, Record
 
 

@@ -1,8 +1,8 @@
 """Chat models: any OpenAI-compatible endpoint or a recording of one, what they cost, and how far they may go.
 
-A role speaks through a :class:`Talk`, which records each :class:`~kernellab.exchanges.Exchange`, counts it against a
-:class:`Budget` and raises :class:`~kernellab.errors.ModelError` unless a whole answer came. ``open_model`` turns the
-word in a role's setting into a model; ``ModelSettings`` says where models are, and never holds a key.
+A role speaks through a :class:`Talk`, which records each :class:`~kernellab.models.exchanges.Exchange`, counts it
+against a :class:`Budget` and raises :class:`~kernellab.errors.ModelError` unless a whole answer came. ``open_model``
+turns the word in a role's setting into a model; ``ModelSettings`` says where models are, and never holds a key.
 
 Servers keep the work of a prompt's beginning for the next prompt that begins alike. So put what never changes first
 (the role, the language's reference), then what changes with the task, then what changes with the turn: messages are

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import KernellabError, ModelError, ModelFault
-from kernellab.exchanges import Usage
+from kernellab.models.exchanges import Usage
 from kernellab.models.ledger import added, tokens
 from kernellab.options.entry import amount
 

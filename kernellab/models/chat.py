@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernellab.exchanges import ChatMessage, Finish, Step, Usage
+from kernellab.models.exchanges import ChatMessage, Finish, Step, Usage
 
 if TYPE_CHECKING:
     from kernellab.models.settings import Price

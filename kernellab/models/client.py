@@ -18,10 +18,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import Finish, Usage
 from kernellab.models import faults
 from kernellab.models.chat import THINKING, WAITING, ChatReply, ChatRequest, FunctionCall
 from kernellab.models.dialect import dialect
+from kernellab.models.exchanges import Finish, Usage
 from kernellab.models.keys import scrub
 from kernellab.models.ledger import added
 from kernellab.models.loop import Line, loop

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import ChatMessage
 from kernellab.models.chat import ChatRequest
+from kernellab.models.exchanges import ChatMessage
 from kernellab.models.settings import Endpoint
 
 #: parts that a server may refuse and that a request can do without, by what a refusal says

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.exchanges import Exchange, Finish, Usage
+from kernellab.models.exchanges import Exchange, Finish, Usage
 
 
 def added(a: Usage, b: Usage) -> Usage:
@@ -43,7 +43,7 @@ class Totals:
         self.usage = added(self.usage, exchange.usage)
 
     def as_dict(self) -> dict[str, Any]:
-        """Tokens and dollars of :class:`kernellab.exchanges.Usage`, with ``requests``, ``failed`` and ``unpriced``."""
+        """Tokens and dollars of :class:`~.exchanges.Usage`, with ``requests``, ``failed`` and ``unpriced``."""
         counts = {"requests": self.requests, "failed": self.failed, "unpriced": self.unpriced}
         return {**self.usage.model_dump(mode="json"), **counts}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import ChatMessage
 from kernellab.models.chat import ChatModel, ChatRequest
 from kernellab.models.client import EndpointModel
+from kernellab.models.exchanges import ChatMessage
 from kernellab.models.replay import ReplayModel, read_replay
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Role

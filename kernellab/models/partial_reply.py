@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.exchanges import ChatMessage, Finish, Usage
+from kernellab.models.exchanges import ChatMessage, Finish, Usage
 
 _FINISH = {
     "stop": Finish.STOP, "end_turn": Finish.STOP, "eos": Finish.STOP, "stop_sequence": Finish.STOP,

@@ -1,7 +1,8 @@
 """Recorded exchanges as a model: no key, no network, and the same answers again.
 
 A replay file is JSON lines: a header that says when and with which models it was recorded, then one
-:class:`~kernellab.exchanges.Exchange` a line. A request is matched by its content, whatever model or settings are set;
+:class:`~kernellab.models.exchanges.Exchange` a line. A request is matched by its content, whatever model or settings
+are set;
 figures that were measured, what is left of a budget and names of models may differ. Where the prompts have changed
 since, it is matched by its place: the likest request of its purpose for the same task, and the reply says what differs.
 """
@@ -24,9 +25,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models import faults
 from kernellab.models.chat import ChatReply, ChatRequest
+from kernellab.models.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models.keys import scrub
 from kernellab.records import Role
 

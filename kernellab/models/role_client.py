@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import ChatMessage, Exchange, Finish, Section, Usage
 from kernellab.models.budget import Budget, no_price
 from kernellab.models.chat import ChatModel, ChatReply, ChatRequest
+from kernellab.models.exchanges import ChatMessage, Exchange, Finish, Section, Usage
 from kernellab.models.json_text import NoJson, fault_of, read_object
 from kernellab.models.keys import scrub
 from kernellab.models.tokens import estimate

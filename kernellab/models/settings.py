@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import Usage
+from kernellab.models.exchanges import Usage
 from kernellab.models.keys import read_key
 from kernellab.options import REQUEST
 from kernellab.options.file import FILE, closest

@@ -14,8 +14,8 @@ from kernellab.agents.roles import is_model
 from kernellab.content import installed
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TargetError
-from kernellab.exchanges import Exchange
 from kernellab.models import Budget
+from kernellab.models.exchanges import Exchange
 from kernellab.options.design import ABLATIONS, DesignCall, DesignOptions
 from kernellab.records import Role, Source
 from kernellab.session.record.records import Created

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 from kernellab.agents.roles import Roles, parse_roles
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TaskError
-from kernellab.exchanges import Exchange
+from kernellab.models.exchanges import Exchange
 from kernellab.options import build, signature_of
 from kernellab.options.memory import memory_defaults
 from kernellab.records import Role

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from kernellab.exchanges import Exchange, Step
+from kernellab.models.exchanges import Exchange, Step
 from kernellab.records import StageResult
 from kernellab.session.engine.driver import Driver
 from kernellab.session.manual import Account

@@ -29,8 +29,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from kernellab.errors import ModelError, ModelFault, lasting
-from kernellab.exchanges import Finish, Usage
 from kernellab.models import Budget, ChatReply, ChatRequest, Price, faults, scrub
+from kernellab.models.exchanges import Finish, Usage
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
 from kernellab.tools.acp_client import MOST_SAID, Client, in_daemon

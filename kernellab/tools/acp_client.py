@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from kernellab.exchanges import Step, StepKind
 from kernellab.models import THINKING, scrub
+from kernellab.models.exchanges import Step, StepKind
 from kernellab.tools.desk import MOST_STEPS, Desk
 from kernellab.verifier.protocol.sanitize import shown
 

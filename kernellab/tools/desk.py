@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from kernellab.errors import KernellabError
-from kernellab.exchanges import Step
 from kernellab.models import scrub
+from kernellab.models.exchanges import Step
 from kernellab.records import Author
 from kernellab.session.record.records import Note
 from kernellab.tools.tool import Context, Request, Result, Text, Tool, ToolError, call, failed, tools

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.errors import ModelError
-from kernellab.exchanges import Usage
 from kernellab.models import Budget, ChatReply, ChatRequest, Price, added
 from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import dialect
+from kernellab.models.exchanges import Usage
 from kernellab.models.ledger import tokens
 from kernellab.models.tokens import estimate
 from kernellab.tools.desk import SUBMIT, Desk

@@ -32,8 +32,8 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites.load import load_suite
-from kernellab.exchanges import ChatMessage, Exchange, Usage
 from kernellab.knowledge import Knowledge
+from kernellab.models.exchanges import ChatMessage, Exchange, Usage
 from kernellab.records import (
     Author,
     Candidate,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernellab.exchanges import Exchange
 from kernellab.models import ModelSettings, Talk, open_model
+from kernellab.models.exchanges import Exchange
 from kernellab.records import Role
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task

@@ -10,8 +10,8 @@ import pytest
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
 from kernellab.agents.model import ModelDesigner, Options
 from kernellab.errors import DesignError, ModelError, ModelFault
-from kernellab.exchanges import Finish
 from kernellab.knowledge import Knowledge
+from kernellab.models.exchanges import Finish
 from kernellab.models.tokens import estimate
 from kernellab.records import GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 from tests.agents.model_parts import AFFINE, BROKEN, CPU, SKETCH, WRONG, fenced, line

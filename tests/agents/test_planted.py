@@ -12,8 +12,8 @@ from kernellab.agents.model import ModelConductor
 from kernellab.agents.rules.advice import is_verbatim
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.conductor import RulesConductor
-from kernellab.exchanges import Exchange
 from kernellab.models import Talk, open_model, read_replay
+from kernellab.models.exchanges import Exchange
 from kernellab.records import Candidate, Evidence, GateResult, GateState, Role, RouteKind, Stage, Verdict
 from kernellab.sketch.gate import gate
 from kernellab.task import load_task

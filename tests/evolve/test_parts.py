@@ -42,8 +42,8 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
-from kernellab.exchanges import Exchange, Usage
 from kernellab.models import Budget
+from kernellab.models.exchanges import Exchange, Usage
 from kernellab.models.settings import ModelSettings
 from kernellab.options.search import Knobs
 from kernellab.records import Author, Role, Source, Verdict

@@ -9,12 +9,12 @@ import pytest
 from kernellab.cli import main
 from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import read_spec
-from kernellab.exchanges import ChatMessage, Exchange
 from kernellab.knowledge.importer import import_raw
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.pages import DocumentError, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.models import write_replay
+from kernellab.models.exchanges import ChatMessage, Exchange
 from kernellab.records import Role
 
 RAW = """# Toylang

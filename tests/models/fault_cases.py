@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.exchanges import ChatMessage, Exchange
 from kernellab.models import Budget, ChatReply, ModelError, ModelSettings, Talk, open_model
+from kernellab.models.exchanges import ChatMessage, Exchange
 from kernellab.records import Role
 from kernellab.session.turn.fallback import first_answer
 from tests.models.fake_server import (

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from kernellab.exchanges import ChatMessage, Finish
 from kernellab.models import (
     THINKING,
     ChatModel,
@@ -26,6 +25,7 @@ from kernellab.models import (
 )
 from kernellab.models.chat import WAITING
 from kernellab.models.dialect import is_strict
+from kernellab.models.exchanges import ChatMessage, Finish
 from kernellab.models.faults import asked_pause
 from kernellab.records import Role
 from tests.models.fake_server import Act, Connection, FakeServer, answer, endless, refusing, silent, status, whole

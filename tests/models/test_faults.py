@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.exchanges import Finish
+from kernellab.models.exchanges import Finish
 from tests.models.fault_cases import CASES, KEY, Case, answers_after, played
 
 

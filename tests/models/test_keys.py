@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.exchanges import ChatMessage, Exchange
 from kernellab.models import ModelError, ModelSettings, Talk, configured, open_model, scrub, write_replay
+from kernellab.models.exchanges import ChatMessage, Exchange
 from kernellab.models.keys import REMOVED, scrub_error
 from kernellab.records import Role
 from kernellab.verifier.judge.servers import clean_environment

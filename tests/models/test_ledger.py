@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kernellab.errors import KernellabError
-from kernellab.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models import Budget, Ledger, ModelError
+from kernellab.models.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.records import Role
 
 

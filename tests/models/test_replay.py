@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models import (
     Budget,
     ChatRequest,
@@ -21,6 +20,7 @@ from kernellab.models import (
     read_replay,
     write_replay,
 )  # fmt: skip
+from kernellab.models.exchanges import ChatMessage, Exchange, Finish, Usage
 from kernellab.models.replay import ReplayModel
 from kernellab.records import Role
 from tests.models.fake_server import FakeServer, answer

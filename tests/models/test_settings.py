@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.exchanges import Usage
 from kernellab.models import ModelError, ModelFault, ModelSettings, Price, configured, open_model
+from kernellab.models.exchanges import Usage
 from kernellab.records import Role
 
 URL = "http://localhost:8000/v1"

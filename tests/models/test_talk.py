@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from kernellab.exchanges import ChatMessage, Exchange, Finish, Section
 from kernellab.models import Budget, ChatReply, ModelError, ModelFault, ModelSettings, Talk, open_model
+from kernellab.models.exchanges import ChatMessage, Exchange, Finish, Section
 from kernellab.records import Role
 from tests.models.fake_server import Act, FakeServer, answer, silent, status
 from tests.models.fault_cases import HELLO, QUICK, SCHEMA

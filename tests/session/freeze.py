@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from kernellab.exchanges import Exchange
 from kernellab.journal.blobs import unpack
 from kernellab.models import write_replay
+from kernellab.models.exchanges import Exchange
 from kernellab.session import Session, SessionStatus, design
 from tests.models.fake_server import FakeServer, answer
 from tests.session.session_parts import SKETCH, TASK, WRONG_SKETCH

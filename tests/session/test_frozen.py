@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kernellab.exchanges import Finish, Usage
 from kernellab.models import read_replay
 from kernellab.models.chat import ChatRequest
+from kernellab.models.exchanges import Finish, Usage
 from kernellab.models.replay import ReplayModel
 from kernellab.records import Author, GateState, Role, RouteKind, Stage, StageState, Trust
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, importing, open_session, sessions

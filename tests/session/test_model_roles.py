@@ -19,8 +19,8 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH, OneSketch
 from kernellab.agents.briefs import RouteBrief
 from kernellab.content import content
 from kernellab.errors import SessionError
-from kernellab.exchanges import Finish
 from kernellab.models import write_replay
+from kernellab.models.exchanges import Finish
 from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal

@@ -8,7 +8,7 @@ import pytest
 
 from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.errors import CaptureError, DesignError, SessionError
-from kernellab.exchanges import Exchange, Finish, Usage
+from kernellab.models.exchanges import Exchange, Finish, Usage
 from kernellab.options.approval import Approval
 from kernellab.records import (
     Author,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.exchanges import Step
+from kernellab.models.exchanges import Step
 from kernellab.options.agents import AgentOptions
 from kernellab.task import load_task
 from kernellab.tools import acp_agent

@@ -19,8 +19,8 @@ from session_parts import SKETCH, TASK, WRONG_SKETCH
 
 from kernellab.doctor import agents_of
 from kernellab.errors import SessionError
-from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import write_replay
+from kernellab.models.exchanges import Exchange, Finish, Step
 from kernellab.notebook.views.head import card, upcoming
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.views.texts import partial

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from session_parts import SKETCH, TASK
 
-from kernellab.exchanges import ChatMessage, Finish
 from kernellab.models import Budget, ChatReply, ChatRequest, ModelSettings, Talk
 from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import _DIALECTS
+from kernellab.models.exchanges import ChatMessage, Finish
 from kernellab.models.keys import read_key
 from kernellab.models.partial_reply import Partial
 from kernellab.records import Role

@@ -7,8 +7,8 @@ from typing import Any
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt, PromptError
 from kernellab.errors import ModelError, ModelFault
-from kernellab.exchanges import ChatMessage, Section
 from kernellab.models import Talk
+from kernellab.models.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
 
 #: a reply that ended like this is asked for once more, with a word on brevity where it was cut or empty

@@ -12,8 +12,8 @@ from kernellab.evolve.records import Plan
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.models import ModelOperator, Models, attempt
 from kernellab.evolve.vary.prompt_variants import relative
-from kernellab.exchanges import Exchange
 from kernellab.models import Talk, open_model
+from kernellab.models.exchanges import Exchange
 from kernellab.records import Author, Role
 
 #: candidates that the model is shown: the fastest, and the last that failed

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from kernellab.evolve.records import Worked
 from kernellab.evolve.vary.mix import Ask, Reply
-from kernellab.exchanges import Step
+from kernellab.models.exchanges import Step
 
 #: requests that are sent at once; more wait for these
 _MOST = 64

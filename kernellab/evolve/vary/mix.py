@@ -16,7 +16,7 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit, rules
 from kernellab.evolve.vary.models import KIND, Asked, ModelOperator
 from kernellab.evolve.vary.rules import Variation
-from kernellab.exchanges import Exchange
+from kernellab.models.exchanges import Exchange
 from kernellab.records import Author
 from kernellab.target import Target
 from kernellab.task import Task

@@ -17,10 +17,10 @@ from kernellab.evolve.policies import Request
 from kernellab.evolve.records import who_varies
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.prompt_variants import LINEAGE, WAYS, Way, worth
-from kernellab.exchanges import Exchange, Step, Usage
 from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
+from kernellab.models.exchanges import Exchange, Step, Usage
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Candidate, Role, Route, RouteFact, RouteKind
 from kernellab.session.record.records import Note

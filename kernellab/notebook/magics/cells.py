@@ -15,7 +15,7 @@ from kernellab.options.design import DesignCall, DesignVerification, VerifyCall
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from kernellab.exchanges import Exchange
+    from kernellab.models.exchanges import Exchange
     from kernellab.session import Session
     from kernellab.session.turn.task_from_text import Proposal
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from kernellab.exchanges import Exchange
+from kernellab.models.exchanges import Exchange
 from kernellab.notebook import protocol
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.views.at_turn import looked_at, verdict_turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernellab.exchanges import Exchange
+from kernellab.models.exchanges import Exchange
 from kernellab.notebook.protocol import TurnRow, TurnWord
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State

@@ -17,8 +17,8 @@ from enum import Enum
 from typing import Any
 
 from kernellab.errors import JournalError, KernellabError, SessionError, counted
-from kernellab.exchanges import Exchange, Finish, Step
 from kernellab.models import TIME_LIMITS, Budget
+from kernellab.models.exchanges import Exchange, Finish, Step
 from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, stops_for

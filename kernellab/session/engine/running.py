@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.exchanges import Exchange
+from kernellab.models.exchanges import Exchange
 from kernellab.records import StageResult
 from kernellab.session.engine.engine import Engine
 from kernellab.session.turn.context import Channel

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter
 
 from kernellab.conditions import Condition
 from kernellab.errors import TaskError
-from kernellab.exchanges import Exchange, Step
+from kernellab.models.exchanges import Exchange, Step
 from kernellab.options.design import DesignOptions
 from kernellab.records import (
     Author,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernellab.agents.briefs import Attempt, tied
 from kernellab.conditions import DrawnInPart, joined
 from kernellab.errors import SessionError
-from kernellab.exchanges import Exchange, Step
+from kernellab.models.exchanges import Exchange, Step
 from kernellab.records import (
     Author,
     Candidate,

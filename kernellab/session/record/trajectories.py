@@ -15,8 +15,8 @@ from typing import Any
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
 from kernellab.errors import SessionError
-from kernellab.exchanges import Exchange, Finish
 from kernellab.models import scrub
+from kernellab.models.exchanges import Exchange, Finish
 from kernellab.records import Author, Role, Verdict
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State

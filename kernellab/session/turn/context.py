@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.roles import is_agent, is_model, make_role, players_of
 from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
-from kernellab.exchanges import Exchange, Finish, Step, Usage
 from kernellab.memory.recall import OFF, Recall, open_recall
 from kernellab.models import (
     Budget,
@@ -27,6 +26,7 @@ from kernellab.models import (
     Talk,
     open_model,
 )
+from kernellab.models.exchanges import Exchange, Finish, Step, Usage
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
 from kernellab.session.record.records import Created, Note, TargetFound

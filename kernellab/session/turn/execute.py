@@ -26,7 +26,7 @@ from kernellab.errors import (
     SketchError,
     VerifierError,
 )
-from kernellab.exchanges import Exchange
+from kernellab.models.exchanges import Exchange
 from kernellab.records import (
     Author,
     Candidate,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kernellab.agents.roles import is_model, players_of
 from kernellab.errors import ModelError, SessionError
-from kernellab.exchanges import Exchange
 from kernellab.models import Budget, Talk, open_model
+from kernellab.models.exchanges import Exchange
 from kernellab.records import Role
 from kernellab.session.config import model_settings
 from kernellab.session.record.journal import find_workspace

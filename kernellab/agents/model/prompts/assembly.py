@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import KernellabError
-from kernellab.exchanges import ChatMessage, Section
+from kernellab.models.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
 
 #: below this a trimmed part is left out instead
