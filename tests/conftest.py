@@ -46,6 +46,9 @@ ALONE = (
 
 
 def _has_gpu() -> bool:
+    """Is there a GPU that this process may use? ``CUDA_VISIBLE_DEVICES=""`` hides all of them."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
 
 

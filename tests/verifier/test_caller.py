@@ -9,7 +9,9 @@ import pytest
 from kernellab.conditions import MarkKind
 from kernellab.records import Stage
 from kernellab.task import load_task
+from kernellab.verifier.judge.process_stats import Sizes
 from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.stages.robust import leaks
 
 from .kit import Judge
 
@@ -307,6 +309,24 @@ def test_an_update_that_two_threads_may_lose_is_refused_however_short_its_window
 def test_memory_that_each_call_leaves_behind_is_told(line: str, label: str, judge: Judge) -> None:
     verdict = judge(source(line, before="held = []"))
     assert verdict.passed and ("memory grows" in verdict.label) is bool(label), verdict.label
+
+
+@pytest.mark.parametrize(
+    ("resident", "private", "grows"),
+    [
+        ([0, 824, 1644, 2464, 3284, 4108], [0, 1024, 2048, 3072, 4096, 4096], True),
+        ([200 * i for i in range(12)], [1024 * (i // 4) for i in range(12)], True),
+        ([0, 800, 1600], [0, 1024, 2048], None),
+        ([0, 32, 48], [0, 8192, 12288], None),
+        ([0, 32, 48, 48], [0, 8192, 12288, 12288], False),
+        ([0, 4, 4], [0, 0, 384], False),
+        ([70 * i for i in range(16)], [0] * 16, False),
+    ],
+)
+def test_a_slow_leak_is_seen_between_the_steps_of_an_allocator(
+    resident: list[int], private: list[int], grows: bool | None
+) -> None:
+    assert leaks([Sizes(a << 10, b << 10) for a, b in zip(resident, private, strict=True)]) is grows
 
 
 OWN_PAGES = """

@@ -381,7 +381,7 @@ class WorkerProcess:
             self._end()
             most = f"{CAPS.processes} processes" if len(pids) > CAPS.processes else f"{threads} threads"
             raise WorkerFailure("processes", f"started more than {most}", log=self.log)
-        used = sum(process_stats.resident(pid) for pid in pids)
+        used = sum(process_stats.sizes(pid).resident for pid in pids)
         if used > self.memory_limit and sum(process_stats.proportional(pid) for pid in pids) > self.memory_limit:
             self._end()
             raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)

@@ -67,22 +67,24 @@ def used(pid: int) -> float:
         return 0.0
 
 
-def resident(pid: int) -> int:
-    """Bytes."""
-    return _statm(pid, 1)
+class Sizes(NamedTuple):
+    """Bytes of a process: what lies in memory, and its private memory (heap, data and stacks), touched or not."""
+
+    resident: int = 0
+    private: int = 0
+
+    def exceeds(self, other: Sizes, size: int) -> bool:
+        """Is either at least ``size`` bytes more than in ``other``?"""
+        return self.resident - other.resident >= size or self.private - other.private >= size
 
 
-def allocated(pid: int) -> int:
-    """Bytes of a process's own memory, touched or not."""
-    return _statm(pid, 5)
-
-
-def _statm(pid: int, field: int) -> int:
-    """Bytes by a field of proc_pid_statm(5), which counts pages; 0 when the process is gone."""
+def sizes(pid: int) -> Sizes:
+    """By proc_pid_statm(5), which counts pages; zeros when the process is gone."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[field]) * 4096
+        pages = [int(word) for word in Path(f"/proc/{pid}/statm").read_text().split()]
+        return Sizes(pages[1] * os.sysconf("SC_PAGESIZE"), pages[5] * os.sysconf("SC_PAGESIZE"))
     except (OSError, IndexError, ValueError):
-        return 0
+        return Sizes()
 
 
 class Pages(NamedTuple):
@@ -122,7 +124,7 @@ def proportional(pid: int) -> int:
                 return int(line.split()[1]) * 1024
     except (OSError, IndexError, ValueError):
         pass  # not ours to read: the plain count stands
-    return resident(pid)
+    return sizes(pid).resident
 
 
 #: folders within folders
