@@ -91,12 +91,12 @@ def load_program(
 
 def _everything(text: str, chip: Chip | None, constexpr: dict[str, int | float], parent: str | None) -> CheckResult:
     with _LOCK:
-        found = _check(text)
-        if found.program is not None:
-            found = _against(text, found, chip, constexpr)
+        result = _check(text)
+        if result.program is not None:
+            result = _against(text, result, chip, constexpr)
         if parent is not None:
-            found = _result((*found.diagnostics, *check_pins(parent, text, Author.MODEL)), found.program)
-    return found
+            result = _result((*result.diagnostics, *check_pins(parent, text, Author.MODEL)), result.program)
+    return result
 
 
 def _result(diagnostics: Iterable[Diagnostic], program: Program | None) -> CheckResult:
@@ -107,10 +107,10 @@ def _result(diagnostics: Iterable[Diagnostic], program: Program | None) -> Check
 
 def _check(text: str) -> CheckResult:
     """What the text alone says; kept for the texts seen last."""
-    known = _checked.get(text)
-    if known is not None:
+    cached = _checked.get(text)
+    if cached is not None:
         _checked.move_to_end(text)
-        return known
+        return cached
     result = _read(text)
     _checked[text] = result
     if len(_checked) > _CACHED_TEXTS:
@@ -123,16 +123,16 @@ def _read(text: str) -> CheckResult:
     file, faults = parse_with_faults(text)
     if file is None:
         return CheckResult(tuple(faults), None)
-    program, found = resolve(file, text, _readings)
+    program, diagnostics = resolve(file, text, _readings)
     if faults:
-        return _result((*faults, *beside_unread(text, faults, found)), None)
-    result = _result(found, program)
-    return result if result.ok else _result((*found, *beside_wrong(program)), None)
+        return _result((*faults, *beside_unread(text, faults, diagnostics)), None)
+    result = _result(diagnostics, program)
+    return result if result.ok else _result((*diagnostics, *beside_wrong(program)), None)
 
 
-def _against(text: str, found: CheckResult, chip: Chip | None, constexpr: dict[str, int | float]) -> CheckResult:
+def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[str, int | float]) -> CheckResult:
     """The checks that depend on values: of constexprs, and of the chip."""
-    program = found.program
+    program = result.program
     assert program is not None
     unknown = [n for n in constexpr if n not in {c.name for c in program.constexprs}]
     values = {c.name: c.value for c in program.constexprs if c.value is not None} | constexpr
@@ -143,7 +143,7 @@ def _against(text: str, found: CheckResult, chip: Chip | None, constexpr: dict[s
         *check_values(program, values),
         *check_limits(program, values, chip),
     ]
-    return _result((*found.diagnostics, *more), program)
+    return _result((*result.diagnostics, *more), program)
 
 
 def _memory(text: str, program: Program, values: Mapping[str, int | float]) -> list[Diagnostic]:
@@ -163,10 +163,10 @@ def check_limits(program: Program, constexpr: Mapping[str, int | float], chip: C
     env: dict[str, int | float] = dict(constexpr)
     if chip is not None:
         env |= chip_facts(chip)
-    found = [d for c in program.requires if (d := _broken(c, env, program)) is not None]
+    broken = [d for c in program.requires if (d := _broken(c, env, program)) is not None]
     if chip is not None and chip.on_chip_bytes:
-        found += [d for k in program.kernels if (d := _footprint(k.body, k.span, constexpr, chip)) is not None]
-    return found
+        broken += [d for k in program.kernels if (d := _footprint(k.body, k.span, constexpr, chip)) is not None]
+    return broken
 
 
 def chip_facts(chip: Chip) -> dict[str, int]:
@@ -229,13 +229,13 @@ def _bytes(tile: Tile, env: Mapping[str, int]) -> int:
 def _declared_at(body: tuple[Statement, ...], tile: Tile) -> Span | None:
     for stmt in body:
         if isinstance(stmt, Loop):
-            found = _declared_at(stmt.body, tile)
+            inner = _declared_at(stmt.body, tile)
         elif isinstance(stmt, If):
-            found = _declared_at(stmt.then, tile) or _declared_at(stmt.orelse, tile)
+            inner = _declared_at(stmt.then, tile) or _declared_at(stmt.orelse, tile)
         else:
-            found = stmt.span if tile in declared_tiles(stmt) else None
-        if found is not None:
-            return found
+            inner = stmt.span if tile in declared_tiles(stmt) else None
+        if inner is not None:
+            return inner
     return None
 
 
@@ -260,14 +260,14 @@ _WRITES = (
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def beside_unread(text: str, unread: Sequence[Diagnostic], found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Those of ``found`` that hold whatever the lines of ``unread`` should have said."""
+def beside_unread(text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Those of ``diagnostics`` that hold whatever the lines of ``unread`` should have said."""
     lines = text.split("\n")
     bad = {d.line for d in unread}
     missing = {name for number in bad for name in _written(_line(lines, number))}
     return [
         d
-        for d in found
+        for d in diagnostics
         if d.rule in _OF_A_LINE and d.line not in bad and not missing & set(_WORD.findall(_line(lines, d.line)))
     ]
 
@@ -275,8 +275,8 @@ def beside_unread(text: str, unread: Sequence[Diagnostic], found: Iterable[Diagn
 def beside_wrong(program: Program) -> list[Diagnostic]:
     """What is wrong with the statements of ``program`` that could be resolved, others being left out."""
     values = {c.name: c.value for c in program.constexprs if c.value is not None}
-    found = [*check_memory(program, values), *check_values(program, values)]
-    return [d for d in found if d.rule not in _OF_THE_WHOLE]
+    diagnostics = [*check_memory(program, values), *check_values(program, values)]
+    return [d for d in diagnostics if d.rule not in _OF_THE_WHOLE]
 
 
 def _line(lines: list[str], number: int) -> str:

@@ -37,15 +37,15 @@ Items = tuple[Point | Range | None, ...]
 
 def check_scatters(program: Program) -> list[Diagnostic]:
     """Scatters that may meet themselves or others, and outputs that they may leave unwritten."""
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     stored: set[str] = set()
     scattered: dict[str, Scatter] = {}
     for kernel in program.kernels:
         touched = list(_touched(kernel.body, ()))
-        found += _meetings(touched)
+        diagnostics += _meetings(touched)
         for stmt, loops in touched:
             if isinstance(stmt, Scatter):
-                found += _alone(stmt, loops)
+                diagnostics += _alone(stmt, loops)
                 if stmt.whole:
                     stored.add(stmt.tensor.name)
                 elif not stmt.add:
@@ -59,8 +59,8 @@ def check_scatters(program: Program) -> list[Diagnostic]:
                 "whole=true where the indices name each element."
             )
             what = "the indices may leave elements out"
-            found.append(diagnostic_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
-    return found
+            diagnostics.append(diagnostic_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
+    return diagnostics
 
 
 def scatter_accesses(kernel: Kernel) -> Iterator[Access]:
@@ -133,9 +133,9 @@ def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Dia
             tensor = value.attr("tensor")
             assert isinstance(tensor, Tensor)
             note(tensor.name, "gathered from", stmt)
-    for name, found in ways.items():
-        picked = found & {"added to at indices", "scattered to"} or found & {"gathered from"}
-        others = sorted(found - {"loaded", "gathered from"} - picked if picked == {"gathered from"} else found - picked)
+    for name, uses in ways.items():
+        picked = uses & {"added to at indices", "scattered to"} or uses & {"gathered from"}
+        others = sorted(uses - {"loaded", "gathered from"} - picked if picked == {"gathered from"} else uses - picked)
         if picked and others:
             way = min(picked)
             yield diagnostic_at("scatter-meets", spans[name, way], tensor=name, way=way, other=others[0])

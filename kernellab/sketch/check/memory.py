@@ -32,23 +32,23 @@ from kernellab.sketch.syntax.tree import Span
 
 def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list[Diagnostic]:
     """Diagnostics about accesses of every kernel of ``program``; ``constexpr`` holds the values that are known."""
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     suspicious: set[str] = set()
     doubtful: set[str] = set()
     written: set[str] = set()
     spans: dict[str, Span] = {}
-    found.extend(check_scatters(program))
+    diagnostics.extend(check_scatters(program))
     for kernel in program.kernels:
         touched = accesses(kernel)
         picked = tuple(scatter_accesses(kernel))
         for access in (*touched, *picked):
             offsets = list(_tile_offsets(access))
             if offsets:
-                found.append(_tile_index(access, offsets))
+                diagnostics.append(_tile_index(access, offsets))
                 suspicious.add(access.tensor)
             missing = _misses(access)
             if missing is not None and not offsets:
-                found.append(missing)
+                diagnostics.append(missing)
                 suspicious.add(access.tensor)
         for access in picked:
             if access.kind is not Touch.READ:
@@ -60,16 +60,16 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
             spans.setdefault(access.tensor, access.span)
             if _writes_all(access):
                 written.add(access.tensor)
-        doubtful |= _unsafe(kernel, touched, found, suspicious)
+        doubtful |= _unsafe(kernel, touched, diagnostics, suspicious)
     for tensor in program.tensors:
         if tensor.role in (TensorRole.OUT, TensorRole.INOUT) and tensor.name not in spans:
-            found.append(diagnostic_at("unused-output", tensor.span, name=tensor.name))
+            diagnostics.append(diagnostic_at("unused-output", tensor.span, name=tensor.name))
         if tensor.role is TensorRole.OUT and tensor.name in spans and tensor.name not in written:
             doubtful.add(tensor.name)
     doubtful -= suspicious
     if doubtful:
-        found.extend(_explain(w, spans) for w in seek(program, doubtful, constexpr))
-    return found
+        diagnostics.extend(_explain(w, spans) for w in seek(program, doubtful, constexpr))
+    return diagnostics
 
 
 # -- tile numbers as offsets ------------------------------------------------------------------------------------------
@@ -164,20 +164,20 @@ def _writes_all(access: Access) -> bool:
     if access.conditions:
         return False
     used: set[str] = set()
-    for found, dim in zip(_covers(access), access.region.tensor.shape, strict=True):
-        if found is None or not found.whole or found.used & used or found.first.loop_vars():
+    for covered, dim in zip(_covers(access), access.region.tensor.shape, strict=True):
+        if covered is None or not covered.whole or covered.used & used or covered.first.loop_vars():
             return False
-        used |= found.used
-        if not at_least(num(0), found.first) or not at_least(int_op("+", found.first, found.length), dim):
+        used |= covered.used
+        if not at_least(num(0), covered.first) or not at_least(int_op("+", covered.first, covered.length), dim):
             return False
     return True
 
 
-def _unsafe(kernel: Kernel, touched: tuple[Access, ...], found: list[Diagnostic], known: set[str]) -> set[str]:
+def _unsafe(kernel: Kernel, touched: tuple[Access, ...], diagnostics: list[Diagnostic], reported: set[str]) -> set[str]:
     """Tensors whose writes are not shown to be safe under the kernel's parallel loops; sure races are noted."""
     doubtful: set[str] = set()
     for access in touched:
-        if access.kind is not Touch.WRITE or not access.parallel or access.tensor in known:
+        if access.kind is not Touch.WRITE or not access.parallel or access.tensor in reported:
             continue
         covers = _covers(access)
         moving = {v for c in covers if c is not None for v in c.used}
@@ -187,8 +187,8 @@ def _unsafe(kernel: Kernel, touched: tuple[Access, ...], found: list[Diagnostic]
             moving |= loop.start.loop_vars() | loop.stop.loop_vars() if loop.var in moving else set()
         still = [loop for loop in access.parallel if loop.var not in moving]
         if still and not access.conditions and not any(_single(loop) for loop in still):
-            found.append(diagnostic_at("race", access.span, var=still[0].var, tensor=access.tensor))
-            known.add(access.tensor)
+            diagnostics.append(diagnostic_at("race", access.span, var=still[0].var, tensor=access.tensor))
+            reported.add(access.tensor)
             continue
         apart = {v for c in covers if c is not None for v in c.apart}
         if any(loop.var not in apart for loop in access.parallel):
@@ -246,14 +246,14 @@ class _TooLarge(Exception):
 
 def seek(program: Program, tensors: set[str], constexpr: Mapping[str, int | float]) -> list[Witness]:
     """At most one witness a tensor, with default constexpr values and two choices of symbol sizes."""
-    found: dict[str, Witness] = {}
+    witnesses: dict[str, Witness] = {}
     for env in _sizes(program, constexpr):
         try:
-            for witness in _Run(program, tensors - found.keys(), env).witnesses():
-                found.setdefault(witness.tensor, witness)
+            for witness in _Run(program, tensors - witnesses.keys(), env).witnesses():
+                witnesses.setdefault(witness.tensor, witness)
         except (_TooLarge, KeyError, ZeroDivisionError):
             continue
-    return list(found.values())
+    return list(witnesses.values())
 
 
 def _sizes(program: Program, constexpr: Mapping[str, int | float]) -> Iterator[dict[str, int]]:
@@ -344,7 +344,7 @@ class _Run:
         parallel = access.parallel
         var = parallel[-1].var if parallel else ""
         for env in _nest(access.loops, dict(self.env)):
-            if all(bool(cond.evaluate(env)) is taken for cond, taken in access.conditions):
+            if all(bool(cond.evaluate(env)) is holds for cond, holds in access.conditions):
                 place = tuple(env[p.var] for p in parallel)
                 yield env, self.numbers.setdefault(place, len(self.numbers) + 1) if parallel else 0, var
 

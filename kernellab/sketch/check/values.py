@@ -41,15 +41,15 @@ _AVERAGES = frozenset(("reduce_mean", "welford"))
 
 def check_values(program: Program, constexpr: Mapping[str, int | float]) -> list[Diagnostic]:
     """Diagnostics about padding and ``split`` of every kernel of ``program``."""
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for kernel in program.kernels:
-        _Padding(constexpr, found).body(kernel.body, ())
+        _Padding(constexpr, diagnostics).body(kernel.body, ())
         for stmt in statements(kernel.body):
             if isinstance(stmt, Loop) and stmt.hints.split is not None:
                 what = cannot_split(stmt)
                 if what:
-                    found.append(diagnostic_at("split", stmt.span, var=stmt.var, what=what))
-    return found
+                    diagnostics.append(diagnostic_at("split", stmt.span, var=stmt.var, what=what))
+    return diagnostics
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ _MASKED = math.nan
 class _Padding:
     """Follows what lies in the padded part of every tile, through one kernel in order."""
 
-    def __init__(self, constexpr: Mapping[str, int | float], found: list[Diagnostic]) -> None:
+    def __init__(self, constexpr: Mapping[str, int | float], diagnostics: list[Diagnostic]) -> None:
         self.constexpr = constexpr
-        self.found = found
+        self.diagnostics = diagnostics
         self.tiles: dict[str, _Lanes] = {}
         self.span = Span(1, 1, 1, 1)
         self.loops: tuple[Loop, ...] = ()
@@ -184,9 +184,9 @@ class _Padding:
         stop = int_op("+", last, int_op("*", item.extent, item.step))
         if at_least(first, num(0)) and at_least(dim, stop):
             return True
-        known = {n: int(v) for n, v in self.constexpr.items()}
+        constants = {n: int(v) for n, v in self.constexpr.items()}
         try:
-            return first.evaluate(known) >= 0 and stop.evaluate(known) <= dim.evaluate(known)
+            return first.evaluate(constants) >= 0 and stop.evaluate(constants) <= dim.evaluate(constants)
         except (KeyError, ZeroDivisionError):
             return False
 
@@ -199,8 +199,8 @@ class _Padding:
             case Const():
                 return _Lanes(constant=float(value.value))
             case Param():
-                known = self.constexpr.get(value.name)
-                return _Lanes(constant=None if known is None else float(known))
+                number = self.constexpr.get(value.name)
+                return _Lanes(constant=None if number is None else float(number))
             case Apply():
                 return self._applied(value)
         return _PLAIN
@@ -218,29 +218,29 @@ class _Padding:
             return _PLAIN
         if value.op == "gather":
             return self._gather(value)
-        given = [self.lanes(a) for a in value.args]
+        operands = [self.lanes(a) for a in value.args]
         if op.kind is OpKind.REDUCE:
-            return self._reduced(value, given[0])
+            return self._reduced(value, operands[0])
         if op.kind is OpKind.SCAN:
             axis = value.attr("axis")
             name = {"add": "cumsum", "mul": "cumprod", "max": "cummax", "min": "cummin"}
-            self._reduce(name.get(str(value.attr("combine")), value.op), given[0], (axis,))  # type: ignore[arg-type]
+            self._reduce(name.get(str(value.attr("combine")), value.op), operands[0], (axis,))  # type: ignore[arg-type]
             return _PLAIN
-        return self._shaped(value, given)
+        return self._shaped(value, operands)
 
     def _pointwise(self, value: Apply) -> _Lanes:
-        given = [self.lanes(a) for a in value.args]
+        operands = [self.lanes(a) for a in value.args]
         if value.op == "cast":
-            return given[0]
-        if not any(g.pads for g in given):
-            if any(g.constant is None for g in given):
+            return operands[0]
+        if not any(g.pads for g in operands):
+            if any(g.constant is None for g in operands):
                 return _PLAIN
-            return _Lanes(constant=_fold(value.op, [g.constant for g in given]))
+            return _Lanes(constant=_fold(value.op, [g.constant for g in operands]))
         rank = len(value.type.shape)
-        given = [_aligned(g, len(a.type.shape), rank) for g, a in zip(given, value.args, strict=True)]
-        axes = sorted({axis for lanes in given for axis in lanes.pads})
-        pads = {a: _fold(value.op, [g.pads.get(a, g.constant) for g in given]) for a in axes}
-        return _Lanes(pads, next((g.source for g in given if g.pads), ""))
+        operands = [_aligned(g, len(a.type.shape), rank) for g, a in zip(operands, value.args, strict=True)]
+        axes = sorted({axis for lanes in operands for axis in lanes.pads})
+        pads = {a: _fold(value.op, [g.pads.get(a, g.constant) for g in operands]) for a in axes}
+        return _Lanes(pads, next((g.source for g in operands if g.pads), ""))
 
     def _reduced(self, value: Apply, lanes: _Lanes) -> _Lanes:
         axes = value.attr("axes")
@@ -259,28 +259,28 @@ class _Padding:
             position += 1
         return _Lanes(kept, lanes.source)
 
-    def _shaped(self, value: Apply, given: list[_Lanes]) -> _Lanes:
+    def _shaped(self, value: Apply, args: list[_Lanes]) -> _Lanes:
         if value.op == "full":
-            return _Lanes(constant=given[0].constant)
+            return _Lanes(constant=args[0].constant)
         if value.op == "broadcast":
-            return _aligned(given[0], len(value.args[0].type.shape), len(value.type.shape))
+            return _aligned(args[0], len(value.args[0].type.shape), len(value.type.shape))
         if value.op == "newaxis":
             new = value.attr("axes")
             assert isinstance(new, tuple)
             places = [i for i in range(len(value.type.shape)) if i not in new]
-            return _Lanes({places[a]: p for a, p in given[0].pads.items()}, given[0].source, given[0].constant)
+            return _Lanes({places[a]: p for a, p in args[0].pads.items()}, args[0].source, args[0].constant)
         if value.op == "transpose":
             perm = value.attr("perm")
             assert isinstance(perm, tuple)
-            return _Lanes({perm.index(a): p for a, p in given[0].pads.items()}, given[0].source, given[0].constant)
+            return _Lanes({perm.index(a): p for a, p in args[0].pads.items()}, args[0].source, args[0].constant)
         return _PLAIN
 
     def _product(self, a: Value, b: Value) -> None:
         left, right = self.lanes(a), self.lanes(b)
         x, y = len(a.type.shape) - 1, len(b.type.shape) - 2
         pads = [lanes.pads[axis] for lanes, axis in ((left, x), (right, y)) if axis in lanes.pads]
-        known = [p for p in pads if p is not None]
-        harmless = any(math.isnan(p) for p in known) or (0.0 in known and not any(math.isinf(p) for p in known))
+        numbers = [p for p in pads if p is not None]
+        harmless = any(math.isnan(p) for p in numbers) or (0.0 in numbers and not any(math.isinf(p) for p in numbers))
         if pads and not harmless:
             source = left.source if x in left.pads else right.source
             self._note("pad-identity", tile=source, pad=_word(pads[0]), op="gemm", identity="0")
@@ -306,7 +306,7 @@ class _Padding:
         key = (self.span.line, self.span.col, rule)
         if key not in self.noted:
             self.noted.add(key)
-            self.found.append(diagnostic_at(rule, self.span, **fields))
+            self.diagnostics.append(diagnostic_at(rule, self.span, **fields))
 
 
 _RULES: dict[type, Callable[[_Padding, Any], None]] = {
@@ -350,12 +350,12 @@ def _fold(op: str, values: list[float | None]) -> float | None:
         return math.inf
     if op == "min" and -math.inf in values:
         return -math.inf
-    known = [v for v in values if v is not None]
+    numbers = [v for v in values if v is not None]
     function = _FOLDS.get(op)
-    if function is None or len(known) != len(values):
+    if function is None or len(numbers) != len(values):
         return None
     try:
-        result = function(*known)
+        result = function(*numbers)
     except (ArithmeticError, ValueError):
         return None
     return None if math.isnan(result) else result

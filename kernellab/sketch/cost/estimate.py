@@ -120,9 +120,9 @@ def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -
     tensors = _tensors(models)
     slow = sum(t.slow for t in tensors)
     times = [_roofline(model, chip, model.kernel in calls) for model in models]
-    known = [t for t in times if t is not None]
-    memory_time = sum(t[1] for t in known)
-    compute_time = sum(t[0] for t in known)
+    finite = [t for t in times if t is not None]
+    memory_time = sum(t[1] for t in finite)
+    compute_time = sum(t[0] for t in finite)
     return Cost(
         flops=flops,
         bytes_unique=sum(t.unique for t in tensors),
@@ -130,7 +130,7 @@ def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -
         bytes_slow=slow,
         footprint=max((m.root.footprint for m in models), default=0),
         intensity=sum(flops.values()) / slow if slow else float("inf"),
-        time_ms=1e3 * sum(max(t) for t in known) if known and len(known) == len(times) else None,
+        time_ms=1e3 * sum(max(t) for t in finite) if finite and len(finite) == len(times) else None,
         bound="compute" if compute_time > memory_time else "memory",
         parallelism=min((m.parallelism for m in models if m.kernel not in calls), default=1.0),
         loops=tuple(row for model in models for row in _rows(model, model.root)),
@@ -142,8 +142,8 @@ def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -
 def _operations(models: Sequence[Model]) -> tuple[OperationCost, ...]:
     counted = [(name, line, flops) for model in models for (name, line), flops in model.operations.items() if flops]
     total = sum(flops for *_, flops in counted)
-    found = [OperationCost(name, line, flops, flops / total) for name, line, flops in counted]
-    return tuple(sorted(found, key=lambda o: -o.flops))
+    costs = [OperationCost(name, line, flops, flops / total) for name, line, flops in counted]
+    return tuple(sorted(costs, key=lambda o: -o.flops))
 
 
 def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[float, float] | None:
@@ -194,7 +194,7 @@ def _rows(model: Model, node: Node) -> list[LoopCost]:
 
 
 def _tensors(models: Sequence[Model]) -> tuple[TensorCost, ...]:
-    found: dict[str, TensorCost] = {}
+    costs: dict[str, TensorCost] = {}
     for model in models:
         for name in model.slow:
             accesses = [a for a in model.accesses if a.tensor == name]
@@ -202,12 +202,12 @@ def _tensors(models: Sequence[Model]) -> tuple[TensorCost, ...]:
                 continue
             most = max(accesses, key=lambda a: a.bytes)
             total = sum(a.bytes for a in accesses)
-            before = found.get(name, TensorCost(name, 0.0, 0.0, 0.0, most.line))
-            found[name] = TensorCost(
+            before = costs.get(name, TensorCost(name, 0.0, 0.0, 0.0, most.line))
+            costs[name] = TensorCost(
                 name,
                 before.unique + model.unique[name],
                 before.total + total,
                 before.slow + min(model.slow[name], total),
                 before.line,
             )
-    return tuple(found.values())
+    return tuple(costs.values())

@@ -259,10 +259,10 @@ def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str
             kind, count = _matmul_class(stmt.a, stmt.b, stmt.precision)
             yield "gemm", kind, count * 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env)
         case LibraryCall():
-            given = [tuple(e.evaluate(env) for e in o.shape) for o in stmt.operands]
-            made = tuple(e.evaluate(env) for e in stmt.out.shape)
+            operand_sizes = [tuple(e.evaluate(env) for e in o.shape) for o in stmt.operands]
+            result_size = tuple(e.evaluate(env) for e in stmt.out.shape)
             kind = _products(stmt.out.dtype, stmt.precision)
-            yield f"library.{stmt.op}", kind, LIBRARY[stmt.op].flops(given, made, dict(stmt.settings))
+            yield f"library.{stmt.op}", kind, LIBRARY[stmt.op].flops(operand_sizes, result_size, dict(stmt.settings))
         case MultiAssign():
             source = stmt.args[0].type
             yield stmt.op, _class(source.dtype), OPS[stmt.op].flops * elements(source.shape, env)

@@ -115,23 +115,23 @@ def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[
     if not axes:
         return  # the reference accepts none of the shorter sizes
     dims = {names[a]: Dim(names[a], min(LEAST_SLIDING, a.size) if a in sliding else 1, a.size) for a in axes}
-    made = 0
+    count = 0
     for sizes in _looping_first(edges(tuple(dims.values()), tuple(around))):
-        if made == _CASES:
+        if count == _CASES:
             return
-        wanted = {a: sizes[names[a]] for a in axes}
-        if _bytes(task, wanted) > _CASE_BYTES or (args := small.sample(wanted)) is None:
+        kept_sizes = {a: sizes[names[a]] for a in axes}
+        if _bytes(task, kept_sizes) > _CASE_BYTES or (args := small.sample(kept_sizes)) is None:
             continue
-        yield Case(_varied(task, args, made), sizes, is_cut=True)
-        made += 1
+        yield Case(_varied(task, args, count), sizes, is_cut=True)
+        count += 1
 
 
 def _bytes(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
     """Bytes of all tensors with the axes of ``sizes`` cut; too many where the reference refuses them."""
     if all(axis.outputs for axis in sizes):
         return bytes_after(task, sizes)
-    found = bytes_at(task, sizes)
-    return found if found is not None else _CASE_BYTES + 1
+    total = bytes_at(task, sizes)
+    return total if total is not None else _CASE_BYTES + 1
 
 
 @dataclass

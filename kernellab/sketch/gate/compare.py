@@ -135,13 +135,13 @@ def _pattern(wrong: Tensor) -> str:
 
     if not bool((~wrong).any()):
         return ""
-    said = [words for axis in range(wrong.dim()) if (words := _along(wrong, axis))]
+    patterns = [words for axis in range(wrong.dim()) if (words := _along(wrong, axis))]
     rows = torch.nonzero(wrong)
     for one, other in combinations(range(wrong.dim()), 2):
         here, there = rows[:, one], rows[:, other]
         if bool((here == there).all()) and bool((here != here[0]).any()):
-            said.append(f"where the indices of axes {one} and {other} are equal")
-    return f"; only {' and '.join(said)}" if said else ""
+            patterns.append(f"where the indices of axes {one} and {other} are equal")
+    return f"; only {' and '.join(patterns)}" if patterns else ""
 
 
 def _along(wrong: Tensor, axis: int) -> str:

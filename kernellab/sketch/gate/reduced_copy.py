@@ -120,7 +120,7 @@ def _table(task: Task, sizes: Mapping[FreeAxis, int]) -> _Table:
 
 def _bounds(program: Program) -> set[int]:
     """Numbers in the bounds of loops."""
-    found: set[int] = set()
+    bounds: set[int] = set()
     waiting = [
         expr
         for kernel in program.kernels
@@ -132,8 +132,8 @@ def _bounds(program: Program) -> set[int]:
         expr = waiting.pop()
         waiting.extend(expr.args)
         if expr.kind is IntKind.NUM:
-            found.add(expr.value)
-    return found
+            bounds.add(expr.value)
+    return bounds
 
 
 @lru_cache(maxsize=64)

@@ -87,8 +87,8 @@ def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
         graph = capture(task)
         with Tied(turned=False):
             declared = run_graph(graph, args)
-        wanted = reference(task, args)
-        if len(declared) != len(wanted) or not all(map(_close, declared, wanted)):
+        expected = reference(task, args)
+        if len(declared) != len(expected) or not all(map(_close, declared, expected)):
             return None
         with Tied(turned=False):
             return tuple(run_graph(graph, args, f64=True))
@@ -111,12 +111,12 @@ def _dtype_numbers(watch: Any) -> Any:
 
     class Numbers(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            given = dict(kwargs or {})
+            keywords = dict(kwargs or {})
             if func in (torch.rms_norm, torch.nn.functional.rms_norm):
-                watch.seen = watch.seen or (args[3] if len(args) > 3 else given.get("eps")) is None
+                watch.seen = watch.seen or (args[3] if len(args) > 3 else keywords.get("eps")) is None
             elif func in (torch.nan_to_num, torch.Tensor.nan_to_num):
                 watch.seen = True
-            return func(*args, **given)
+            return func(*args, **keywords)
 
     return Numbers()
 

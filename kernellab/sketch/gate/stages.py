@@ -107,24 +107,24 @@ def outputs(
             program, binding.inputs(case.args), symbols=symbols, constexpr=values, f64=exact is not None,
             keep=_KEEP if case.sampled else None, deadline=thread_time() + seconds,
         )  # fmt: skip
-    for bound, wanted in zip(binding.outputs, want, strict=True):
-        got, stored, _ = _output(ran.outputs[bound.tensor], ran.written[bound.tensor], wanted, case)
-        judged = wrong64(got, wanted) if exact is not None else wrong_declared(got, wanted, tf32=in_tf32(program))
-        shown[bound.tensor] = Output(got, wanted, stored, judged[1] & stored if case.sampled else judged[1])
+    for bound, expected in zip(binding.outputs, want, strict=True):
+        got, stored, _ = _output(ran.outputs[bound.tensor], ran.written[bound.tensor], expected, case)
+        judged = wrong64(got, expected) if exact is not None else wrong_declared(got, expected, tf32=in_tf32(program))
+        shown[bound.tensor] = Output(got, expected, stored, judged[1] & stored if case.sampled else judged[1])
     return case, shown
 
 
 def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]) -> Case:
-    known = list(cases(program, binding, task))
+    listed = list(cases(program, binding, task))
     if task.dims and sizes:
         sizes = asked_sizes(task, sizes)
-    case = next((case for case in known if dict(case.sizes) == sizes), None) if sizes else None
+    case = next((case for case in listed if dict(case.sizes) == sizes), None) if sizes else None
     if not sizes:
-        case = known[:2][-1] if known else own_case(program, task)
+        case = listed[:2][-1] if listed else own_case(program, task)
     elif case is None and task.dims and input_bytes(task, sizes) <= _MOST_ASKED:
         case = Case(task.module().sample(sizes, seed=0), sizes)
     if case is None:
-        at = "; ".join(one.at for one in known) or "none, as its shapes are fixed"
+        at = "; ".join(one.at for one in listed) or "none, as its shapes are fixed"
         raise NotRunnable("No case of these sizes can be run here.", f"Take one of the gate's: {at}.")
     return case
 
@@ -288,15 +288,15 @@ class _Gate:
         threads = all_threads if large else nullcontext
         inputs = binding.inputs(case.args)
         constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
-        wanted = None
-        if binding.of_outputs and not case.is_own and (wanted := self._wanted(case, threads)) is None:
+        expected = None
+        if binding.of_outputs and not case.is_own and (expected := self._wanted(case, threads)) is None:
             return None
-        symbols = _symbols(program, binding, case, wanted)
+        symbols = _symbols(program, binding, case, expected)
         most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
         if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
         # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
-        if wanted is None and not case.is_own and (wanted := self._wanted(case, threads)) is None:
+        if expected is None and not case.is_own and (expected := self._wanted(case, threads)) is None:
             return None
         keep = _KEEP if case.sampled else None
         left = self.seconds if self.whole else 4 * self.seconds
@@ -307,7 +307,7 @@ class _Gate:
                 program, inputs, symbols=symbols, constexpr=constexpr, f64=f64, keep=keep, deadline=began + left
             )
             left -= thread_time() - began
-            if wanted is None and (wanted := self._wanted(case, threads)) is None:
+            if expected is None and (expected := self._wanted(case, threads)) is None:
                 return None
             if f64:
                 with threads():
@@ -317,7 +317,7 @@ class _Gate:
                 exact = self._held(exact)
             seen: dict[str, Mismatch | None] = {}
             for i, bound in enumerate(binding.outputs):
-                want = exact[i] if f64 and exact is not None else wanted[i]
+                want = exact[i] if f64 and exact is not None else expected[i]
                 got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
                 if f64:
                     error, mismatch = compare64(got, want, written, where)
@@ -326,7 +326,7 @@ class _Gate:
                     best = exact[i] if exact else None
                     rounds = in_tf32(program) and (not self.task.strict or bool(self.task.rounded))
                     mismatch = compare_declared(got, want, best, written, where, tf32=rounds)
-                if mismatch is not None and self._selects_alike(case, i, got, wanted[i], where):
+                if mismatch is not None and self._selects_alike(case, i, got, expected[i], where):
                     mismatch = None
                 seen[bound.tensor] = mismatch
             if wrong := {name: m for name, m in seen.items() if m is not None}:
@@ -342,8 +342,8 @@ class _Gate:
             return False
         from kernellab.capture.selection import selections
 
-        found = selections(self.task.module().results, case.args)[output]
-        wrong = found.wrong(got, want, FLOORS) if found is not None else None
+        selection = selections(self.task.module().results, case.args)[output]
+        wrong = selection.wrong(got, want, FLOORS) if selection is not None else None
         return wrong is not None and not bool((wrong if where is None else wrong & where).any())
 
     def _wanted(self, case: Case, threads: Callable[[], AbstractContextManager[object]]) -> tuple[Tensor, ...] | None:
@@ -395,29 +395,29 @@ def _configurations(
 ) -> list[tuple[dict[str, int | float], Binding]]:
     """The values that the tunables were given, and each tunable at its smallest legal value."""
     bound = bind(program, task, constexpr)
-    given = {c.name: bound.constexpr[c.name] for c in program.constexprs if c.is_extent or c.choices}
-    found = [(given, bound)]
+    defaults = {c.name: bound.constexpr[c.name] for c in program.constexprs if c.is_extent or c.choices}
+    configurations = [(defaults, bound)]
     smallest = {c.name: min(c.choices) for c in program.tunables}
-    if any(given[k] != v for k, v in smallest.items()):
+    if any(defaults[k] != v for k, v in smallest.items()):
         # a require line may forbid that combination
         with suppress(NotRunnable):
-            found.insert(0, ({**given, **smallest}, bind(program, task, {**constexpr, **smallest})))
-    return found
+            configurations.insert(0, ({**defaults, **smallest}, bind(program, task, {**constexpr, **smallest})))
+    return configurations
 
 
-def _symbols(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
+def _symbols(program: Program, binding: Binding, case: Case, expected: tuple[Tensor, ...] | None) -> dict[str, int]:
     """The sizes of the case: of its arguments, of the reference's outputs, else those that the sketch says."""
-    given = binding.sizes(lambda position, dim: case.args[position].shape[dim])
-    if wanted is not None:
-        given |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
-    return {**dict(program.sizes), **given}
+    sizes = binding.sizes(lambda position, dim: case.args[position].shape[dim])
+    if expected is not None:
+        sizes |= {s: int(expected[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
+    return {**dict(program.sizes), **sizes}
 
 
 def _elements(program: Program, values: Mapping[str, int | float]) -> int:
     """Of all tensors together, temporary ones too; 0 for those whose sizes ``values`` do not tell."""
-    known = {name: int(value) for name, value in values.items() if float(value).is_integer()}
-    shapes = [t.shape for t in program.tensors if all(e.names() <= known.keys() for e in t.shape)]
-    return sum(prod(e.evaluate(known) for e in shape) for shape in shapes)
+    integers = {name: int(value) for name, value in values.items() if float(value).is_integer()}
+    shapes = [t.shape for t in program.tensors if all(e.names() <= integers.keys() for e in t.shape)]
+    return sum(prod(e.evaluate(integers) for e in shape) for shape in shapes)
 
 
 def in_tf32(program: Program) -> bool:

@@ -30,10 +30,10 @@ _LEAST_TOLD = 16
 
 def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program, Binding] | None:
     """``program`` with the sizes of ``task``'s free axes as symbols, and its binding; None where that cannot be."""
-    found = _symbols(program, task)
-    if not found:
+    symbols = _symbols(program, task)
+    if not symbols:
         return None
-    table = _table(program, binding, task, found)
+    table = _table(program, binding, task, symbols)
     if not table:
         return None
     tensors = tuple(_swap(t, table) for t in program.tensors)
@@ -76,21 +76,21 @@ def _symbols(program: Program, task: Task) -> dict[int, str]:
     }
     literals = _literals(program)
     sizes = sorted(s for s in {axis.size for axis in free_axes(task)} - fixed if not _is_told(s, literals))
-    taken = {*program.symbols, *(t.name for t in program.tensors), *(c.name for c in program.constexprs)}
-    return {size: f"size{size}" for size in sizes if f"size{size}" not in taken}
+    used = {*program.symbols, *(t.name for t in program.tensors), *(c.name for c in program.constexprs)}
+    return {size: f"size{size}" for size in sizes if f"size{size}" not in used}
 
 
 def _literals(program: Program) -> frozenset[float]:
     """The numbers in arithmetic, indices aside."""
-    found: set[float] = set()
+    literals: set[float] = set()
 
     def note(item: Const) -> Const:
-        found.add(float(item.value))
+        literals.add(float(item.value))
         return item
 
     for kernel in program.kernels:
         swapped(kernel.body, lambda number: number, note)
-    return frozenset(found)
+    return frozenset(literals)
 
 
 def _is_told(size: int, literals: frozenset[float]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 
 from kernellab.sketch.program.program import Alloc, Assign, Gemm, Load, MultiAssign, Read, Statement, Tile
 from kernellab.sketch.program.walk import statements, subvalues
@@ -19,8 +20,8 @@ def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[
     most: tuple[int, list[Tile]] = (0, [])
     for n, stmt in enumerate(body):
         own = [tile for uid, (first, tile) in began.items() if first <= n <= last[uid]]
-        inner = max((most_alive(block, size) for block in stmt.bodies), key=lambda found: found[0], default=(0, []))
-        most = max(most, (sum(map(size, own)) + inner[0], own + inner[1]), key=lambda found: found[0])
+        inner = max((most_alive(block, size) for block in stmt.bodies), key=itemgetter(0), default=(0, []))
+        most = max(most, (sum(map(size, own)) + inner[0], own + inner[1]), key=itemgetter(0))
     return most
 
 

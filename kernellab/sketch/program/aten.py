@@ -71,14 +71,14 @@ def call_text(tree: ast.expr, operands: Sequence[str], size: Callable[[str], str
     def text(node: ast.expr) -> str:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
-                given = [*map(text, node.args), *(f"{k.arg}={text(k.value)}" for k in node.keywords)]
-                return f"torch.ops.aten.{name}.{overload}({', '.join(given)})"
+                arguments = [*map(text, node.args), *(f"{k.arg}={text(k.value)}" for k in node.keywords)]
+                return f"torch.ops.aten.{name}.{overload}({', '.join(arguments)})"
             case ast.Subscript(value=value, slice=item):
                 return f"{text(value)}[{text(item)}]"
             case ast.Name(id=name):
-                found = _OPERAND.fullmatch(name)
-                if found:
-                    return operands[int(found.group(1))]
+                operand = _OPERAND.fullmatch(name)
+                if operand:
+                    return operands[int(operand.group(1))]
                 return f'float("{name}")' if name in _NUMBERS else size(name)
             case ast.Constant(value=str() as word):
                 return word if word.startswith("torch.") else repr(word)
@@ -107,16 +107,16 @@ def evaluate(tree: ast.expr, operands: Sequence[Any], size: Callable[[str], int]
             case ast.Subscript(value=inner, slice=item):
                 return value(inner)[value(item)]
             case ast.Name(id=name):
-                found = _OPERAND.fullmatch(name)
-                if found:
-                    return operands[int(found.group(1))]
+                operand = _OPERAND.fullmatch(name)
+                if operand:
+                    return operands[int(operand.group(1))]
                 return _NUMBERS[name] if name in _NUMBERS else size(name)
             case ast.Constant(value=str() as word) if word.startswith("torch."):
                 named = getattr(torch, word.removeprefix("torch."))
                 wide = f64 and isinstance(named, torch.dtype) and named.is_floating_point
                 return torch.float64 if wide else named
-            case ast.Constant(value=found):
-                return found
+            case ast.Constant(value=operand):
+                return operand
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return [value(i) for i in items]
             case ast.BinOp(left=left, op=op, right=right):
@@ -153,8 +153,8 @@ def _known(node: ast.expr) -> None:
         _known(part)
 
 
-def _is_zero(given: list[ast.expr]) -> bool:
-    return len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 0
+def _is_zero(arguments: list[ast.expr]) -> bool:
+    return len(arguments) == 1 and isinstance(arguments[0], ast.Constant) and arguments[0].value == 0
 
 
 @lru_cache(maxsize=512)
@@ -162,16 +162,16 @@ def _operation(name: str, overload: str) -> Any:
     """Raises BadCall: there is no such operation, or none that a sketch may call."""
     import torch
 
-    found = getattr(getattr(torch.ops.aten, name, None), overload, None)
-    if found is None:
+    function = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    if function is None:
         raise BadCall(f"torch.ops.aten has no operation {name}.{overload}.")
     tags = () if f"{name}.{overload}" in _DROPOUT else _TAGS
-    if found._schema.is_mutable or any(getattr(torch.Tag, tag) in found.tags for tag in tags):
+    if function._schema.is_mutable or any(getattr(torch.Tag, tag) in function.tags for tag in tags):
         raise BadCall(
             f"{name}.{overload} draws numbers, changes its operands, or has a result of a size that values decide.",
             "Name an operation whose result follows from its operands, in a shape that follows from theirs.",
         )
-    return found
+    return function
 
 
 def _names(tree: ast.expr) -> Iterator[str]:

@@ -32,9 +32,9 @@ def bind(
     """
     from kernellab.sketch.program.bind_task import bind_alone, bind_task
 
-    given = dict(constexpr or {})
+    overrides = dict(constexpr or {})
     extent = target.default_extent if target is not None else None
-    return bind_alone(program, given, extent) if task is None else bind_task(program, task, given, extent)
+    return bind_alone(program, overrides, extent) if task is None else bind_task(program, task, overrides, extent)
 
 
 def check_constexprs(program: Program, values: Iterable[str]) -> None:

@@ -20,9 +20,9 @@ Number = int | float
 _BY_TORCH_NAME = {d.torch_name: d for d in DType}
 
 
-def bind_alone(program: Program, given: Mapping[str, Number], default_extent: int | None) -> Binding:
+def bind_alone(program: Program, overrides: Mapping[str, Number], default_extent: int | None) -> Binding:
     """The binding of a program without a task."""
-    values = constexpr_values(program, given, default_extent)
+    values = constexpr_values(program, overrides, default_extent)
     inputs = program.inputs
     symbols: dict[str, tuple[int, int]] = {}
     for position, tensor in enumerate(inputs):
@@ -42,29 +42,29 @@ def bind_alone(program: Program, given: Mapping[str, Number], default_extent: in
     )
 
 
-def bind_task(program: Program, task: Task, given: Mapping[str, Number], default_extent: int | None) -> Binding:
+def bind_task(program: Program, task: Task, overrides: Mapping[str, Number], default_extent: int | None) -> Binding:
     """The binding of a program to a task's arguments and outputs."""
-    scalars, values = _scalars(program, task, given)
-    constexpr = constexpr_values(program, {**given, **values}, default_extent)
+    scalars, values = _scalars(program, task, overrides)
+    constexpr = constexpr_values(program, {**overrides, **values}, default_extent)
     tensors = _match_tensors(program, task)
-    found = _Symbols(constexpr, dict(program.sizes))
+    symbols = _Symbols(constexpr, dict(program.sizes))
     views = [(program.tensor(name), task.args[position].held.shape, position) for name, position in tensors.items()]
     for tensor, shape, position in views:
-        found.read(tensor, shape, position)
+        symbols.read(tensor, shape, position)
     for _, shape, position in views:
-        found.named(program.symbols, shape, position)
-    found.solve(views)
-    found.solve_by_name(program.symbols, views)
-    _no_split(program, found.extents, [(t, task.args[position].name, shape) for t, shape, position in views])
-    _all_known(program, found.extents)
+        symbols.named(program.symbols, shape, position)
+    symbols.solve(views)
+    symbols.solve_by_name(program.symbols, views)
+    _no_split(program, symbols.extents, [(t, task.args[position].name, shape) for t, shape, position in views])
+    _all_known(program, symbols.extents)
     sizes = _sample_sizes(task)
     for tensor, shape, position in views:
-        found.same_elements(tensor, shape, sizes, f"the argument {task.args[position].name}")
-    outputs = _outputs(program, task, found, sizes)
+        symbols.same_elements(tensor, shape, sizes, f"the argument {task.args[position].name}")
+    outputs = _outputs(program, task, symbols, sizes)
     return Binding(
         parameters=tuple(a.name for a in task.args),
         tensors=tensors,
-        symbols={s: (p, task.args[p].dimension(d)) for s, (p, d) in found.places.items()},
+        symbols={s: (p, task.args[p].dimension(d)) for s, (p, d) in symbols.places.items()},
         constexpr=constexpr,
         outputs=outputs,
         scalars=scalars,
@@ -75,9 +75,9 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         },
         defaults={i: a.default for i, a in enumerate(task.args) if a.default is not None},
         dtypes={position: program.tensor(name).dtype for name, position in tensors.items()},
-        fixed={s: e for s, e in found.extents.items() if isinstance(e, int)},
-        solved=found.solved,
-        of_outputs=_of_outputs(program, task, outputs, {*found.places, *found.solved}),
+        fixed={s: e for s, e in symbols.extents.items() if isinstance(e, int)},
+        solved=symbols.solved,
+        of_outputs=_of_outputs(program, task, outputs, {*symbols.places, *symbols.solved}),
         pairs=frozenset(i for i, a in enumerate(task.args) if a.held.dtype != a.dtype),
         last=frozenset(i for i, a in enumerate(task.args) if a.last),
     )
@@ -102,17 +102,17 @@ class _Symbols:
         """Takes the symbols that ``tensor``'s declared shape shows in an argument of ``shape``."""
         for expr, dim in aligned(tensor.shape, shape):
             if expr.kind is IntKind.SYMBOL:
-                known = self.extents.setdefault(expr.name, shape[dim])
+                earlier = self.extents.setdefault(expr.name, shape[dim])
                 self.places.setdefault(expr.name, (position, dim))
-                if known != shape[dim] and expr.name in self.sizes:
+                if earlier != shape[dim] and expr.name in self.sizes:
                     what = shape[dim] if isinstance(shape[dim], int) else f"{shape[dim]}, which varies,"
                     raise SketchError(
-                        f"The sketch says {expr.name} = {known}, and in {tensor.name} it is {what} in the task.",
+                        f"The sketch says {expr.name} = {earlier}, and in {tensor.name} it is {what} in the task.",
                         f"Write the task's value, or {expr.name} alone: the arguments give it.",
                     )
-                if known != shape[dim]:
+                if earlier != shape[dim]:
                     raise SketchError(
-                        f"The symbol {expr.name} is {known} and, in {tensor.name}, {shape[dim]} in the task.",
+                        f"The symbol {expr.name} is {earlier} and, in {tensor.name}, {shape[dim]} in the task.",
                         "Give the two extents names of their own.",
                     )
 
@@ -201,15 +201,15 @@ class _Symbols:
         if term.name:
             symbol = next((s for s, e in self.extents.items() if e == term.name), None)
             return IntExpr(IntKind.SYMBOL, name=symbol) if symbol else None
-        args = [found for a in term.args if (found := self._translate(a)) is not None]
-        known = term.op in _OPERATORS and len(args) == len(term.args)
-        return int_op(term.op, *args) if known else None
+        args = [inner for a in term.args if (inner := self._translate(a)) is not None]
+        is_expressible = term.op in _OPERATORS and len(args) == len(term.args)
+        return int_op(term.op, *args) if is_expressible else None
 
 
 _OPERATORS = ("+", "-", "*", "//", "%")
 
 
-def _scalars(program: Program, task: Task, given: Mapping[str, Number]) -> tuple[dict[str, int], dict[str, Number]]:
+def _scalars(program: Program, task: Task, overrides: Mapping[str, Number]) -> tuple[dict[str, int], dict[str, Number]]:
     """Constexprs that are scalar arguments: those passed at run time, and all their values."""
     passed: dict[str, int] = {}
     values: dict[str, Number] = {}
@@ -217,7 +217,7 @@ def _scalars(program: Program, task: Task, given: Mapping[str, Number]) -> tuple
         for position, arg in enumerate(task.args):
             if arg.kind is not ArgKind.SCALAR or arg.name != item.name or arg.value is None:
                 continue
-            if given.get(item.name, arg.value) != arg.value:
+            if overrides.get(item.name, arg.value) != arg.value:
                 continue  # a person set another value
             values[item.name] = arg.value
             if not item.is_extent:
@@ -228,16 +228,16 @@ def _scalars(program: Program, task: Task, given: Mapping[str, Number]) -> tuple
 def _match_tensors(program: Program, task: Task) -> dict[str, int]:
     """Each in tensor's argument: by equal name, then by name but for its case, then in order."""
     free = {i: a for i, a in enumerate(task.args) if a.is_tensor}
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for fold in (str, str.lower):
         for tensor in program.inputs:
-            if tensor.name not in found:
+            if tensor.name not in positions:
                 hits = [i for i, a in free.items() if fold(tensor.name) in (fold(a.name), fold(a.key))]
                 if len(hits) == 1:
-                    found[tensor.name] = hits[0]
+                    positions[tensor.name] = hits[0]
                     del free[hits[0]]
     for tensor in program.inputs:
-        if tensor.name in found:
+        if tensor.name in positions:
             continue
         fitting = [i for i, a in free.items() if _BY_TORCH_NAME.get(a.held.dtype) is tensor.dtype]
         position = next(iter(fitting or free), None)
@@ -246,17 +246,17 @@ def _match_tensors(program: Program, task: Task) -> dict[str, int]:
                 f"The sketch reads {tensor.name} and the task has no argument left for it.",
                 f"The task's tensors are {', '.join(a.name for a in task.tensors)}.",
             )
-        found[tensor.name] = position
+        positions[tensor.name] = position
         del free[position]
     for tensor in program.inputs:
-        arg = task.args[found[tensor.name]]
+        arg = task.args[positions[tensor.name]]
         if _BY_TORCH_NAME.get(arg.held.dtype) is not tensor.dtype:
             raise SketchError(
                 f"{tensor.name} is declared {tensor.dtype.value} and the argument {arg.name} is {arg.dtype}.",
                 _as_pairs(tensor, OutputSpec(arg.shape, arg.dtype))
                 or f"Declare {tensor.name} with the argument's dtype; cast inside the sketch.",
             )
-    return {t.name: found[t.name] for t in program.inputs}
+    return {t.name: positions[t.name] for t in program.inputs}
 
 
 def _as_pairs(tensor: Tensor, spec: OutputSpec) -> str:
@@ -333,9 +333,9 @@ def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntE
 
 def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:
     """Out tensors in the reference's order: by the numbers that end their names (``y0``, ``y1``), else as written."""
-    found = [re.fullmatch(r"(\D+)(\d+)", t.name) for t in outs]
-    numbers = [int(m[2]) for m in found if m]
-    one_name = len({m[1] for m in found if m}) == 1
+    matches = [re.fullmatch(r"(\D+)(\d+)", t.name) for t in outs]
+    numbers = [int(m[2]) for m in matches if m]
+    one_name = len({m[1] for m in matches if m}) == 1
     if len(numbers) != len(outs) or not one_name or max(numbers) - min(numbers) != len(set(numbers)) - 1:
         return list(outs)
     return [t for _, t in sorted(zip(numbers, outs, strict=True), key=lambda pair: pair[0])]
@@ -391,15 +391,15 @@ def _writer(program: Program, tensor: str) -> str:
 
 
 def _of_outputs(
-    program: Program, task: Task, outputs: Sequence[BoundOutput], told: Collection[str]
+    program: Program, task: Task, outputs: Sequence[BoundOutput], resolved: Collection[str]
 ) -> dict[str, tuple[int, int]]:
     """The symbols that no argument gives and that are an extent of an output: which output, and its dimension."""
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     for number, (bound, spec) in enumerate(zip(outputs, task.results, strict=True)):
         for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.held.shape):
-            if expr.kind is IntKind.SYMBOL and expr.name not in told:
-                found.setdefault(expr.name, (number, dim))
-    return found
+            if expr.kind is IntKind.SYMBOL and expr.name not in resolved:
+                places.setdefault(expr.name, (number, dim))
+    return places
 
 
 def _sample_sizes(task: Task) -> list[dict[str, int]]:
@@ -411,13 +411,15 @@ def _sample_sizes(task: Task) -> list[dict[str, int]]:
     return [default, *([spread] if runs_at(task, tuple(spread.items())) else small_sizes(task)[-1:])]
 
 
-def _no_split(program: Program, told: Collection[str], views: Sequence[tuple[Tensor, str, Sequence[Extent]]]) -> None:
+def _no_split(
+    program: Program, resolved: Collection[str], views: Sequence[tuple[Tensor, str, Sequence[Extent]]]
+) -> None:
     """
     Raises:
         SketchError: a symbol stands only in a tensor that has more dimensions than its argument.
     """
     for tensor, argument, shape in views:
-        unknown = [n for e in tensor.shape for n in e.names() if n in program.symbols and n not in told]
+        unknown = [n for e in tensor.shape for n in e.names() if n in program.symbols and n not in resolved]
         if unknown and len(tensor.shape) > len(shape):
             declared, actual = (f"[{', '.join(map(str, extents))}]" for extents in (tensor.shape, shape))
             raise SketchError(
@@ -428,10 +430,10 @@ def _no_split(program: Program, told: Collection[str], views: Sequence[tuple[Ten
             )
 
 
-def _all_known(program: Program, told: Collection[str]) -> None:
+def _all_known(program: Program, resolved: Collection[str]) -> None:
     used = {n for t in program.tensors for e in t.shape for n in e.names()}
     for symbol in program.symbols:
-        if symbol in used and symbol not in told and symbol not in dict(program.sizes):
+        if symbol in used and symbol not in resolved and symbol not in dict(program.sizes):
             raise SketchError(
                 f"The size of the symbol {symbol} does not follow from the arguments' shapes.",
                 f"Declare an in tensor with {symbol} as one of its extents, write the extent with known symbols, or "

@@ -105,9 +105,9 @@ def _joined(a: IntExpr, b: IntExpr, what: str, remedy: str) -> None:
 
 def _of_rank(shape: Shape, name: str, ranks: Sequence[int], form: str) -> None:
     if len(shape) not in ranks:
-        wanted = " or ".join(map(str, ranks))
+        allowed = " or ".join(map(str, ranks))
         raise Misfit(
-            f"'{name}' has {len(shape)} dimensions and {wanted} are wanted",
+            f"'{name}' has {len(shape)} dimensions and {allowed} are wanted",
             f"Declare it as {form}: a view of as many elements is free.",
         )
 
@@ -133,12 +133,12 @@ def _bmm(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
 
 
 def _addmm(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
-    found = _mm(shapes[1:], settings)
+    product = _mm(shapes[1:], settings)
     _of_rank(shapes[0], "bias", (1, 2), "[columns] or [rows, columns]")
-    for mine, theirs in zip(reversed(shapes[0]), reversed(found), strict=False):
+    for mine, theirs in zip(reversed(shapes[0]), reversed(product), strict=False):
         if not mine.is_one:
             _joined(mine, theirs, "'bias' has an extent of {a} where the product has {b}", "Give the bias [columns].")
-    return found
+    return product
 
 
 def _linear(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
@@ -151,10 +151,10 @@ def _linear(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
     return (*x[:-1], w[0])
 
 
-def _bias(shapes: Sequence[Shape], wanted: IntExpr) -> None:
+def _bias(shapes: Sequence[Shape], features: IntExpr) -> None:
     if len(shapes) > 2:
         _of_rank(shapes[2], "bias", (1,), "[features out]")
-        _joined(shapes[2][0], wanted, "'bias' has {a} elements and {b} are wanted", "Give one for each feature out.")
+        _joined(shapes[2][0], features, "'bias' has {a} elements and {b} are wanted", "Give one for each feature out.")
 
 
 def _conv(rank: int, transposed: bool) -> Callable[[Sequence[Shape], Settings], tuple[IntExpr, ...]]:
@@ -165,10 +165,10 @@ def _conv(rank: int, transposed: bool) -> Callable[[Sequence[Shape], Settings], 
         pair = "channels in, channels out over groups" if transposed else "channels out, channels in over groups"
         _of_rank(w, "w", (rank + 2,), f"[{pair}, taps]")
         groups = num(_whole(settings, "groups"))
-        taken = w[0] if transposed else int_op("*", w[1], groups)
-        _joined(x[1], taken, "'x' has {a} channels and 'w' takes {b}", f"Declare w as [{pair}, taps].")
-        made = int_op("*", w[1], groups) if transposed else w[0]
-        _bias(shapes, made)
+        channels_in = w[0] if transposed else int_op("*", w[1], groups)
+        _joined(x[1], channels_in, "'x' has {a} channels and 'w' takes {b}", f"Declare w as [{pair}, taps].")
+        channels_out = int_op("*", w[1], groups) if transposed else w[0]
+        _bias(shapes, channels_out)
         stride, padding, dilation = (_each(settings, n, rank) for n in ("stride", "padding", "dilation"))
         more = _each(settings, "output_padding", rank) if transposed else (0,) * rank
         for m, s, d in zip(more, stride, dilation, strict=True):
@@ -180,7 +180,7 @@ def _conv(rank: int, transposed: bool) -> Callable[[Sequence[Shape], Settings], 
         places = (
             rule(x[2 + i], w[2 + i], stride[i], padding[i], dilation[i], more[i]) for i in range(rank)
         )  # fmt: skip
-        return (x[0], affine.simplify(made), *places)
+        return (x[0], affine.simplify(channels_out), *places)
 
     return shape
 
@@ -218,30 +218,30 @@ def _sdpa(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
 
 def _factors(at: int) -> Callable[[Sequence[Sizes], Sizes, Settings], float]:
     """Two for each element of the result and element summed: the last extent of the operand ``at``."""
-    return lambda given, made, settings: 2.0 * prod(made) * given[at][-1]
+    return lambda operands, result, settings: 2.0 * prod(result) * operands[at][-1]
 
 
-def _window(given: Sequence[Sizes], made: Sizes, settings: Settings) -> float:
-    return 2.0 * prod(made) * prod(given[1][1:])
+def _window(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> float:
+    return 2.0 * prod(result) * prod(operands[1][1:])
 
 
-def _spread(given: Sequence[Sizes], made: Sizes, settings: Settings) -> float:
-    return 2.0 * prod(given[0]) * prod(given[1][1:])
+def _spread(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> float:
+    return 2.0 * prod(operands[0]) * prod(operands[1][1:])
 
 
-def _attention(given: Sequence[Sizes], made: Sizes, settings: Settings) -> float:
-    scores = prod(given[0][:-1]) * given[1][-2]
+def _attention(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> float:
+    scores = prod(operands[0][:-1]) * operands[1][-2]
     # two products, and for each score the exponential and what stands around it
-    return scores * (2.0 * given[0][-1] + 2.0 * given[2][-1] + 25.0) * (0.5 if settings.get("is_causal") else 1.0)
+    return scores * (2.0 * operands[0][-1] + 2.0 * operands[2][-1] + 25.0) * (0.5 if settings.get("is_causal") else 1.0)
 
 
 def _declared(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
     return ()
 
 
-def _touched(given: Sequence[Sizes], made: Sizes, settings: Settings) -> float:
+def _touched(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> float:
     """An operation that nothing else is known of: one for each element that it reads or makes."""
-    return float(prod(made) + sum(map(prod, given)))
+    return float(prod(result) + sum(map(prod, operands)))
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def bind_arguments(scope: Scope, expr: tree.Call, parameters: tuple[str, ...]) -
 def read_operands(scope: Scope, expr: tree.Call, arity: int) -> list[Operand]:
     """The operands of a pointwise operation."""
     bound = bind_arguments(scope, expr, ("a", "b", "c")[:arity] if arity > 1 else ("x",))
-    return scope.each(bound.values(), lambda given: read_operand(scope, given))
+    return scope.each(bound.values(), lambda operand: read_operand(scope, operand))
 
 
 def read_tile(scope: Scope, expr: tree.Expr, operation: str) -> Value:
@@ -55,12 +55,12 @@ def read_tile(scope: Scope, expr: tree.Expr, operation: str) -> Value:
     return operand
 
 
-def read_axes(scope: Scope, given: tree.Expr | None, rank: int, span: tree.Span) -> tuple[int, ...]:
+def read_axes(scope: Scope, argument: tree.Expr | None, rank: int, span: tree.Span) -> tuple[int, ...]:
     """Axes from 0, in order; all of them when none is given."""
-    if given is None:
+    if argument is None:
         return tuple(range(rank))
-    items = given.items if isinstance(given, tree.List) else (given,)
-    found = []
+    items = argument.items if isinstance(argument, tree.List) else (argument,)
+    axes = []
     for item in items:
         axis = affine.constant(read_index(scope, item))
         if axis is None or not -rank <= axis < rank:
@@ -68,13 +68,13 @@ def read_axes(scope: Scope, given: tree.Expr | None, rank: int, span: tree.Span)
             what = f"Axis {'?' if axis is None else axis} does not exist: the tile has {has}."
             remedy = "Use axis 0." if rank == 1 else f"Use 0 to {rank - 1}, or negative ones."
             raise scope.refuse("axis", span, what=what, remedy=remedy)
-        found.append(axis % rank)
-    return tuple(sorted(set(found)))
+        axes.append(axis % rank)
+    return tuple(sorted(set(axes)))
 
 
-def read_axis(scope: Scope, given: tree.Expr | None, value: Value, expr: tree.Call) -> int:
+def read_axis(scope: Scope, argument: tree.Expr | None, value: Value, expr: tree.Call) -> int:
     """The axis of an operation that works along one."""
-    axes = read_axes(scope, given, len(value.type.shape), expr.span)
+    axes = read_axes(scope, argument, len(value.type.shape), expr.span)
     if len(axes) != 1:
         what = f"'{expr.func}' of a tile of {len(value.type.shape)} dimensions needs one axis."
         raise scope.refuse("axis", expr.span, what=what, remedy="Write axis=.")
@@ -82,14 +82,14 @@ def read_axis(scope: Scope, given: tree.Expr | None, value: Value, expr: tree.Ca
 
 
 def read_flag(
-    scope: Scope, given: tree.Expr | None, span: tree.Span, name: str = "keepdims", default: bool = False
+    scope: Scope, argument: tree.Expr | None, span: tree.Span, name: str = "keepdims", default: bool = False
 ) -> bool:
     """The value of a parameter that is true or false; ``name`` is how it is written."""
-    if given is None:
+    if argument is None:
         return default
-    if not isinstance(given, tree.Bool):
+    if not isinstance(argument, tree.Bool):
         raise scope.refuse("arguments", span, what=f"{name} is true or false.", remedy=f"Write {name}=true.")
-    return given.value
+    return argument.value
 
 
 def read_dtype(scope: Scope, expr: tree.Expr) -> DType:

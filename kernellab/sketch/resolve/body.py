@@ -27,7 +27,7 @@ def read_body(scope: Scope, body: tuple[tree.Stmt, ...]) -> tuple[Statement, ...
     for i, stmt in enumerate(body):
         scope.line = stmt.span.line
         try:
-            found = _STATEMENTS[type(stmt)](scope, stmt, body[i + 1 :])
+            statement = _STATEMENTS[type(stmt)](scope, stmt, body[i + 1 :])
         except Refused:
             # what it was to declare, or names that it wrongly uses, is said once
             for name in walk.written(stmt):
@@ -39,7 +39,7 @@ def read_body(scope: Scope, body: tuple[tree.Stmt, ...]) -> tuple[Statement, ...
         if scope.pending:
             result.extend(scope.pending)
             scope.pending.clear()
-        result.extend(found)
+        result.extend(statement)
     _grid(scope, result)
     return tuple(result)
 
@@ -123,15 +123,15 @@ def _for(scope: Scope, stmt: tree.For, rest: tuple[tree.Stmt, ...]) -> list[Stat
         start, stop = values[0], values[1]
     if len(values) > 2:
         step = values[2]
-    known = affine.constant(step)
-    if known is not None and known < 1:
+    constant = affine.constant(step)
+    if constant is not None and constant < 1:
         raise scope.refuse(
-            "arguments", stmt.range[2].span, what=f"The step {known} of a loop is not positive.",
+            "arguments", stmt.range[2].span, what=f"The step {constant} of a loop is not positive.",
             remedy="Write a step of 1 or more; index with N - 1 - i to run backwards.",
         )  # fmt: skip
-    taken = scope.declared_as(stmt.var) or ("a tile" if isinstance(scope.find(stmt.var), TileEntry) else None)
-    if taken is not None:
-        scope.note("declared-twice", stmt.span, name=stmt.var, what=taken)
+    other_use = scope.declared_as(stmt.var) or ("a tile" if isinstance(scope.find(stmt.var), TileEntry) else None)
+    if other_use is not None:
+        scope.note("declared-twice", stmt.span, name=stmt.var, what=other_use)
     hints = loop_hints(stmt.hints, scope)
     if hints.parallel and not scope.in_grid:
         outer = scope.loops[-1] if scope.loops else "if"

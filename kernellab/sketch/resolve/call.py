@@ -81,7 +81,7 @@ def gemm_value(scope: Scope, expr: tree.Call, target: str) -> Exception:
 
 
 def _index_call(scope: Scope, expr: tree.Call) -> Operand:
-    operands = scope.each(expr.args, lambda given: read_operand(scope, given))
+    operands = scope.each(expr.args, lambda argument: read_operand(scope, argument))
     if all(isinstance(o, IntExpr) for o in operands):
         op = "cdiv" if expr.func == "ceil" else expr.func
         result = operands[0]
@@ -219,7 +219,7 @@ def read_factors(
     scope: Scope, a: tree.Expr, b: tree.Expr, operation: str, span: tree.Span
 ) -> tuple[Value, Value, Type]:
     """Both factors of a product and the type of the result."""
-    left, right = scope.each((a, b), lambda given: read_tile(scope, given, operation))
+    left, right = scope.each((a, b), lambda factor: read_tile(scope, factor, operation))
     x, y = left.type.shape, right.type.shape
     if len(x) < 2 or len(y) < 2:
         what = f"'{operation}' multiplies matrices, and a shape here is {show(x if len(x) < 2 else y)}."
@@ -249,7 +249,7 @@ def _where_call(scope: Scope, expr: tree.Call) -> Operand:
     return pointwise(
         scope,
         "where",
-        scope.each((bound[p] for p in ("cond", "a", "b")), lambda given: read_operand(scope, given)),
+        scope.each((bound[p] for p in ("cond", "a", "b")), lambda operand: read_operand(scope, operand)),
         expr.span,
     )
 
@@ -259,7 +259,7 @@ def _clamp(scope: Scope, expr: tree.Call) -> Operand:
     return pointwise(
         scope,
         "clamp",
-        scope.each((bound[p] for p in ("x", "min", "max")), lambda given: read_operand(scope, given)),
+        scope.each((bound[p] for p in ("x", "min", "max")), lambda operand: read_operand(scope, operand)),
         expr.span,
     )
 

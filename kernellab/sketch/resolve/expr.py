@@ -36,9 +36,9 @@ _BITS_OF_BOOLS = {"bit_and": "logical_and", "bit_or": "logical_or", "bit_xor": "
 
 def known_operand(scope: Scope, expr: tree.Expr) -> Operand:
     """:func:`read_operand`, or what an equal expression gave before whose names still mean the same."""
-    found = scope.readings.get(expr)
-    if found is not None and all(_means(scope, name) == use for name, use in found.uses):
-        return found.operand
+    reading = scope.readings.get(expr)
+    if reading is not None and all(_means(scope, name) == use for name, use in reading.uses):
+        return reading.operand
     scope.uses = []
     before = (len(scope.faults), len(scope.opaque))
     operand = read_operand(scope, expr)
@@ -254,10 +254,10 @@ def pointwise(scope: Scope, name: str, operands: Sequence[Operand], span: tree.S
     if op.result == "bool":
         inner = DType.BOOL if name.startswith("logical") else common_of(operands)
         return Apply(Type(shape, DType.BOOL), name, tuple(typed(o, inner) for o in operands))
-    given = tuple(operands)
+    arguments = tuple(operands)
     if weak:
         floats = op.result == "float" or any(is_float(o) for o in operands)
-        return Weak(floats, lambda dtype: _weak(name, given, dtype, op.result, shape), shape)
+        return Weak(floats, lambda dtype: _weak(name, arguments, dtype, op.result, shape), shape)
     dtype = common_of(operands)
     if op.result == "float" and not dtype.is_float:
         dtype = DType.F32
@@ -287,10 +287,10 @@ def newaxis(value: Value, axes: tuple[int, ...]) -> Value:
 
 
 def _stretched(shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> tuple[IntExpr, ...]:
-    found = list(shape)
+    stretched = list(shape)
     for axis in axes:
-        found.insert(axis, num(1))
-    return tuple(found)
+        stretched.insert(axis, num(1))
+    return tuple(stretched)
 
 
 def literal(value: int | float) -> Operand:

@@ -47,9 +47,9 @@ def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
     add = stmt.op == "atomic_add"
     promised = {"unique": False, "whole": False}
     for keyword in stmt.keywords:
-        known = not add and keyword.name in promised
-        if not known or not isinstance(keyword.value, tree.Bool):
-            what = f"{keyword.name} is true or false." if known else f"{stmt.op} has no parameter '{keyword.name}'."
+        promise = not add and keyword.name in promised
+        if not promise or not isinstance(keyword.value, tree.Bool):
+            what = f"{keyword.name} is true or false." if promise else f"{stmt.op} has no parameter '{keyword.name}'."
             remedy = "Write scatter(tile -> Y[ids], unique=true) where no index repeats, or atomic_add(tile -> Y[ids])."
             raise scope.refuse("arguments", keyword.span, what=what, remedy=remedy)
         promised[keyword.name] = keyword.value.value
@@ -110,8 +110,8 @@ def _picked(scope: Scope, expr: tree.Expr, what: str, stmt: tree.Move) -> Picked
         if isinstance(operand, Weak) and not operand.is_float:
             operand = operand.build(DType.I64)
         if isinstance(operand, Weak) or not _is_integer(operand.type.dtype):
-            found = "a float" if isinstance(operand, Weak) else operand.type.dtype.value
-            message = f"An index into '{tensor.name}' is {found}."
+            kind = "a float" if isinstance(operand, Weak) else operand.type.dtype.value
+            message = f"An index into '{tensor.name}' is {kind}."
             raise scope.refuse("dtype", item.span, what=message, remedy="Index with an integer tile: cast(x, i64).")
         parts.append((operand, None))
     return _aligned(scope, tensor, parts, expr.span)

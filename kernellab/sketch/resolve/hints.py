@@ -27,18 +27,18 @@ _DEFAULTS = {"pipeline": 2, "swizzle": 8, "unroll": 0, "split": 0, "warp_roles":
 
 def loop_hints(hints: tuple[tree.Hint, ...], scope: Scope) -> LoopHints:
     """The hints of one loop; an unknown word gives a warning and is dropped."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     last = ""
     for hint in hints:
         for arg in hint.args:
             number = _number(arg, scope)
             if number is not None:
                 if last in _DEFAULTS:
-                    found[last] = number
+                    values[last] = number
                 continue
             word = arg.value if isinstance(arg, tree.Str) else arg.id if isinstance(arg, tree.Name) else "?"
             if word in AXES:
-                found["axis"] = word
+                values["axis"] = word
                 continue
             if word == "library":
                 scope.note("library-hint", arg.span)
@@ -48,8 +48,8 @@ def loop_hints(hints: tuple[tree.Hint, ...], scope: Scope) -> LoopHints:
                 scope.note("unknown-hint", arg.span, name=word, remedy=remedy)
                 continue
             last = "vectorize" if word == "simd" else word
-            found[last] = _DEFAULTS.get(last, True)
-    return LoopHints(**found)  # type: ignore[arg-type]
+            values[last] = _DEFAULTS.get(last, True)
+    return LoopHints(**values)  # type: ignore[arg-type]
 
 
 def _number(arg: tree.Expr, scope: Scope) -> int | None:
@@ -68,11 +68,11 @@ def _number(arg: tree.Expr, scope: Scope) -> int | None:
     return index.value if index.kind is IntKind.NUM else None
 
 
-def memory_hints(given: tree.Expr | None, scope: Scope) -> tuple[str, ...]:
+def memory_hints(argument: tree.Expr | None, scope: Scope) -> tuple[str, ...]:
     """The words of ``llm_hint=``, a list or one string."""
-    if given is None:
+    if argument is None:
         return ()
-    items = given.items if isinstance(given, tree.List) else (given,)
+    items = argument.items if isinstance(argument, tree.List) else (argument,)
     words = []
     for item in items:
         word = item.value if isinstance(item, tree.Str) else item.id if isinstance(item, tree.Name) else "?"

@@ -89,14 +89,14 @@ class _Walk:
 
     def _alloc(self, stmt: tree.Assign, call: tree.Call) -> None:
         keywords = {k.name: k.value for k in call.keywords}
-        given = call.args[1] if len(call.args) > 1 else keywords.get("dtype")
-        kind: Kind = _DTYPES.get(_word(given)) if given is not None else self.found.get(id(stmt))
+        dtype = call.args[1] if len(call.args) > 1 else keywords.get("dtype")
+        kind: Kind = _DTYPES.get(_word(dtype)) if dtype is not None else self.found.get(id(stmt))
         hints = keywords.get("llm_hint")
         words = hints.items if isinstance(hints, tree.List) else (hints,)
         accumulates = any(isinstance(w, tree.Str) and w.value == "accumulator" for w in words)
-        tile = _Tile(id(stmt) if given is None else None, kind, accumulates)
+        tile = _Tile(id(stmt) if dtype is None else None, kind, accumulates)
         self.blocks[-1][stmt.targets[0].id] = tile
-        if given is None:
+        if dtype is None:
             self.found.setdefault(id(stmt), None)
 
     def _move(self, stmt: tree.Move) -> None:
@@ -186,12 +186,12 @@ class _Walk:
         if op is None:
             return self.kind(args[0]) if func == "load" and args else None
         if func in ("cast", "bitcast"):
-            given = args[1] if len(args) > 1 else next((k.value for k in call.keywords if k.name == "dtype"), None)
-            return _DTYPES.get(_word(given)) if given is not None else None
+            dtype = args[1] if len(args) > 1 else next((k.value for k in call.keywords if k.name == "dtype"), None)
+            return _DTYPES.get(_word(dtype)) if dtype is not None else None
         if func == "full":
-            given = args[2] if len(args) > 2 else next((k.value for k in call.keywords if k.name == "dtype"), None)
-            if given is not None:
-                return _DTYPES.get(_word(given))
+            dtype = args[2] if len(args) > 2 else next((k.value for k in call.keywords if k.name == "dtype"), None)
+            if dtype is not None:
+                return _DTYPES.get(_word(dtype))
             return self.kind(args[1]) if len(args) > 1 else None
         if op.result == "bool":
             return DType.BOOL
@@ -202,8 +202,8 @@ class _Walk:
             return kinds[0] if kinds else None
         if func in ("dot", "gemm"):
             first, second = (*kinds, None, None)[:2]
-            known = [k for k in (first, second) if isinstance(k, DType)]
-            return gemm_accumulator(known[0], known[-1]) if known else None
+            dtypes = [k for k in (first, second) if isinstance(k, DType)]
+            return gemm_accumulator(dtypes[0], dtypes[-1]) if dtypes else None
         if func == "concat":
             return kinds[0] if kinds else None
         if func == "where":

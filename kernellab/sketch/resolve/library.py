@@ -52,17 +52,17 @@ def read_library(scope: Scope, sketch: tree.Sketch) -> LibraryCall | None:
 
 
 def _operation(scope: Scope, call: tree.Call) -> LibraryOp:
-    found = LIBRARY.get(call.func.removeprefix(PREFIX))
-    if found is None:
+    operation = LIBRARY.get(call.func.removeprefix(PREFIX))
+    if operation is None:
         raise scope.unknown_operation(call.func, call.span)
-    return found
+    return operation
 
 
 def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> LibraryCall:
     names = tuple(s.name for s in op.settings)
     bound = bind_arguments(scope, call, (*op.operands, *(f"{n}?" for n in (*names, "precision"))))
-    wanted = [o.rstrip("?") for o in op.operands]
-    operands = tuple(_operand(scope, bound[name]) for name in wanted if name in bound)
+    expected = [o.rstrip("?") for o in op.operands]
+    operands = tuple(_operand(scope, bound[name]) for name in expected if name in bound)
     target = stmt.targets[0]
     if scope.names.tensors.get(target.id) is None:
         what = f"'{target.id}' is not a tensor, and a library call writes a whole tensor."
@@ -76,12 +76,12 @@ def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> Li
         _read_all(scope, call, str(dict(settings)["call"]), len(operands))
         return LibraryCall(op.name, out, operands, settings, precision, stmt.span)
     try:
-        made = op.shape([o.shape for o in operands], dict(settings))
+        shape = op.shape([o.shape for o in operands], dict(settings))
     except Misfit as error:
         raise scope.refuse("shape-mismatch", call.span, what=f"{error.what}.", remedy=error.remedy) from None
-    if len(made) != len(out.shape) or not all(map(same_extent, made, out.shape)):
-        what = f"{call.func} makes {show(made)} here, and '{out.name}' is declared {show(out.shape)}."
-        raise scope.refuse("shape-mismatch", target.span, what=what, remedy=f"Declare {out.name}{show(made)}.")
+    if len(shape) != len(out.shape) or not all(map(same_extent, shape, out.shape)):
+        what = f"{call.func} makes {show(shape)} here, and '{out.name}' is declared {show(out.shape)}."
+        raise scope.refuse("shape-mismatch", target.span, what=what, remedy=f"Declare {out.name}{show(shape)}.")
     return LibraryCall(op.name, out, operands, settings, precision, stmt.span)
 
 
@@ -107,60 +107,60 @@ def _operand(scope: Scope, expr: tree.Expr) -> Whole:
     return Whole(inner.tensor, tuple(inner.order[p] for p in perm))
 
 
-def _setting(scope: Scope, call: tree.Call, setting: Setting, given: tree.Expr | None) -> SettingValue:
-    if given is None and setting.kind is SettingKind.CALL:
+def _setting(scope: Scope, call: tree.Call, setting: Setting, argument: tree.Expr | None) -> SettingValue:
+    if argument is None and setting.kind is SettingKind.CALL:
         what = f"{call.func} does not say what it calls."
         raise scope.refuse("arguments", call.span, what=what, remedy='Write call="kthvalue.default(x0, 3, -1)[0]".')
-    if given is None:
+    if argument is None:
         return setting.default
     if setting.kind is SettingKind.CALL:
-        return _text(scope, call, given)
+        return _text(scope, call, argument)
     if setting.kind is SettingKind.FLAG:
-        return read_flag(scope, given, given.span, setting.name)
+        return read_flag(scope, argument, argument.span, setting.name)
     if setting.kind is SettingKind.NUMBER:
-        if isinstance(given, tree.Num):
-            return float(given.value)
+        if isinstance(argument, tree.Num):
+            return float(argument.value)
         what = f"{setting.name} of {call.func} is a number."
-        raise scope.refuse("arguments", given.span, what=what, remedy=f"Write {setting.name}=0.125.")
-    several = isinstance(given, tree.List) and setting.kind is SettingKind.INTS
-    items = given.items if several and isinstance(given, tree.List) else (given,)
+        raise scope.refuse("arguments", argument.span, what=what, remedy=f"Write {setting.name}=0.125.")
+    several = isinstance(argument, tree.List) and setting.kind is SettingKind.INTS
+    items = argument.items if several and isinstance(argument, tree.List) else (argument,)
     numbers = tuple(_number(scope, item, f"{setting.name} of {call.func}") for item in items)
     if min(numbers, default=setting.least) < setting.least:
         what = f"{setting.name} of {call.func} is {min(numbers)}, and is {setting.least} or more."
-        raise scope.refuse("arguments", given.span, what=what, remedy=f"Write {setting.name}={setting.least}.")
+        raise scope.refuse("arguments", argument.span, what=what, remedy=f"Write {setting.name}={setting.least}.")
     # one number for all dimensions is said once
     return numbers if len(set(numbers)) > 1 or not numbers else numbers[0]
 
 
-def _text(scope: Scope, call: tree.Call, given: tree.Expr) -> str:
+def _text(scope: Scope, call: tree.Call, argument: tree.Expr) -> str:
     """The text of a call of ATen; its symbols are the file's."""
-    if not isinstance(given, tree.Str):
+    if not isinstance(argument, tree.Str):
         what, remedy = f"call of {call.func} is a text.", 'Write call="kthvalue.default(x0, 3, -1)[0]".'
-        raise scope.refuse("arguments", given.span, what=what, remedy=remedy)
+        raise scope.refuse("arguments", argument.span, what=what, remedy=remedy)
     try:
-        found = read_call(given.value)
+        call_node = read_call(argument.value)
     except BadCall as error:
-        raise scope.refuse("arguments", given.span, what=error.what, remedy=error.remedy) from None
-    for name in sorted(symbols_of(found)):
-        read_index(scope, tree.Name(name, given.span))
-    return given.value
+        raise scope.refuse("arguments", argument.span, what=error.what, remedy=error.remedy) from None
+    for name in sorted(symbols_of(call_node)):
+        read_index(scope, tree.Name(name, argument.span))
+    return argument.value
 
 
 def _read_all(scope: Scope, call: tree.Call, text: str, count: int) -> None:
     """Refuses operands that the text does not name, and names of operands that are not given."""
-    wanted = operands_of(read_call(text))
-    if wanted != set(range(count)):
+    names = operands_of(read_call(text))
+    if names != set(range(count)):
         what = (
-            f"{call.func} is given {count} operand(s), and its text names {', '.join(f'x{n}' for n in sorted(wanted))}."
+            f"{call.func} is given {count} operand(s), and its text names {', '.join(f'x{n}' for n in sorted(names))}."
         )
         raise scope.refuse("arguments", call.span, what=what, remedy="Name each operand: x0 is the first.")
 
 
 def _number(scope: Scope, expr: tree.Expr, what: str) -> int:
-    found = read_index(scope, expr)
-    if found.kind is not IntKind.NUM:
+    index = read_index(scope, expr)
+    if index.kind is not IntKind.NUM:
         raise scope.refuse("arguments", expr.span, what=f"{what} is a plain number.", remedy="Write the number itself.")
-    return found.value
+    return index.value
 
 
 def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor, free: bool) -> None:
@@ -172,9 +172,9 @@ def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Ten
         raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
     if free:
         return
-    found = dict.fromkeys([*(o.tensor.dtype for o in operands), out.dtype])
-    if len(found) > 1 or not set(found) <= set(DTYPES):
-        what = f"{call.func} takes and gives one dtype, and these are {', '.join(d.value for d in found)}."
+    dtypes = dict.fromkeys([*(o.tensor.dtype for o in operands), out.dtype])
+    if len(dtypes) > 1 or not set(dtypes) <= set(DTYPES):
+        what = f"{call.func} takes and gives one dtype, and these are {', '.join(d.value for d in dtypes)}."
         remedy = f"Declare all tensors of the call as one of {', '.join(d.value for d in DTYPES)}."
         raise scope.refuse("dtype", call.span, what=what, remedy=remedy)
 

@@ -57,9 +57,9 @@ def _role(scope: Scope, tensor: Tensor, what: str, span: tree.Span) -> None:
         scope.writes.add(tensor.name)
 
 
-def wrong_rank(scope: Scope, expr: tree.Expr, tensor: Tensor, given: int) -> Refused:
+def wrong_rank(scope: Scope, expr: tree.Expr, tensor: Tensor, count: int) -> Refused:
     """What to raise where a tensor is not indexed along each dimension."""
-    indices = "1 index is" if given == 1 else f"{given} indices are"
+    indices = "1 index is" if count == 1 else f"{count} indices are"
     rank = counted(len(tensor.shape), "dimension")
     return scope.refuse("rank", expr.span, name=tensor.name, rank=rank, given=indices)
 
@@ -76,9 +76,9 @@ def read_index_item(
     start = read_index(scope, item.start) if item.start is not None else num(0)
     stop = read_index(scope, item.stop) if item.stop is not None else dim
     step = read_index(scope, item.step) if item.step is not None else num(1)
-    known = affine.constant(step)
-    if known is not None and known < 1:
-        message = f"The step {known} of a slice is not positive."
+    constant = affine.constant(step)
+    if constant is not None and constant < 1:
+        message = f"The step {constant} of a slice is not positive."
         raise scope.refuse("arguments", item.span, what=message, remedy="Write a step of 1 or more.")
     extent = affine.difference(stop, start)
     if not step.is_one:

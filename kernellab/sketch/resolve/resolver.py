@@ -95,11 +95,11 @@ class _FileResolver:
 
     def _constexprs(self, sketch: tree.Sketch, declared: Collection[str]) -> frozenset[str]:
         """The constexprs that the sketch declares, or names though another one of the file declares them."""
-        known = self.constexprs.keys()
-        if known <= set(declared):
-            return frozenset(known)
+        earlier = self.constexprs.keys()
+        if earlier <= set(declared):
+            return frozenset(earlier)
         named = {node.id for node in walk.nodes(sketch) if isinstance(node, tree.Name)}
-        return frozenset(known & (named | set(declared)))
+        return frozenset(earlier & (named | set(declared)))
 
     def _body(self, sketch: tree.Sketch, scope: Scope) -> tuple[Statement, ...]:
         try:
@@ -124,17 +124,17 @@ class _FileResolver:
                     if named is not None:
                         into.add(named.id)
                 elif (call := walk.library_call(stmt)) is not None:
-                    given = (*call.args, *(k.value for k in call.keywords))
-                    read.update(name for expr in given for name in walk.names(expr))
+                    arguments = (*call.args, *(k.value for k in call.keywords))
+                    read.update(name for expr in arguments for name in walk.names(expr))
                     stored.update(walk.written(stmt))
                 elif isinstance(stmt, tree.Assign) and isinstance(stmt.value, tree.Call) and stmt.value.func == "load":
                     read.update(n.id for n in map(walk.tensor_of, stmt.value.args) if n is not None)
-        found = {name: "out" if name in stored and name not in read else "in" for name in read | stored}
+        roles = {name: "out" if name in stored and name not in read else "in" for name in read | stored}
         for sketch in self.file.sketches:
             for item in (i for d in sketch.declarations for i in d.items):
                 if isinstance(item, tree.TensorDecl) and item.role is not None:
-                    found[item.name] = item.role
-        return found
+                    roles[item.name] = item.role
+        return roles
 
     # -- declarations
 
@@ -195,14 +195,14 @@ class _FileResolver:
             self._note("unknown-role", item.span, name=item.role, tensor=item.name)
             raise Refused
         shape = tuple(read_index(scope, d) for d in item.shape)
-        known = self.tensors.get(item.name)
+        declared = self.tensors.get(item.name)
         inferred = roles.get(item.name, "in")
         role = TensorRole(item.role or (inferred if inferred in _ROLES else "in"))
         tensor = Tensor(item.name, shape, dtype, role, item.span)
-        scope.names.tensors[item.name] = tensor if known is None else replace(tensor, role=known.role)
-        if known is not None:
-            same = known.dtype is dtype and affine.equal(_elements(known), _elements(tensor))
-            if not same or (item.role is not None and item.role != known.role.value):
+        scope.names.tensors[item.name] = tensor if declared is None else replace(tensor, role=declared.role)
+        if declared is not None:
+            same = declared.dtype is dtype and affine.equal(_elements(declared), _elements(tensor))
+            if not same or (item.role is not None and item.role != declared.role.value):
                 other = self.declared_in[item.name]
                 self._note("conflicting-declaration", item.span, name=item.name, other=other)
             return
@@ -222,9 +222,9 @@ class _FileResolver:
         if is_extent and any(isinstance(v, float) for v in (value, *choices)):
             what = f"'{item.name}' is used as an index or extent and is not an integer."
             self._note("constexpr-value", item.span, what=what, remedy="Give it an integer.")
-        known = self.constexprs.get(item.name)
-        if known is not None:
-            if value is not None and (known.value, known.choices) != (value, choices):
+        declared = self.constexprs.get(item.name)
+        if declared is not None:
+            if value is not None and (declared.value, declared.choices) != (value, choices):
                 other = self.declared_in[item.name]
                 self._note("conflicting-declaration", item.span, name=item.name, other=other)
             return
@@ -289,26 +289,26 @@ def distinct(body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
     grid = [loop.var for loop in walk.statements(body) if isinstance(loop, tree.For) and _is_parallel(loop)]
     if not any(isinstance(s, tree.For) and not _is_parallel(s) and s.var in grid for s in walk.statements(body)):
         return body
-    taken = {s.var for s in walk.statements(body) if isinstance(s, tree.For)}
-    return tuple(_distinct(stmt, taken) for stmt in body)
+    used = {s.var for s in walk.statements(body) if isinstance(s, tree.For)}
+    return tuple(_distinct(stmt, used) for stmt in body)
 
 
-def _distinct(stmt: tree.Stmt, taken: set[str]) -> tree.Stmt:
+def _distinct(stmt: tree.Stmt, used: set[str]) -> tree.Stmt:
     if not isinstance(stmt, tree.For) or not _is_parallel(stmt):
         return stmt
     inner = {s.var for s in walk.statements(stmt.body) if isinstance(s, tree.For) and _is_parallel(s)}
-    return replace(stmt, body=tuple(_distinct(_renamed(part, inner, taken), taken) for part in stmt.body))
+    return replace(stmt, body=tuple(_distinct(_renamed(part, inner, used), used) for part in stmt.body))
 
 
-def _renamed(stmt: tree.Stmt, inner: set[str], taken: set[str]) -> tree.Stmt:
+def _renamed(stmt: tree.Stmt, inner: set[str], used: set[str]) -> tree.Stmt:
     """A statement whose sequential loops have none of the variables ``inner``."""
     if isinstance(stmt, tree.For) and _is_parallel(stmt):
         return stmt
     clashes = {s.var for s in walk.statements((stmt,)) if isinstance(s, tree.For)} & inner
     changes: dict[str, str] = {}
     for var in sorted(clashes):
-        name = next(f"{var}_{n}" for n in range(1, len(taken) + 2) if f"{var}_{n}" not in taken)
-        taken.add(name)
+        name = next(f"{var}_{n}" for n in range(1, len(used) + 2) if f"{var}_{n}" not in used)
+        used.add(name)
         changes[var] = name
     return _changed(stmt, changes) if changes else stmt
 
@@ -316,8 +316,8 @@ def _renamed(stmt: tree.Stmt, inner: set[str], taken: set[str]) -> tree.Stmt:
 def _changed(node: Any, changes: dict[str, str]) -> Any:
     if isinstance(node, tree.Name):
         return replace(node, id=changes.get(node.id, node.id))
-    made = mapped(node, lambda part: _changed(part, changes))
-    return replace(made, var=changes.get(node.var, node.var)) if isinstance(node, tree.For) else made
+    changed = mapped(node, lambda part: _changed(part, changes))
+    return replace(changed, var=changes.get(node.var, node.var)) if isinstance(node, tree.For) else changed
 
 
 def _is_parallel(loop: tree.For) -> bool:

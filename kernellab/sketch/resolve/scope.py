@@ -168,19 +168,19 @@ class Scope:
         if name in self.ended:
             remedy = f"The tile of line {self.ended[name]} ended with its block: allocate it before the loop."
         else:
-            known = [*self._visible(), *self.names.symbols, *self.names.constexprs, *self.names.tensors]
-            remedy = nearest(name, known) or "Declare it, or assign to it first."
+            visible = [*self._visible(), *self.names.symbols, *self.names.constexprs, *self.names.tensors]
+            remedy = nearest(name, visible) or "Declare it, or assign to it first."
         return self.refuse("unknown-name", span, name=name, remedy=remedy)
 
     def unknown_operation(self, name: str, span: tree.Span) -> Refused:
         if (filled := _FILLED.get(name.rpartition(".")[2])) is not None:
-            wanted = f"Write full([...], {filled}), with the extents in the brackets."
-            return self.refuse("unknown-operation", span, name=name, remedy=wanted)
+            suggestion = f"Write full([...], {filled}), with the extents in the brackets."
+            return self.refuse("unknown-operation", span, name=name, remedy=suggestion)
         if "." in name:
             return self.refuse("unknown-operation", span, name=name, remedy=_as_call(name) or _near_library(name))
-        known = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
+        operations = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
         remedy = (
-            nearest(name, known)
+            nearest(name, operations)
             or "Write it with known operations, or declare it: opaque: name(x[N]: f32) -> [N]: f32;"
         )
         at = tree.Span(span.line, span.col, span.line, span.col + len(name))
@@ -238,12 +238,12 @@ class Scope:
 def _as_call(name: str) -> str:
     """What to write for PyTorch's ``tile.sum()`` or ``torch.exp(tile)``; "" where no operation is meant by it."""
     owner, _, method = name.partition(".")
-    wanted = (method, f"reduce_{method}", f"reduce_{method.removeprefix('a')}", _OF_TORCH.get(method, ""))
-    op = next((op for op in wanted if op in OPS), None)
+    candidates = (method, f"reduce_{method}", f"reduce_{method.removeprefix('a')}", _OF_TORCH.get(method, ""))
+    op = next((op for op in candidates if op in OPS), None)
     if op is None or f"{owner}." == PREFIX or method in LIBRARY:
         return ""
-    given = ("tile" if owner in _LIBRARIES else owner) + (", axis=..." if op.startswith("reduce_") else "")
-    return f"Write {op}({given}): operations are called by their names alone."
+    arguments = ("tile" if owner in _LIBRARIES else owner) + (", axis=..." if op.startswith("reduce_") else "")
+    return f"Write {op}({arguments}): operations are called by their names alone."
 
 
 def _near_library(name: str) -> str | Nearest:

@@ -98,12 +98,12 @@ def arange(scope: Scope, expr: tree.Call) -> Operand:
 
 def concat(scope: Scope, expr: tree.Call) -> Operand:
     """``concat(a, b, axis=)`` of tiles that agree in the other dimensions."""
-    given = expr.args[0].items if len(expr.args) == 1 and isinstance(expr.args[0], tree.List) else expr.args
+    parts = expr.args[0].items if len(expr.args) == 1 and isinstance(expr.args[0], tree.List) else expr.args
     axis_expr = next((k.value for k in expr.keywords if k.name == "axis"), None)
-    if len(given) < 2:
+    if len(parts) < 2:
         what = "concat joins two or more tiles."
         raise scope.refuse("arguments", expr.span, what=what, remedy="Write concat(a, b, axis=0).")
-    values = [read_tile(scope, g, "concat") for g in given]
+    values = [read_tile(scope, g, "concat") for g in parts]
     axis = read_axis(scope, axis_expr, values[0], expr)
     first = values[0].type.shape
     total = first[axis]

@@ -71,9 +71,9 @@ def axes(text: str, task: Task, target: Target) -> Axes:
     sizes = dict(task.module().default_sizes()) if task.dims else {}
     symbols = binding.sizes(lambda at, dim: task.args[at].extents(sizes)[dim])
     names = {**dict.fromkeys(program.symbols, 1), **dict(program.sizes), **binding.fixed, **symbols}
-    found = cost(program, names, dict(binding.constexpr), target.chip)
+    estimate = cost(program, names, dict(binding.constexpr), target.chip)
     return Axes(
-        technique(program), found.footprint, _stages(program, dict(binding.constexpr)), found.intensity,
+        technique(program), estimate.footprint, _stages(program, dict(binding.constexpr)), estimate.intensity,
         len(program.kernels),
     )  # fmt: skip
 
@@ -92,18 +92,18 @@ _BY_KIND = {AtomicAdd: Technique.ATOMIC, Scatter: Technique.ATOMIC, Gemm: Techni
 
 
 def _techniques(body: tuple[object, ...], looped: bool) -> set[Technique]:
-    found: set[Technique] = set()
+    techniques: set[Technique] = set()
     for stmt in statements(body):  # type: ignore[arg-type]
         if isinstance(stmt, Loop):
             if not stmt.hints.parallel:
-                found |= _techniques(stmt.body, True)
-                found |= {Technique.ONLINE} if _rescales(stmt) else set()
+                techniques |= _techniques(stmt.body, True)
+                techniques |= {Technique.ONLINE} if _rescales(stmt) else set()
             continue
-        found |= {t for kind, t in _BY_KIND.items() if isinstance(stmt, kind)}
+        techniques |= {t for kind, t in _BY_KIND.items() if isinstance(stmt, kind)}
         ops = [v.op for value in stmt.values for v in subvalues(value) if isinstance(v, Apply)]
         ops += [stmt.op] if isinstance(stmt, MultiAssign) else []
-        found |= {t for op in ops if (t := _of(op, looped)) is not None}
-    return found
+        techniques |= {t for op in ops if (t := _of(op, looped)) is not None}
+    return techniques
 
 
 def _of(op: str, looped: bool) -> Technique | None:

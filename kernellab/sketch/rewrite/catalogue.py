@@ -82,7 +82,7 @@ def rewrites(text: str, target: Target, names: Collection[str] | None = None) ->
         SketchError: the sketch cannot be read.
         KernellabError: a name that no rewrite has.
     """
-    return [found for found in variants(text, target, names) if keeps(text, found, target)]
+    return [variant for variant in variants(text, target, names) if keeps(text, variant, target)]
 
 
 def variants(text: str, target: Target, names: Collection[str] | None = None) -> list[Rewritten]:
@@ -97,18 +97,18 @@ def variants(text: str, target: Target, names: Collection[str] | None = None) ->
     # values that the chip has no room for may be what a rewrite changes
     if _checked(text, None).program is None:
         return []
-    setting, seen, found = Setting(text, tree, target.chip, target.dsl), {text}, []
+    setting, seen, rewritten = Setting(text, tree, target.chip, target.dsl), {text}, []
     for rewriting in chosen:
         for one in rewriting.apply(setting):
             if one.text not in seen:
                 seen.add(one.text)
-                found.append(one)
-    return found
+                rewritten.append(one)
+    return rewritten
 
 
-def keeps(text: str, found: Rewritten, target: Target) -> bool:
+def keeps(text: str, rewritten: Rewritten, target: Target) -> bool:
     """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning but those of ``text``?"""
-    after = check(found.text, chip=target.chip, parent=text)
+    after = check(rewritten.text, chip=target.chip, parent=text)
     return after.program is not None and not _warnings(after) - _warnings(_checked(text, target.chip))
 
 
@@ -117,12 +117,12 @@ _last: list[tuple[str, Chip | None, CheckResult]] = []
 
 
 def _checked(text: str, chip: Chip | None) -> CheckResult:
-    for known, on, found in list(_last):
-        if known == text and on == chip:
-            return found
-    found = check(text, chip=chip)
-    _last[:] = [(text, chip, found), *_last[:7]]
-    return found
+    for checked_text, on, result in list(_last):
+        if checked_text == text and on == chip:
+            return result
+    result = check(text, chip=chip)
+    _last[:] = [(text, chip, result), *_last[:7]]
+    return result
 
 
 def _chosen(names: Collection[str] | None) -> list[Rewrite]:
@@ -133,5 +133,5 @@ def _chosen(names: Collection[str] | None) -> list[Rewrite]:
     return [r for r in _ALL if names is None or r.name in names]
 
 
-def _warnings(found: CheckResult) -> Counter[str]:
-    return Counter(d.rule for d in found.diagnostics if d.severity == "warning")
+def _warnings(result: CheckResult) -> Counter[str]:
+    return Counter(d.rule for d in result.diagnostics if d.severity == "warning")

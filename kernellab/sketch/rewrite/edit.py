@@ -37,9 +37,9 @@ def is_plain(sketch: tree.Sketch) -> bool:
     return True
 
 
-def with_launch(file: tree.SketchFile, number: int, *made: tree.Sketch) -> tree.SketchFile:
-    """``file`` with ``made`` in place of the launch of that number."""
-    return replace(file, sketches=(*file.sketches[:number], *made, *file.sketches[number + 1 :]))
+def with_launch(file: tree.SketchFile, number: int, *sketches: tree.Sketch) -> tree.SketchFile:
+    """``file`` with ``sketches`` in place of the launch of that number."""
+    return replace(file, sketches=(*file.sketches[:number], *sketches, *file.sketches[number + 1 :]))
 
 
 # -- loops ------------------------------------------------------------------------------------------------------------
@@ -56,9 +56,9 @@ class Place:
     at: int
     _put: Callable[[Body], tree.SketchFile]
 
-    def put(self, *made: tree.Stmt) -> tree.SketchFile:
-        """The file with ``made`` in place of the loop."""
-        return self.block((*self.body[: self.at], *made, *self.body[self.at + 1 :]))
+    def put(self, *statements: tree.Stmt) -> tree.SketchFile:
+        """The file with ``statements`` in place of the loop."""
+        return self.block((*self.body[: self.at], *statements, *self.body[self.at + 1 :]))
 
     def block(self, body: Body) -> tree.SketchFile:
         """The file with ``body`` in place of the block that holds the loop."""
@@ -93,12 +93,12 @@ def _places(
 
 def grid(sketch: tree.Sketch) -> list[tree.For]:
     """The nested parallel loops of a launch, outermost first."""
-    found: list[tree.For] = []
+    loops: list[tree.For] = []
     body = sketch.body
     while body and isinstance(body[-1], tree.For) and is_parallel(body[-1]):
-        found.append(body[-1])
+        loops.append(body[-1])
         body = body[-1].body
-    return found
+    return loops
 
 
 def in_grid(sketch: tree.Sketch, change: Callable[[Body], Body]) -> tree.Sketch:
@@ -114,10 +114,10 @@ def in_grid(sketch: tree.Sketch, change: Callable[[Body], Body]) -> tree.Sketch:
 
 def bounds(loop: tree.For) -> tuple[tree.Expr, tree.Expr, tree.Expr]:
     """Start, stop and step."""
-    given = loop.range
-    if len(given) == 1:
-        return number(0), given[0], number(1)
-    return (given[0], given[1], given[2] if len(given) > 2 else number(1))
+    arguments = loop.range
+    if len(arguments) == 1:
+        return number(0), arguments[0], number(1)
+    return (arguments[0], arguments[1], arguments[2] if len(arguments) > 2 else number(1))
 
 
 def is_parallel(loop: tree.For) -> bool:
@@ -129,15 +129,15 @@ def is_parallel(loop: tree.For) -> bool:
 
 def words(loop: tree.For) -> dict[str, tree.Expr | None]:
     """The words of a loop's hints, each with the number that follows it."""
-    found: dict[str, tree.Expr | None] = {}
+    hints: dict[str, tree.Expr | None] = {}
     last = ""
     for arg in (a for hint in loop.hints for a in hint.args):
         if isinstance(arg, tree.Str):
             last = arg.value
-            found[last] = None
+            hints[last] = None
         elif last:
-            found[last] = arg
-    return found
+            hints[last] = arg
+    return hints
 
 
 def hinted(loop: tree.For, word: str, value: tree.Expr | None = None) -> tree.For:
@@ -173,10 +173,10 @@ def consts(item: tree.Sketch | tree.SketchFile) -> dict[str, tree.ConstDecl]:
     """The constexprs of a launch or of a file, in order."""
     sketches = item.sketches if isinstance(item, tree.SketchFile) else (item,)
     declared = (i for s in sketches for d in s.declarations for i in d.items if isinstance(i, tree.ConstDecl))
-    found: dict[str, tree.ConstDecl] = {}
+    constants: dict[str, tree.ConstDecl] = {}
     for const in declared:
-        found.setdefault(const.name, const)
-    return found
+        constants.setdefault(const.name, const)
+    return constants
 
 
 def with_value(file: tree.SketchFile, name: str, value: int, more: Collection[int] = ()) -> tree.SketchFile:
@@ -209,15 +209,15 @@ def declare(sketch: tree.Sketch, name: str, value: int, choices: Collection[int]
     return replace(sketch, declarations=tuple(lines))
 
 
-def integers(given: Sequence[tree.Expr]) -> list[int]:
-    """The whole numbers among ``given``, ascending."""
-    return sorted(e.value for e in given if isinstance(e, tree.Num) and isinstance(e.value, int))
+def integers(exprs: Sequence[tree.Expr]) -> list[int]:
+    """The whole numbers among ``exprs``, ascending."""
+    return sorted(e.value for e in exprs if isinstance(e, tree.Num) and isinstance(e.value, int))
 
 
-def value_of(expr: tree.Expr, known: Mapping[str, tree.ConstDecl]) -> int | None:
+def value_of(expr: tree.Expr, constants: Mapping[str, tree.ConstDecl]) -> int | None:
     """The number that ``expr`` is: a literal, or a constexpr's default; None where it is something else."""
-    if isinstance(expr, tree.Name) and expr.id in known:
-        value = known[expr.id].value
+    if isinstance(expr, tree.Name) and expr.id in constants:
+        value = constants[expr.id].value
         return value_of(value, {}) if value is not None else None
     return expr.value if isinstance(expr, tree.Num) and isinstance(expr.value, int) else None
 
@@ -231,14 +231,14 @@ def sizes(sketch: tree.Sketch) -> dict[str, int]:
 def trips(sketch: tree.Sketch, loop: tree.For) -> int | None:
     """The number of iterations at the defaults; None where it is not known here."""
     start, stop, step = bounds(loop)
-    known = consts(sketch)
-    found = [value_of(e, known) for e in (start, stop, step)]
-    given = sizes(sketch)
-    if found[1] is None and isinstance(stop, tree.Name):
-        found[1] = given.get(stop.id)
-    if found[0] is None or found[1] is None or not found[2]:
+    constants = consts(sketch)
+    values = [value_of(e, constants) for e in (start, stop, step)]
+    extents = sizes(sketch)
+    if values[1] is None and isinstance(stop, tree.Name):
+        values[1] = extents.get(stop.id)
+    if values[0] is None or values[1] is None or not values[2]:
         return None
-    return max(0, -(-(found[1] - found[0]) // found[2]))
+    return max(0, -(-(values[1] - values[0]) // values[2]))
 
 
 # -- names and expressions --------------------------------------------------------------------------------------------
@@ -273,15 +273,15 @@ def used_names(item: tree.Sketch | tree.SketchFile) -> set[str]:
     return {word for word in words if isinstance(word, str)}
 
 
-def fresh(word: str, taken: set[str]) -> str:
+def fresh(word: str, used: set[str]) -> str:
     """``word``, or it with the first number that makes it new; it is taken from then on."""
-    found = word
+    name = word
     count = 2
-    while found in taken:
-        found = f"{word}{count}"
+    while name in used:
+        name = f"{word}{count}"
         count += 1
-    taken.add(found)
-    return found
+    used.add(name)
+    return name
 
 
 def mentions(node: object, word: str) -> bool:
@@ -305,13 +305,13 @@ def into(move: tree.Move) -> str:
 
 def uses(node: object) -> set[str]:
     """Every name of a tile, a tensor or a number that stands in a statement, an expression or a tuple of them."""
-    found: set[str] = set()
+    names: set[str] = set()
     for n in nodes(node):
         if isinstance(n, tree.Name):
-            found.add(n.id)
+            names.add(n.id)
         elif isinstance(n, tree.Subscript):
-            found.add(n.name)
-    return found
+            names.add(n.name)
+    return names
 
 
 #: the fields that hold the name of a tile, a tensor or a loop's variable as a word
@@ -326,10 +326,10 @@ def rename(node: Node, change: Mapping[str, tree.Expr]) -> Node:
 def _rename(node: Any, change: Mapping[str, tree.Expr]) -> Any:
     if isinstance(node, tree.Name):
         return change.get(node.id, node)
-    made = mapped(node, lambda part: _rename(part, change))
+    renamed = mapped(node, lambda part: _rename(part, change))
     key = _NAMED.get(type(node))
     new = change.get(getattr(node, key)) if key else None
-    return replace(made, **{key: new.id}) if key and isinstance(new, tree.Name) else made
+    return replace(renamed, **{key: new.id}) if key and isinstance(new, tree.Name) else renamed
 
 
 def substitute(node: Node, change: Callable[[Any], Any]) -> Node:

@@ -57,7 +57,7 @@ class Features:
 def features(text: str) -> Features:
     """The features of a sketch, worked out once. Raises SketchError: it cannot be read."""
     file = parse(text)
-    known = edit.consts(file)
+    constants = edit.consts(file)
     masks: dict[str, str] = {}
     lines: list[str] = []
     numbers: defaultdict[str, float] = defaultdict(float)
@@ -65,14 +65,14 @@ def features(text: str) -> Features:
         lines.append("launch")
         numbers["launches"] += 1
         for depth, stmt in _lines(sketch.body, 0):
-            plain = _resolved(stmt, known)
+            plain = _resolved(stmt, constants)
             lines.append(f"{depth} {format_statement(_masked(plain, masks))}")
             numbers[f"line {format_statement(_masked(plain, None))}"] += 1
             if isinstance(stmt, tree.For):
-                _schedule(stmt, known, f"at depth {depth} of launch {at}", numbers)
-                lines.append(str(sorted(_hints(stmt, known))))
+                _schedule(stmt, constants, f"at depth {depth} of launch {at}", numbers)
+                lines.append(str(sorted(_hints(stmt, constants))))
     for name in ("num_warps", "num_stages"):
-        value = edit.value_of(tree.Name(name), known)
+        value = edit.value_of(tree.Name(name), constants)
         if value:
             lines.append(f"{name} {value}")
             numbers[name] += math.log2(value) + 1
@@ -89,32 +89,32 @@ def _lines(body: edit.Body, depth: int) -> Iterator[tuple[int, tree.Stmt]]:
             yield from _lines(stmt.orelse, depth + 1)
 
 
-def _schedule(loop: tree.For, known: _Consts, where: str, numbers: dict[str, float]) -> None:
+def _schedule(loop: tree.For, constants: _Consts, where: str, numbers: dict[str, float]) -> None:
     """Counts of one loop: where it runs, its hints, and how large its step is."""
     kind = "parallel" if edit.is_parallel(loop) else "sequential"
     numbers[f"{kind} loops {where}"] += 1
-    step = edit.value_of(edit.bounds(loop)[2], known)
+    step = edit.value_of(edit.bounds(loop)[2], constants)
     if step:
         numbers[f"{STEPS} {kind} loops {where}"] += math.log2(step) / 4
-    for hint in _hints(loop, known):
+    for hint in _hints(loop, constants):
         numbers[f"{hint} {where}"] += 1
 
 
-def _hints(loop: tree.For, known: _Consts) -> list[str]:
-    found = []
+def _hints(loop: tree.For, constants: _Consts) -> list[str]:
+    hints = []
     for word, value in edit.words(loop).items():
-        size = edit.value_of(value, known) if value is not None else None
-        found.append(word if size is None else f"{word} {size}")
-    return found
+        size = edit.value_of(value, constants) if value is not None else None
+        hints.append(word if size is None else f"{word} {size}")
+    return hints
 
 
-def _resolved(stmt: tree.Stmt, known: _Consts) -> tree.Stmt:
+def _resolved(stmt: tree.Stmt, constants: _Consts) -> tree.Stmt:
     """A line with constexprs as their values, and whole numbers that are sizes as powers of two."""
 
     def value(node: object) -> object:
         if not isinstance(node, (tree.Name, tree.Num)):
             return None
-        size = edit.value_of(node, known)
+        size = edit.value_of(node, constants)
         if size is None or abs(size) < _SIZE:
             return None if size is None else edit.number(size)
         return tree.Name(f"{'-' if size < 0 else ''}2^{round(math.log2(abs(size)))}")
@@ -143,8 +143,8 @@ def _masked(stmt: tree.Stmt, masks: dict[str, str] | None) -> tree.Stmt:
             items = edit.substitute(node.items, change)
             return tree.Subscript(mask(node.name), items)
         if isinstance(node, tree.For):
-            given = tuple(edit.substitute(e, change) for e in node.range)
-            return tree.For(mask(node.var), given, ())
+            bounds = tuple(edit.substitute(e, change) for e in node.range)
+            return tree.For(mask(node.var), bounds, ())
         return None
 
     return edit.substitute(stmt, change)

@@ -20,22 +20,22 @@ class Unknown(Exception):
 
 def ranks(sketch: tree.Sketch) -> dict[str, int]:
     """Tile -> number of its dimensions. Raises Unknown: a name stands for tiles of two ranks, or one cannot be told."""
-    found: dict[str, int] = {}
+    by_tile: dict[str, int] = {}
     for stmt in _statements(sketch.body):
-        for name, rank in _written(stmt, found):
-            if found.setdefault(name, rank) != rank and name not in _carried(stmt):
+        for name, rank in _written(stmt, by_tile):
+            if by_tile.setdefault(name, rank) != rank and name not in _carried(stmt):
                 raise Unknown
-    return found
+    return by_tile
 
 
 def ranked(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch, dict[str, int]]]:
     """The launches that a rewrite may change, with the :func:`ranks` of their tiles; without those that have none."""
     for number, sketch in edit.launches(file):
         try:
-            known = ranks(sketch)
+            by_tile = ranks(sketch)
         except Unknown:
             continue
-        yield number, sketch, known
+        yield number, sketch, by_tile
 
 
 def _carried(stmt: tree.Stmt) -> set[str]:
@@ -52,22 +52,22 @@ def _statements(body: edit.Body) -> Iterator[tree.Stmt]:
             yield from _statements((*stmt.then, *stmt.orelse))
 
 
-def _written(stmt: tree.Stmt, known: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _written(stmt: tree.Stmt, by_tile: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     if isinstance(stmt, tree.Assign):
-        rank = rank_of(stmt.value, known)
+        rank = rank_of(stmt.value, by_tile)
         yield from ((t.id, rank) for t in stmt.targets)
     elif isinstance(stmt, tree.Move) and isinstance(stmt.dest, tree.Name):
         if stmt.op not in ("load", "gather"):
             raise Unknown
-        yield stmt.dest.id, region_rank(stmt.source) if stmt.op == "load" else _picked(stmt.source, known)
+        yield stmt.dest.id, region_rank(stmt.source) if stmt.op == "load" else _picked(stmt.source, by_tile)
     elif isinstance(stmt, tree.CallStmt) and stmt.call.func != "gemm":
         raise Unknown
 
 
-def _picked(region: tree.Expr, known: Mapping[str, int]) -> int:
+def _picked(region: tree.Expr, by_tile: Mapping[str, int]) -> int:
     """The dimensions of what a gather gives where its indices are single numbers. Raises Unknown elsewhere."""
     if not isinstance(region, tree.Subscript) or any(
-        isinstance(i, (tree.Slice, tree.NewAxis)) or rank_of(i, known) for i in region.items
+        isinstance(i, (tree.Slice, tree.NewAxis)) or rank_of(i, by_tile) for i in region.items
     ):
         raise Unknown
     return 0
@@ -80,23 +80,23 @@ def region_rank(region: tree.Expr) -> int:
     return sum(isinstance(i, tree.Slice) for i in region.items)
 
 
-def rank_of(expr: tree.Expr, known: Mapping[str, int]) -> int:
+def rank_of(expr: tree.Expr, by_tile: Mapping[str, int]) -> int:
     """The dimensions of ``expr``; a name that is no tile is a number."""
     match expr:
         case tree.Name():
-            return known.get(expr.id, 0)
+            return by_tile.get(expr.id, 0)
         case tree.Binary():
-            return max(rank_of(expr.left, known), rank_of(expr.right, known))
+            return max(rank_of(expr.left, by_tile), rank_of(expr.right, by_tile))
         case tree.Unary():
-            return rank_of(expr.operand, known)
+            return rank_of(expr.operand, by_tile)
         case tree.Subscript() | tree.Indexed():
             return len(expr.items)
         case tree.Call():
-            return _call(expr, known)
+            return _call(expr, by_tile)
     return 0
 
 
-def _call(call: tree.Call, known: Mapping[str, int]) -> int:
+def _call(call: tree.Call, by_tile: Mapping[str, int]) -> int:
     if call.func in SHAPED:
         shape = argument(call, SHAPED[call.func], "shape")
         if not isinstance(shape, tree.List):
@@ -106,15 +106,15 @@ def _call(call: tree.Call, known: Mapping[str, int]) -> int:
         return 1
     if call.func in ("dot", "load"):
         return 2 if call.func == "dot" else region_rank(call.args[0])
-    given = [rank_of(a, known) for a in call.args]
-    if not given:
+    argument_ranks = [rank_of(a, by_tile) for a in call.args]
+    if not argument_ranks:
         raise Unknown
     op = OPS.get(call.func)
     if op is None and call.func not in _PAIRS and call.func != "cast":
         raise Unknown
     if (op is not None and op.kind is OpKind.REDUCE) or call.func == "welford":
-        return given[0] if keeps(call) else given[0] - len(axes_of(call, given[0]))
-    return given[0] if call.func in (*_PAIRS, "cast", "transpose") else max(given)
+        return argument_ranks[0] if keeps(call) else argument_ranks[0] - len(axes_of(call, argument_ranks[0]))
+    return argument_ranks[0] if call.func in (*_PAIRS, "cast", "transpose") else max(argument_ranks)
 
 
 def argument(call: tree.Call, position: int, name: str) -> tree.Expr | None:
@@ -125,17 +125,17 @@ def argument(call: tree.Call, position: int, name: str) -> tree.Expr | None:
 
 def axes_of(call: tree.Call, rank: int) -> tuple[int, ...]:
     """The axes that a reduction takes away, from 0. Raises Unknown: they are not numbers."""
-    given = argument(call, 1, "axis")
-    if given is None:
+    axis = argument(call, 1, "axis")
+    if axis is None:
         return tuple(range(rank))
-    items = given.items if isinstance(given, tree.List) else (given,)
-    found = edit.integers(items)
-    if len(found) != len(items):
+    items = axis.items if isinstance(axis, tree.List) else (axis,)
+    numbers = edit.integers(items)
+    if len(numbers) != len(items):
         raise Unknown
-    return tuple(sorted(a % rank if rank else a for a in found))
+    return tuple(sorted(a % rank if rank else a for a in numbers))
 
 
 def keeps(call: tree.Call) -> bool:
     """Does a reduction keep its axes, of one element each? A softmax keeps its shape."""
-    given = next((k.value for k in call.keywords if k.name == "keepdims"), None)
-    return call.func == "softmax" or (isinstance(given, tree.Bool) and given.value)
+    keepdims = next((k.value for k in call.keywords if k.name == "keepdims"), None)
+    return call.func == "softmax" or (isinstance(keepdims, tree.Bool) and keepdims.value)

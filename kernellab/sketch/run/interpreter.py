@@ -92,7 +92,7 @@ def execute(
 
 
 def constexpr_values(
-    program: Program, given: Mapping[str, Number], default_extent: int | None = None
+    program: Program, overrides: Mapping[str, Number], default_extent: int | None = None
 ) -> dict[str, Number]:
     """Every constexpr's value: given, else declared, else (an extent) ``default_extent`` or the smallest legal one.
 
@@ -101,7 +101,7 @@ def constexpr_values(
     """
     values: dict[str, Number] = {}
     for item in program.constexprs:
-        value = given.get(item.name, item.value)
+        value = overrides.get(item.name, item.value)
         if value is not None:
             if item.is_extent and not float(value).is_integer():
                 raise NotRunnable(f"{item.name} = {value} is an extent and not a whole number.", "Give a whole number.")
@@ -112,13 +112,13 @@ def constexpr_values(
             if default_extent is not None and (default_extent in candidates or not item.choices):
                 candidates = (default_extent, *candidates)
             legal = (c for c in candidates if _holds(program, {**values, item.name: c}))
-            found = next(legal, None) if item.is_extent or item.choices else None
-            if found is None:
+            choice = next(legal, None) if item.is_extent or item.choices else None
+            if choice is None:
                 raise NotRunnable(
                     f"The constexpr {item.name} has no value.",
                     f"Give it one in the sketch, or with --set {item.name}=VALUE.",
                 )
-            values[item.name] = found
+            values[item.name] = choice
     for rule in program.requires:
         if not _holds(program, values, (rule,)):
             raise NotRunnable(
@@ -146,10 +146,10 @@ def symbol_values(
     for tensor in tensors:
         for expr, actual in zip(tensor.shape, shapes[tensor.name], strict=False):
             if expr.kind is IntKind.SYMBOL and len(tensor.shape) == len(shapes[tensor.name]):
-                known = sizes.setdefault(expr.name, int(actual))
-                if known != actual:
+                earlier = sizes.setdefault(expr.name, int(actual))
+                if earlier != actual:
                     raise SketchError(
-                        f"The symbol {expr.name} is {known} and {actual} ({tensor.name}) in the same inputs.",
+                        f"The symbol {expr.name} is {earlier} and {actual} ({tensor.name}) in the same inputs.",
                         "Give inputs whose shapes agree with the declarations.",
                     )
     environment: dict[str, int] = {**_integers(constexpr), **sizes}
@@ -191,23 +191,23 @@ def _solve(tensor: Tensor, shape: Sequence[int], environment: dict[str, int]) ->
             environment[unknown[0]] = value
 
 
-def _invert(expr: IntExpr, name: str, wanted: int, environment: Mapping[str, int]) -> int | None:
-    """The smallest value of ``name`` at which ``expr`` is ``wanted``; None when there is none up to 4 x wanted + 64."""
+def _invert(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]) -> int | None:
+    """The smallest value of ``name`` at which ``expr`` is ``value``; None when there is none up to 4 x wanted + 64."""
     if expr.kind is IntKind.SYMBOL:
-        return wanted
+        return value
     if expr.kind is IntKind.OP and expr.op == "*":
-        known = prod(a.evaluate(environment) for a in expr.args if name not in a.names())
+        others = prod(a.evaluate(environment) for a in expr.args if name not in a.names())
         inner = [a for a in expr.args if name in a.names()]
-        if len(inner) == 1 and known and wanted % known == 0:
-            return _invert(inner[0], name, wanted // known, environment)
-    low, high = 0, 4 * wanted + 64
+        if len(inner) == 1 and others and value % others == 0:
+            return _invert(inner[0], name, value // others, environment)
+    low, high = 0, 4 * value + 64
     while low < high:
         middle = (low + high) // 2
-        if expr.evaluate({**environment, name: middle}) < wanted:
+        if expr.evaluate({**environment, name: middle}) < value:
             low = middle + 1
         else:
             high = middle
-    return low if expr.evaluate({**environment, name: low}) == wanted else None
+    return low if expr.evaluate({**environment, name: low}) == value else None
 
 
 def _contents(tensor: Tensor, given: torch.Tensor | None, scope: Scope, zeroed: bool) -> torch.Tensor:

@@ -196,13 +196,13 @@ class Machine:
             flat, inside = _elements(whole(stmt.out), scope)
             nothing = Const(Type((), stmt.out.dtype), 0.0)
             self.watch.access(Store(whole(stmt.out), nothing, stmt.span), flat, inside, scope.indices)
-        given = [
+        operands = [
             self.memory[o.tensor.name].reshape(scope.extents(o.tensor.shape)).permute(o.order) for o in stmt.operands
         ]
         sizes = {name: int(value) for name, value in scope.indices.items() if isinstance(value, int)}
-        made = called(stmt, given, scope.extents(stmt.out.shape), sizes, scope.f64)
+        result = called(stmt, operands, scope.extents(stmt.out.shape), sizes, scope.f64)
         target = self.memory[stmt.out.name]
-        target.copy_(convert(made, target.dtype).reshape(target.shape))
+        target.copy_(convert(result, target.dtype).reshape(target.shape))
         self.written[stmt.out.name].fill_(True)
 
     # -- loops

@@ -123,12 +123,13 @@ class _Recorder:
         inside: Tensor,
         indices: Mapping[str, IndexValue],
     ) -> None:
-        found = tuple(int(e) for e in elements[inside].tolist())
+        visited = tuple(int(e) for e in elements[inside].tolist())
         tensor = stmt.tensor if isinstance(stmt, Scatter) else stmt.region.tensor
         is_write = not isinstance(stmt, Load)
-        touch = Touch(stmt.span.line, tensor.name, is_write, self.place(indices), found, elements.numel() - len(found))
+        outside = elements.numel() - len(visited)
+        touch = Touch(stmt.span.line, tensor.name, is_write, self.place(indices), visited, outside)
         self.events.append(touch)
-        self.bytes["slow"] += len(found) * tensor.dtype.bytes * (2 if _adds(stmt) else 1)
+        self.bytes["slow"] += len(visited) * tensor.dtype.bytes * (2 if _adds(stmt) else 1)
 
     def place(self, indices: Mapping[str, IndexValue]) -> dict[str, int]:
         """Where the loops stand."""

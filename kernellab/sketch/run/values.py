@@ -242,8 +242,8 @@ def _reduce(value: Apply, x: Tensor, scope: Scope, dtype: torch.dtype) -> Tensor
             return (x.amax if value.op == "reduce_max" else x.amin)(axes, keepdim=keep)
         case "argmax" | "argmin":
             flat, shape = _flatten(x, axes)
-            found = _first_best(flat, value.op == "argmax")
-            return found.reshape(_reduced(shape, axes, keep))
+            best = _first_best(flat, value.op == "argmax")
+            return best.reshape(_reduced(shape, axes, keep))
         case "softmax":
             return torch.softmax(x.to(dtype), axes[0])
     raise NotImplementedError(value.op)
@@ -303,10 +303,10 @@ def _scan(value: Apply, args: list[Tensor], dtype: torch.dtype) -> Tensor:
     kind = str(value.attr("combine", "")) or value.op
     if x.shape[axis] == 0:
         return x
-    given = [x, *(align(a.to(dtype), x.dim() - 1) for a in args[1:])]
+    operands = [x, *(align(a.to(dtype), x.dim() - 1) for a in args[1:])]
     if value.attr("reverse", False):
-        return _scanned(kind, [a.flip(axis) for a in given], axis, dtype).flip(axis)
-    return _scanned(kind, given, axis, dtype)
+        return _scanned(kind, [a.flip(axis) for a in operands], axis, dtype).flip(axis)
+    return _scanned(kind, operands, axis, dtype)
 
 
 def _scanned(kind: str, args: list[Tensor], axis: int, dtype: torch.dtype) -> Tensor:

@@ -52,13 +52,13 @@ class FileReader(LineReader):
     def for_block(self, children: list[Any]) -> Any:
         *hints, head, body = children
         line, node = head.value
-        found = []
+        loop_hints = []
         for hint in hints:
             at, value = hint.value
-            found.append(dataclasses.replace(value, comments=tree.Comments(at.before, at.behind)))
+            loop_hints.append(dataclasses.replace(value, comments=tree.Comments(at.before, at.behind)))
         pinned = line.pinned or any(h.value[0].pinned for h in hints)
         comments = tree.Comments(line.before, line.behind)
-        return dataclasses.replace(node[1], body=body, hints=tuple(found), comments=comments, pinned=pinned)
+        return dataclasses.replace(node[1], body=body, hints=tuple(loop_hints), comments=comments, pinned=pinned)
 
     def if_block(self, children: list[Any]) -> tree.If:
         return self._if(children[0], children[1], children[2:])
@@ -113,7 +113,7 @@ def _leading_constants(
 ) -> tuple[tuple[tree.Declaration, ...], tuple[tree.Stmt, ...]]:
     """AKG's ``tile = 128`` before the first loop is a constexpr unless something assigns to it again."""
     count = 0
-    found = list(declarations)
+    declared = list(declarations)
     for stmt in body:
         constant = (
             isinstance(stmt, tree.Assign)
@@ -124,6 +124,6 @@ def _leading_constants(
         if not constant or not isinstance(stmt, tree.Assign):
             break
         item = tree.ConstDecl(stmt.targets[0].id, stmt.value, span=stmt.span)
-        found.append(tree.Declaration("constexpr", (item,), stmt.comments, stmt.pinned, stmt.span))
+        declared.append(tree.Declaration("constexpr", (item,), stmt.comments, stmt.pinned, stmt.span))
         count += 1
-    return tuple(found), body[count:]
+    return tuple(declared), body[count:]

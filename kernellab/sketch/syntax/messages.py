@@ -215,7 +215,7 @@ class Nearest:
         return f"Did you mean '{self.known}'?"
 
 
-def nearest(name: str, known: Iterable[str]) -> Nearest | None:
+def nearest(name: str, names: Iterable[str]) -> Nearest | None:
     """The known name that is nearest, or None when none is near."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    match = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return Nearest(name, match[0]) if match else None

@@ -222,10 +222,10 @@ def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) ->
     if isinstance(error, UnexpectedCharacters):
         char = error.char
         return diagnostic("syntax", row, col, what=f"The character '{char}' has no meaning here.", remedy="Drop it.")
-    found = "the line ends" if error.token.type == "$END" else f"'{error.token}' stands"
-    wanted = _wanted(error)
-    what = f"Expected {wanted}, but {found} here." if wanted else f"'{error.token}' is not expected here."
-    if error.token.type == "$END" and not wanted:
+    actual = "the line ends" if error.token.type == "$END" else f"'{error.token}' stands"
+    expected = _wanted(error)
+    what = f"Expected {expected}, but {actual} here." if expected else f"'{error.token}' is not expected here."
+    if error.token.type == "$END" and not expected:
         what = "The statement is not complete."
     near = nearest(line.text.split()[0], ("sketch", "for", *DECLARATIONS))
     return diagnostic("syntax", row, col, what=what, remedy=str(near or "Complete or correct this statement."))

@@ -34,17 +34,17 @@ def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagno
     child, _ = parse_with_faults(child_text)
     if parent is None or child is None:
         return []
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     kept = Counter(pin for pin, _ in _pins(child))
     bare = {pin: stmt.span for pin, stmt in _all(child)}
-    wanted: Counter[_Pin] = Counter()
+    pins: Counter[_Pin] = Counter()
     for pin, span in _pins(parent):
-        wanted[pin] += 1
-        if kept[pin] < wanted[pin] and pin in bare and not kept[pin]:
-            found.append(diagnostic("pin-mark", bare[pin].line, 1, what=f"'{pin[0]}'"))
-        elif kept[pin] < wanted[pin]:
-            found.append(diagnostic("pin", _near(child, span), 1, what=f"'{pin[0]}' (line {span.line} before)"))
-    return found + _constraints(parent, child)
+        pins[pin] += 1
+        if kept[pin] < pins[pin] and pin in bare and not kept[pin]:
+            diagnostics.append(diagnostic("pin-mark", bare[pin].line, 1, what=f"'{pin[0]}'"))
+        elif kept[pin] < pins[pin]:
+            diagnostics.append(diagnostic("pin", _near(child, span), 1, what=f"'{pin[0]}' (line {span.line} before)"))
+    return diagnostics + _constraints(parent, child)
 
 
 def pinned_lines(text: str) -> list[tuple[int, str]]:
@@ -88,12 +88,12 @@ def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
 def _statement(text: str, line: int) -> list[LogicalLine]:
     """The lines of code around the physical ``line``: a loop's with its hints; an else has no place for a pin."""
     group: list[LogicalLine] = []
-    for found in cut(text).lines:
-        group.append(found)
-        if found.text.lstrip().startswith("@"):
+    for candidate in cut(text).lines:
+        group.append(candidate)
+        if candidate.text.lstrip().startswith("@"):
             continue
-        if line <= _last(found):
-            code = found.kind in (LineKind.CODE, LineKind.DECLARATIONS) and not _ELSE.match(found.text)
+        if line <= _last(candidate):
+            code = candidate.kind in (LineKind.CODE, LineKind.DECLARATIONS) and not _ELSE.match(candidate.text)
             inside = any(part.line <= line <= _last(part) for part in group)
             return group if code and inside else []
         group = []

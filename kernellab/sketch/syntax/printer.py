@@ -112,9 +112,9 @@ def _head(stmt: tree.Stmt) -> str:
         case tree.CallStmt():
             return format_expr(stmt.call)
         case tree.Move():
-            given = _listed(stmt.source.items) if isinstance(stmt.source, tree.List) else format_expr(stmt.source)
+            bounds = _listed(stmt.source.items) if isinstance(stmt.source, tree.List) else format_expr(stmt.source)
             keywords = "".join(f", {_keyword(k)}" for k in stmt.keywords)
-            return f"{stmt.op}({given} -> {format_expr(stmt.dest)}{keywords})"
+            return f"{stmt.op}({bounds} -> {format_expr(stmt.dest)}{keywords})"
 
 
 def _listed(exprs: Iterable[tree.Expr]) -> str:

@@ -98,10 +98,10 @@ class LineReader(Transformer[Token, Any]):
         return tree.Keyword(str(name), value, self._join(self._at(name), value.span))
 
     def call(self, children: list[Any]) -> tree.Call:
-        name, member, given = children[0], children[1], children[2] or []
-        args, keywords, misordered = _arguments(given)
+        name, member, arguments = children[0], children[1], children[2] or []
+        args, keywords, misordered = _arguments(arguments)
         start = self._at(name)
-        span = self._join(start, given[-1].span if given else start, 1)
+        span = self._join(start, arguments[-1].span if arguments else start, 1)
         func = str(name) if member is None else f"{name}.{member}"
         return tree.Call(func, args, keywords, misordered, span)
 
@@ -110,8 +110,8 @@ class LineReader(Transformer[Token, Any]):
 
     def cut(self, children: list[Any]) -> tree.Slice:
         start, stop, step = (*children, None)[:3]
-        known = [c.span for c in (start, stop, step) if c is not None]
-        return tree.Slice(start, stop, step, self._join(known[0], known[-1]) if known else tree.NOWHERE)
+        spans = [c.span for c in (start, stop, step) if c is not None]
+        return tree.Slice(start, stop, step, self._join(spans[0], spans[-1]) if spans else tree.NOWHERE)
 
     def newaxis(self, children: list[Token]) -> tree.NewAxis:
         return tree.NewAxis(self._at(children[0]))
@@ -133,15 +133,15 @@ class LineReader(Transformer[Token, Any]):
     # -- small statements
 
     def simple(self, children: list[Any]) -> tuple[tree.Stmt, ...]:
-        found = tuple(c for c in children if c is not None)
-        constants = [c for c in found if isinstance(c, tree.Declaration)]
-        if constants and len(constants) < len(found):
+        statements = tuple(c for c in children if c is not None)
+        constants = [c for c in statements if isinstance(c, tree.Declaration)]
+        if constants and len(constants) < len(statements):
             raise Misplaced(
                 "Constants and statements are on one line.",
                 "Declare constants on a line of their own.",
                 constants[0].span,
             )
-        return found
+        return statements
 
     def assign(self, children: list[Any]) -> tree.Assign | tree.Declaration:
         targets = [c for c in children if isinstance(c, Token)]
@@ -173,8 +173,8 @@ class LineReader(Transformer[Token, Any]):
         return tree.CallStmt(children[0], span=children[0].span)
 
     def move(self, children: list[Any]) -> tree.Move:
-        name, given, _arrow, dest, *keywords = children
-        args, more, _ = _arguments(given)
+        name, arguments, _arrow, dest, *keywords = children
+        args, more, _ = _arguments(arguments)
         span = self._join(self._at(name), (keywords[-1] if keywords else dest).span, 1)
         if not args:
             raise Misplaced(f"{name} has nothing before '->'.", f"Write {name}(source -> destination).", span)
@@ -184,27 +184,27 @@ class LineReader(Transformer[Token, Any]):
     # -- headers
 
     def inline(self, children: list[Any]) -> tuple[tree.Stmt, ...]:
-        found = self.simple(children)
-        if found and isinstance(found[0], tree.Declaration):
-            raise constants_inside(found[0].span)
-        return found
+        statements = self.simple(children)
+        if statements and isinstance(statements[0], tree.Declaration):
+            raise constants_inside(statements[0].span)
+        return statements
 
     def sketch_head(self, children: list[Token]) -> Head:
         return Head(("sketch", str(children[0]), ()))
 
     def hint(self, children: list[Any]) -> tree.Hint:
-        name, given = children[0], children[1] or []
+        name, arguments = children[0], children[1] or []
         at = self._at(name)
         if name != "llm_hint":
             raise Misplaced(f"Unknown decorator '@{name}'.", 'Write @llm_hint("...") before a loop.', at)
-        args, keywords, _ = _arguments(given)
+        args, keywords, _ = _arguments(arguments)
         return tree.Hint(
-            args + tuple(k.value for k in keywords), span=self._join(at, given[-1].span if given else at, 1)
+            args + tuple(k.value for k in keywords), span=self._join(at, arguments[-1].span if arguments else at, 1)
         )
 
     def for_head(self, children: list[Any]) -> Head:
-        name, given, inline = children
-        args, keywords, _ = _arguments(given)
+        name, arguments, inline = children
+        args, keywords, _ = _arguments(arguments)
         at = self._at(name)
         if keywords or len(args) > 3:
             raise Misplaced(
@@ -250,9 +250,9 @@ class LineReader(Transformer[Token, Any]):
         return self._declaration("opaque", children[0], children[1:])
 
     def _declaration(self, kind: str, word: Token, items: Iterable[Any]) -> tree.Declaration:
-        found = tuple(items)
-        span = self._join(self._at(word), found[-1].span)
-        return tree.Declaration(kind, found, span=span)
+        declared = tuple(items)
+        span = self._join(self._at(word), declared[-1].span)
+        return tree.Declaration(kind, declared, span=span)
 
     def tensor(self, children: list[Any]) -> tree.TensorDecl:
         name, *rest = children
@@ -264,10 +264,10 @@ class LineReader(Transformer[Token, Any]):
 
     def const(self, children: list[Any]) -> tree.ConstDecl:
         name, value, *choices = children
-        known = tuple(c for c in choices if c is not None)
+        values = tuple(c for c in choices if c is not None)
         at = self._at(name)
-        last = known[-1] if known else value
-        return tree.ConstDecl(str(name), value, known, self._join(at, last.span) if last is not None else at)
+        last = values[-1] if values else value
+        return tree.ConstDecl(str(name), value, values, self._join(at, last.span) if last is not None else at)
 
     def opaque(self, children: list[Any]) -> tree.OpaqueDecl:
         name, *rest = children
@@ -284,8 +284,8 @@ def _number(text: str) -> int | float:
     return int(text) if text.isdigit() else float(text)
 
 
-def _arguments(given: list[Any]) -> tuple[tuple[tree.Expr, ...], tuple[tree.Keyword, ...], bool]:
+def _arguments(nodes: list[Any]) -> tuple[tuple[tree.Expr, ...], tuple[tree.Keyword, ...], bool]:
     """Positional arguments, keywords, and whether a positional one came after a keyword."""
-    args = tuple(g for g in given if not isinstance(g, tree.Keyword))
-    keywords = tuple(g for g in given if isinstance(g, tree.Keyword))
-    return args, keywords, bool(keywords) and any(isinstance(g, tree.Keyword) for g in given[: len(args)])
+    args = tuple(g for g in nodes if not isinstance(g, tree.Keyword))
+    keywords = tuple(g for g in nodes if isinstance(g, tree.Keyword))
+    return args, keywords, bool(keywords) and any(isinstance(g, tree.Keyword) for g in nodes[: len(args)])

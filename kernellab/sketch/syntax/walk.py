@@ -82,8 +82,8 @@ def written(stmt: tree.Stmt) -> tuple[str, ...]:
 def touched(stmt: tree.Stmt) -> tuple[str, ...]:
     """Every name in a simple statement, those of functions left out; of one that holds a body, those of its header."""
     parts = (stmt.range,) if isinstance(stmt, tree.For) else (stmt.cond,) if isinstance(stmt, tree.If) else (stmt,)
-    found = (n.id if isinstance(n, tree.Name) else n.name for n in nodes(parts) if isinstance(n, _NAMED))
-    return tuple(dict.fromkeys(found))
+    names = (n.id if isinstance(n, tree.Name) else n.name for n in nodes(parts) if isinstance(n, _NAMED))
+    return tuple(dict.fromkeys(names))
 
 
 _NAMED = (tree.Name, tree.Subscript)
@@ -109,34 +109,34 @@ def tensor_of(expr: tree.Expr) -> tree.Name | None:
 
 def index_names(sketch: tree.Sketch) -> set[str]:
     """Names that stand where only an index expression can: extents, ranges, slices, conditions of ``if``."""
-    found: set[str] = set()
+    collected: set[str] = set()
     assigned: dict[str, tree.Expr] = {}
     for declaration in sketch.declarations:
         for item in declaration.items:
             if isinstance(item, tree.TensorDecl):
-                found.update(names(item.shape))
+                collected.update(names(item.shape))
     for stmt in statements(sketch.body):
         match stmt:
             case tree.For():
-                found.update(names(stmt.range))
+                collected.update(names(stmt.range))
             case tree.If():
-                found.update(names(stmt.cond))
+                collected.update(names(stmt.cond))
             case tree.Move():
                 places = (e for e in (stmt.source, stmt.dest) if isinstance(e, tree.Subscript))
-                found.update(n for place in places for n in names(place))
+                collected.update(n for place in places for n in names(place))
             case tree.Assign():
-                found.update(_extents(stmt.value))
+                collected.update(_extents(stmt.value))
                 if not isinstance(stmt.value, tree.Call):
                     assigned.update((t.id, stmt.value) for t in stmt.targets)
             case tree.CallStmt():
-                found.update(_extents(stmt.call))
+                collected.update(_extents(stmt.call))
     # row = pid * BLOCK: what an index name is made of
     for _ in range(3):
-        more = {n for name in found & assigned.keys() for n in names(assigned[name])} - found
+        more = {n for name in collected & assigned.keys() for n in names(assigned[name])} - collected
         if not more:
             break
-        found |= more
-    return found
+        collected |= more
+    return collected
 
 
 _SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1, "arange": 0, "load": 0}

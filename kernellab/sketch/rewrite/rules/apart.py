@@ -35,20 +35,20 @@ _Definition = tree.Assign | tree.Move
 def apart(setting: Setting) -> Iterator[Change]:
     """``reduce_sum(e, axis=[..., last])`` becomes the sum over the other axes of what ``e`` is at each place of its
     last axis. The same numbers are added in another order, in float32 or float64."""
-    for number, sketch, known in ranked(setting.tree):
+    for number, sketch, tile_ranks in ranked(setting.tree):
         once, known_tiles = definitions(sketch), tiles(setting, number)
         for call in nodes(sketch.body):
             if not isinstance(call, tree.Call) or call.func not in ("reduce_sum", "reduce_max", "reduce_min"):
                 continue
-            places = _Places(known, once, known_tiles, edit.used_names(setting.tree))
+            places = _Places(tile_ranks, once, known_tiles, edit.used_names(setting.tree))
             try:
                 new, count = places.taken(call)
             except Unknown:
                 continue
             body = edit.instead(sketch.body, call, new)
-            made = pruned(replace(sketch, body=_with_loads(body, places.loads)))
+            loop_sketch = pruned(replace(sketch, body=_with_loads(body, places.loads)))
             yield (
-                edit.with_launch(setting.tree, number, made),
+                edit.with_launch(setting.tree, number, loop_sketch),
                 f"took the last axis of a {call.func} in {sketch.name} apart into its {count} places",
             )
 
@@ -56,41 +56,41 @@ def apart(setting: Setting) -> Iterator[Change]:
 def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
     """What makes each tile that one statement writes, in a block of the launch that every later reader is inside of."""
     times = Counter(name for stmt in nodes(sketch.body) for name in written(stmt))
-    found: dict[str, _Definition] = {}
+    by_name: dict[str, _Definition] = {}
     body: edit.Body = sketch.body
     while body:
-        found |= {
+        by_name |= {
             written(s)[0]: s
             for s in body
             if isinstance(s, (tree.Assign, tree.Move)) and len(written(s)) == 1 and times[written(s)[0]] == 1
         }
         body = body[-1].body if isinstance(body[-1], tree.For) and edit.is_parallel(body[-1]) else ()
-    return found
+    return by_name
 
 
 def tiles(setting: Setting, launch: int) -> dict[str, Tile]:
     """The tiles of a launch by name, without names that stand for tiles of several shapes or dtypes."""
     if setting.program is None:
         return {}
-    found: dict[str, Tile] = {}
+    by_name: dict[str, Tile] = {}
     unlike: set[str] = set()
     for tile in (t for s in statements(setting.program.kernels[launch].body) for t in declared_tiles(s)):
-        first = found.setdefault(tile.name, tile)
+        first = by_name.setdefault(tile.name, tile)
         if (first.shape, first.dtype) != (tile.shape, tile.dtype):
             unlike.add(tile.name)
-    return {name: tile for name, tile in found.items() if name not in unlike}
+    return {name: tile for name, tile in by_name.items() if name not in unlike}
 
 
 def _with_loads(body: edit.Body, more: Mapping[str, list[tree.Move]]) -> edit.Body:
     """``body`` with further loads right after those of the same tensor's tile."""
-    found: list[tree.Stmt] = []
+    statements: list[tree.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tree.For):
             stmt = replace(stmt, body=_with_loads(stmt.body, more))
-        found.append(stmt)
+        statements.append(stmt)
         if edit.is_load(stmt):
-            found += more.get(written(stmt)[0], ())
-    return tuple(found)
+            statements += more.get(written(stmt)[0], ())
+    return tuple(statements)
 
 
 @dataclass

@@ -31,27 +31,27 @@ def rows(setting: Setting) -> Iterator[Change]:
             options = [extent // 2**n for n in range(1, 12) if extent % 2**n == 0 and extent // 2**n >= _LEAST][:_MOST]
             if not options:
                 continue
-            taken = edit.used_names(setting.tree)
-            col, block = tree.Name(edit.fresh("col", taken)), tree.Name(edit.fresh("ROW_BLOCK", taken))
+            used = edit.used_names(setting.tree)
+            col, block = tree.Name(edit.fresh("col", used)), tree.Name(edit.fresh("ROW_BLOCK", used))
             try:
                 body = _Blocking(extent, col, block, ranks(sketch)).body(grid[-1].body)
             except Unknown:
                 continue
-            made = edit.in_grid(sketch, lambda _, body=body: body)  # type: ignore[misc]
-            made = edit.declare(made, block.id, options[min(1, len(options) - 1)], options)
+            blocked = edit.in_grid(sketch, lambda _, body=body: body)  # type: ignore[misc]
+            blocked = edit.declare(blocked, block.id, options[min(1, len(options) - 1)], options)
             why = f"cut the rows of {extent} elements in {sketch.name} into blocks of {block.id}"
-            yield edit.with_launch(setting.tree, number, made), why
+            yield edit.with_launch(setting.tree, number, blocked), why
 
 
 def _extents(body: edit.Body) -> set[int]:
     """Numbers that are the whole last slice of what is loaded."""
-    found = set()
+    extents = set()
     for stmt in body:
         if edit.is_load(stmt) and isinstance(stmt.source, tree.Subscript):
             last = stmt.source.items[-1]
             if isinstance(last, tree.Slice) and isinstance(last.stop, tree.Num) and last.start == edit.number(0):
-                found.add(int(last.stop.value))
-    return found
+                extents.add(int(last.stop.value))
+    return extents
 
 
 @dataclass(frozen=True)
@@ -77,25 +77,25 @@ class _Blocking:
         """Raises Unknown: something in ``body`` cannot be done in blocks."""
         steps = self._steps(body)
         last = max(s.level for s in steps)
-        found: list[tree.Stmt] = []
+        statements: list[tree.Stmt] = []
         for level in range(last + 1):
-            found += [s.stmt for s in steps if not s.long and not s.join and s.level == level]
+            statements += [s.stmt for s in steps if not s.long and not s.join and s.level == level]
             sums = [s for s in steps if s.join and s.level == level]
             stores = [s for s in steps if s.long and edit.is_store(s.stmt) and (level == last)]
             if sums or stores:
-                found += [self._start(s) for s in sums]
+                statements += [self._start(s) for s in sums]
                 inner = (*self._needed(steps, [*sums, *stores]), *(self._joined(s) for s in sums))
                 inner = (*inner, *(self._cut(s.stmt) for s in stores))
                 span = (edit.number(0), edit.number(self.extent), self.block)
-                found.append(tree.For(self.col.id, span, inner))
-        return tuple(found)
+                statements.append(tree.For(self.col.id, span, inner))
+        return tuple(statements)
 
     # -- what each statement is
 
     def _steps(self, body: edit.Body) -> list[_Step]:
         long: set[str] = set()
         level: dict[str, int] = {}
-        found: list[_Step] = []
+        steps: list[_Step] = []
         stored = {edit.into(s) for s in body if edit.is_store(s)}
         if any(edit.is_load(s) and edit.uses(s.source) & stored for s in body):
             raise Unknown
@@ -104,11 +104,11 @@ class _Blocking:
             if any(name in level for name in names) or not isinstance(stmt, (tree.Assign, tree.Move)):
                 raise Unknown
             step = self._step(stmt, long, max((level[n] for n in edit.uses(stmt) if n in level), default=0))
-            found.append(step)
+            steps.append(step)
             level.update({name: step.level + bool(step.join) for name in names})
             if step.long:
                 long.update(names)
-        return found
+        return steps
 
     def _step(self, stmt: tree.Stmt, long: set[str], level: int) -> _Step:
         if isinstance(stmt, tree.Move):
@@ -172,25 +172,25 @@ class _Blocking:
 
     def _needed(self, steps: list[_Step], ends: list[_Step]) -> list[tree.Stmt]:
         """The rows that ``ends`` are made of, in blocks."""
-        wanted: set[str] = set()
+        names: set[str] = set()
         for step in ends:
-            wanted |= edit.uses(step.stmt.source if isinstance(step.stmt, tree.Move) else step.stmt)
-        found: list[tree.Stmt] = []
+            names |= edit.uses(step.stmt.source if isinstance(step.stmt, tree.Move) else step.stmt)
+        statements: list[tree.Stmt] = []
         for step in reversed(steps):
-            if step.long and set(written(step.stmt)) & wanted:
-                wanted |= edit.uses(step.stmt)
-                found.insert(0, self._cut(step.stmt))
-        return found
+            if step.long and set(written(step.stmt)) & names:
+                names |= edit.uses(step.stmt)
+                statements.insert(0, self._cut(step.stmt))
+        return statements
 
     def _cut(self, node: tree.Stmt) -> tree.Stmt:
         part = tree.Slice(self.col, tree.Binary("+", self.col, self.block))
         whole = tree.Slice(edit.number(0), edit.number(self.extent))
 
-        def block(found: object) -> object:
-            if isinstance(found, tree.Call) and found.func == "arange" and self._is_arange(found):
+        def block(node: object) -> object:
+            if isinstance(node, tree.Call) and node.func == "arange" and self._is_arange(node):
                 return tree.Binary("+", self.col, tree.Call("arange", (self.block,)))
-            if isinstance(found, tree.Subscript) and found.items and found.items[-1] == whole:
-                return replace(found, items=(*found.items[:-1], part))
+            if isinstance(node, tree.Subscript) and node.items and node.items[-1] == whole:
+                return replace(node, items=(*node.items[:-1], part))
             return None
 
         return edit.substitute(node, block)

@@ -24,41 +24,41 @@ def factor(setting: Setting) -> Iterator[Change]:
     Multiplication distributes over the sum up to rounding. What is left in the sum is of float32 or float64, so that
     no integer's sum and no narrow one runs over.
     """
-    for number, sketch, known in ranked(setting.tree):
+    for number, sketch, tile_ranks in ranked(setting.tree):
         exact = _exact(sketch)
         for call in nodes(sketch.body):
-            made = _factored(call, known, exact) if isinstance(call, tree.Call) else None
-            if made is not None:
-                new, names = made
+            factored = _factored(call, tile_ranks, exact) if isinstance(call, tree.Call) else None
+            if factored is not None:
+                new, names = factored
                 body = edit.instead(sketch.body, call, new)
                 why = f"took {' and '.join(names)} out of a sum in {sketch.name}"
                 yield edit.with_launch(setting.tree, number, replace(sketch, body=body)), why
-        for made_body, taken in (*_added_up(sketch, known, exact), *_of_products(sketch, known)):
-            why = f"took {taken} out of what a loop of {sketch.name} adds up"
+        for made_body, factors in (*_added_up(sketch, tile_ranks, exact), *_of_products(sketch, tile_ranks)):
+            why = f"took {factors} out of what a loop of {sketch.name} adds up"
             yield edit.with_launch(setting.tree, number, replace(sketch, body=made_body)), why
 
 
-def _factored(call: tree.Call, known: dict[str, int], exact: set[str]) -> tuple[tree.Expr, list[str]] | None:
+def _factored(call: tree.Call, tile_ranks: dict[str, int], exact: set[str]) -> tuple[tree.Expr, list[str]] | None:
     if call.func != "reduce_sum" or not call.args:
         return None
     try:
-        rank = rank_of(call.args[0], known)
+        rank = rank_of(call.args[0], tile_ranks)
         axes = axes_of(call, rank)
     except Unknown:
         return None
     inside: list[tree.Expr] = []
     outside: dict[str, tuple[int, ...]] = {}
     for term in _terms(call.args[0]):
-        found = _constant_along(term, known, exact)
-        taken = found is not None and (not found[1] or set(found[1]) <= set(axes))
-        if found is not None and taken and all(found[1] == other for other in outside.values()):
-            outside[found[0]] = found[1]
+        constant = _constant_along(term, tile_ranks, exact)
+        comes_out = constant is not None and (not constant[1] or set(constant[1]) <= set(axes))
+        if constant is not None and comes_out and all(constant[1] == other for other in outside.values()):
+            outside[constant[0]] = constant[1]
         else:
             inside.append(term)
     if not outside or not inside or not any(_is_exact(term, exact) for term in inside):
         return None
     try:
-        if max(rank_of(term, known) for term in inside) != rank:
+        if max(rank_of(term, tile_ranks) for term in inside) != rank:
             return None
     except Unknown:
         return None
@@ -86,10 +86,10 @@ def _over(expr: tree.Expr, axes: tuple[int, ...]) -> tree.Call:
     return tree.Call("reduce_sum", (expr,), (tree.Keyword("axis", of),))
 
 
-def _constant_along(term: tree.Expr, known: dict[str, int], exact: set[str]) -> tuple[str, tuple[int, ...]] | None:
+def _constant_along(term: tree.Expr, tile_ranks: dict[str, int], exact: set[str]) -> tuple[str, tuple[int, ...]] | None:
     """An exact tile that is one number, (), or the same along those axes of a product; None for another term."""
     if isinstance(term, tree.Name):
-        return (term.id, ()) if known.get(term.id) == 0 and term.id in exact else None
+        return (term.id, ()) if tile_ranks.get(term.id) == 0 and term.id in exact else None
     if not isinstance(term, tree.Subscript) or term.name not in exact:
         return None
     whole = [isinstance(i, tree.Slice) and i == tree.Slice() for i in term.items]
@@ -97,7 +97,7 @@ def _constant_along(term: tree.Expr, known: dict[str, int], exact: set[str]) -> 
     return (term.name, new) if new and sum(whole) + len(new) == len(term.items) else None
 
 
-def _added_up(sketch: tree.Sketch, known: dict[str, int], exact: set[str]) -> Iterator[tuple[edit.Body, str]]:
+def _added_up(sketch: tree.Sketch, tile_ranks: dict[str, int], exact: set[str]) -> Iterator[tuple[edit.Body, str]]:
     """Bodies where a factor of what a loop adds to a tile, all at once summed behind it, is taken behind the sum."""
     writes = _writes(sketch)
     for total in (n for n in nodes(sketch.body) if isinstance(n, tree.Assign) and len(n.targets) == 1):
@@ -118,23 +118,23 @@ def _added_up(sketch: tree.Sketch, known: dict[str, int], exact: set[str]) -> It
         value = step.value
         if not isinstance(value, tree.Binary) or value.op != "+" or value.left != tree.Name(name):
             continue
-        made = _factored(tree.Call("reduce_sum", (value.right, *call.args[1:]), call.keywords), known, exact)
-        if made is None or not all(_stays(writes[n], around[0]) for n in made[1]):
+        factored = _factored(tree.Call("reduce_sum", (value.right, *call.args[1:]), call.keywords), tile_ranks, exact)
+        if factored is None or not all(_stays(writes[n], around[0]) for n in factored[1]):
             continue
-        terms = [(term, _constant_along(term, known, exact)) for term in _terms(value.right)]
-        product = _product([term for term, taken in terms if not taken or taken[0] not in made[1]])
+        terms = [(term, _constant_along(term, tile_ranks, exact)) for term in _terms(value.right)]
+        product = _product([term for term, names in terms if not names or names[0] not in factored[1]])
         left = replace(step, value=tree.Binary("+", value.left, product))
-        inner = next(n for n in nodes(made[0]) if n == product)
-        summed = edit.instead(made[0], inner, tree.Name(name))
+        inner = next(n for n in nodes(factored[0]) if n == product)
+        summed = edit.instead(factored[0], inner, tree.Name(name))
         both: dict[int, tree.Stmt | tree.Expr] = {id(step): left, id(call): summed}
-        yield edit.substitute(sketch.body, functools.partial(_either, both)), " and ".join(made[1])
+        yield edit.substitute(sketch.body, functools.partial(_either, both)), " and ".join(factored[1])
 
 
 def _either(new: dict[int, tree.Stmt | tree.Expr], part: object) -> tree.Stmt | tree.Expr | None:
     return new.get(id(part))
 
 
-def _of_products(sketch: tree.Sketch, known: dict[str, int]) -> Iterator[tuple[edit.Body, str]]:
+def _of_products(sketch: tree.Sketch, tile_ranks: dict[str, int]) -> Iterator[tuple[edit.Body, str]]:
     """Bodies where a scale of a matrix product's rows or columns is multiplied into the result, behind the loop that
     adds it up: once an element of the result, not of what is multiplied."""
     writes, dtypes = _writes(sketch), _dtypes(sketch)
@@ -152,22 +152,22 @@ def _of_products(sketch: tree.Sketch, known: dict[str, int]) -> Iterator[tuple[e
                 continue
             assert isinstance(total, tree.Name)
             for side, expr in enumerate((first, second)):
-                bare, scales = _without_scales(expr, known, side)
+                bare, scales = _without_scales(expr, tile_ranks, side)
                 scales = [n for n in scales if _stays(writes.get(n, ()), loop) and n in dtypes]
-                bare, scales = _without_scales(expr, {n: known[n] for n in scales}, side)
+                bare, scales = _without_scales(expr, {n: tile_ranks[n] for n in scales}, side)
                 if len(scales) != 1 or not _in_range(bare, writes, dtypes):
                     continue
-                column = side == 0 and known[scales[0]]
+                column = side == 0 and tile_ranks[scales[0]]
                 wide: tree.Expr = tree.Subscript(scales[0], _COLUMN) if column else tree.Name(scales[0])
                 if dtypes[scales[0]] != "f32":
                     wide = tree.Call("cast", (wide, tree.Name("f32")))
                 scaled = edit.fresh(f"{total.id}_scaled", edit.used_names(sketch))
-                made = edit.instead(loop, call, replace(call, args=(
+                instead = edit.instead(loop, call, replace(call, args=(
                     (bare, second, total) if side == 0 else (first, bare, total)
                 )))  # fmt: skip
                 new = tree.Assign((tree.Name(scaled),), tree.Binary("*", total, wide))
                 after = edit.rename(body[at + 1 :], {total.id: tree.Name(scaled)})
-                whole = (*body[:at], made, new, *after)
+                whole = (*body[:at], instead, new, *after)
                 yield _with_body(sketch.body, body, whole), scales[0]
 
 
@@ -193,10 +193,10 @@ def _parts(node: tree.For | tree.If) -> tuple[edit.Body, ...]:
     return (node.body,) if isinstance(node, tree.For) else (node.then, node.orelse)
 
 
-def _without_scales(expr: tree.Expr, known: dict[str, int], side: int) -> tuple[tree.Expr, list[str]]:
+def _without_scales(expr: tree.Expr, tile_ranks: dict[str, int], side: int) -> tuple[tree.Expr, list[str]]:
     """A factor of a matrix product without those of its tiles that are the same all along the axis that is added up."""
     if isinstance(expr, tree.Call) and expr.func == "cast" and len(expr.args) == 2:
-        inner, scales = _without_scales(expr.args[0], known, side)
+        inner, scales = _without_scales(expr.args[0], tile_ranks, side)
         if isinstance(inner, tree.Call) and inner.func == "cast" and inner.args[1:] == expr.args[1:]:
             return inner, scales
         return replace(expr, args=(inner, *expr.args[1:])), scales
@@ -209,8 +209,8 @@ def _without_scales(expr: tree.Expr, known: dict[str, int], side: int) -> tuple[
             name, fits = term.name, side == 0 and term.items == _COLUMN
         else:
             name = term.id if isinstance(term, tree.Name) else ""
-            fits = known.get(name) == 0 or (side == 1 and known.get(name) == 1)
-        if fits and name in known:
+            fits = tile_ranks.get(name) == 0 or (side == 1 and tile_ranks.get(name) == 1)
+        if fits and name in tile_ranks:
             scales.append(name)
         else:
             kept.append(term)
@@ -225,9 +225,9 @@ def _in_range(expr: tree.Expr, writes: dict[str, list[tree.Stmt]], dtypes: dict[
         return True
     name: tree.Expr | None = expr.args[0]
     while isinstance(name, tree.Name) and name.id not in dtypes and len(writes.get(name.id, ())) == 1:
-        made = writes[name.id][0]
-        turned = isinstance(made, tree.Assign) and isinstance(made.value, tree.Call) and made.value.func == "transpose"
-        name = made.value.args[0] if turned else None  # type: ignore[union-attr]
+        only = writes[name.id][0]
+        turned = isinstance(only, tree.Assign) and isinstance(only.value, tree.Call) and only.value.func == "transpose"
+        name = only.value.args[0] if turned else None  # type: ignore[union-attr]
     return isinstance(name, tree.Name) and dtypes.get(name.id) in ("i8", "u8", "f16")
 
 
@@ -240,11 +240,11 @@ def _begins_at_zero(stmt: tree.Stmt) -> bool:
 
 def _writes(sketch: tree.Sketch) -> dict[str, list[tree.Stmt]]:
     """Tile -> the statements that write it."""
-    found: dict[str, list[tree.Stmt]] = {}
+    by_tile: dict[str, list[tree.Stmt]] = {}
     for stmt in statements(sketch.body):
         for name in written(stmt):
-            found.setdefault(name, []).append(stmt)
-    return found
+            by_tile.setdefault(name, []).append(stmt)
+    return by_tile
 
 
 def _stays(writes: Sequence[tree.Stmt], loop: tree.For) -> bool:

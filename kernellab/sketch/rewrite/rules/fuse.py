@@ -33,9 +33,9 @@ def fuse(setting: Setting) -> Iterator[Change]:
         if change is None:
             continue
         later = setting.tree.sketches[number + 2 :]
-        made = fused(first, edit.rename(second, change), later)
-        if made is not None:
-            file = edit.with_launch(setting.tree, number, made)
+        joined = fused(first, edit.rename(second, change), later)
+        if joined is not None:
+            file = edit.with_launch(setting.tree, number, joined)
             rest = (*file.sketches[: number + 1], *file.sketches[number + 2 :])
             yield replace(file, sketches=rest), f"fused {second.name} into {first.name}"
 
@@ -48,13 +48,13 @@ def same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] |
     bodies = [first.body, second.body, *(loop.body for loop in (*ours[:-1], *theirs[:-1]))]
     if any(len(body) != 1 for body in bodies):
         return None
-    taken = edit.used_names(second)
+    used = edit.used_names(second)
     change: dict[str, tree.Expr] = {}
     for mine, other in zip(ours, theirs, strict=True):
         if edit.rename(other.range, change) != mine.range:
             return None
         if mine.var != other.var:
-            if mine.var in taken:
+            if mine.var in used:
                 return None
             change[other.var] = tree.Name(mine.var)
     return change
@@ -85,7 +85,7 @@ def fused(
     clash |= {n.var for n in nodes(more) if isinstance(n, tree.For)} & edit.used_names(first)
     more = edit.rename(more, {w: tree.Name(edit.fresh(w, names)) for w in sorted(clash)})
     across = any(isinstance(n, tree.Call) and _across(n.func) for n in nodes(more))
-    given: dict[str, tree.Name] = {}
+    held: dict[str, tree.Name] = {}
     kept: list[tree.Stmt] = []
     for stmt in body:
         kept.append(stmt)
@@ -93,39 +93,39 @@ def fused(
             item = tensors[edit.into(stmt)]
             if across and not _inside(stmt.dest, item, edit.grid(first) if by_rows else ()):
                 return None
-            given[item.name] = tree.Name(edit.fresh(f"{item.name}_tile", names))
+            held[item.name] = tree.Name(edit.fresh(f"{item.name}_tile", names))
             rounded = tree.Call("cast", (stmt.source, tree.Name(item.dtype)))
-            kept.insert(len(kept) - 1, tree.Assign((given[item.name],), rounded))
-            kept[-1] = tree.Move(stmt.op, given[item.name], stmt.dest, stmt.keywords, stmt.comments, stmt.pinned)
+            kept.insert(len(kept) - 1, tree.Assign((held[item.name],), rounded))
+            kept[-1] = tree.Move(stmt.op, held[item.name], stmt.dest, stmt.keywords, stmt.comments, stmt.pinned)
             # nothing else reads it: the tile is enough
             if item.role == "temp" and not any(edit.mentions(s.body, item.name) for s in later):
                 kept.pop()
-    taken = _taken(more, given, places)
-    if taken is None:
+    rest = _taken(more, held, places)
+    if rest is None:
         return None
-    joined = edit.in_grid(first, lambda _: (*kept, *taken))
+    joined = edit.in_grid(first, lambda _: (*kept, *rest))
     return pruned(replace(joined, declarations=lines_of(first, second)))
 
 
-def _taken(more: edit.Body, given: dict[str, tree.Name], places: dict[str, tree.Expr]) -> edit.Body | None:
+def _taken(more: edit.Body, held: dict[str, tree.Name], places: dict[str, tree.Expr]) -> edit.Body | None:
     """``more`` with tiles in place of loads of what was stored; None where it reads something else of that tensor."""
-    found: list[tree.Stmt] = []
+    statements: list[tree.Stmt] = []
     for stmt in more:
         if isinstance(stmt, tree.For):
-            inner = _taken(stmt.body, given, places)
+            inner = _taken(stmt.body, held, places)
             if inner is None:
                 return None
-            found.append(replace(stmt, body=inner))
-        elif edit.is_load(stmt) and isinstance(stmt.source, tree.Subscript) and stmt.source.name in given:
+            statements.append(replace(stmt, body=inner))
+        elif edit.is_load(stmt) and isinstance(stmt.source, tree.Subscript) and stmt.source.name in held:
             name = stmt.source.name
             if format_expr(stmt.source) != format_expr(places[name]) or not isinstance(stmt.dest, tree.Name):
                 return None
-            found.append(tree.Assign((stmt.dest,), given[name], stmt.comments))
-        elif any(edit.mentions(stmt, name) for name in given):
+            statements.append(tree.Assign((stmt.dest,), held[name], stmt.comments))
+        elif any(edit.mentions(stmt, name) for name in held):
             return None
         else:
-            found.append(stmt)
-    return tuple(found)
+            statements.append(stmt)
+    return tuple(statements)
 
 
 def _inside(region: tree.Expr, item: tree.TensorDecl, rows: Sequence[tree.For] = ()) -> bool:

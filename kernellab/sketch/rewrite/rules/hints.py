@@ -117,19 +117,19 @@ def warps(setting: Setting) -> Iterator[Change]:
     """One step more or less of the warps of a program, or of the stages of its loads; a tunable where it has none."""
     if not setting.gpu:
         return
-    known = edit.consts(setting.tree)
+    constants = edit.consts(setting.tree)
     for word, options in zip(LAUNCH, (_WARPS, (1, *_STAGES, 5)), strict=True):
-        declared = known.get(word)
+        declared = constants.get(word)
         if declared is None:
             for number, sketch in edit.launches(setting.tree):
                 if word == "num_stages" and not _loads_in_loops(sketch):
                     continue
                 for value in (4, 8) if word == "num_warps" else (2, 3):
-                    made = edit.declare(sketch, word, value, options)
-                    yield edit.with_launch(setting.tree, number, made), f"gave {sketch.name} {word} = {value}"
+                    changed = edit.declare(sketch, word, value, options)
+                    yield edit.with_launch(setting.tree, number, changed), f"gave {sketch.name} {word} = {value}"
                 break
             continue
-        now, choices = edit.value_of(tree.Name(word), known), edit.integers(declared.choices)
+        now, choices = edit.value_of(tree.Name(word), constants), edit.integers(declared.choices)
         at = choices.index(now) if now in choices else 0
         for value in choices[max(0, at - 1) : at + 2]:
             if value != now:
@@ -152,8 +152,8 @@ def precision(setting: Setting) -> Iterator[Change]:
         lowest = max(_level(word) for word in stated)
         for word in (w for row in EXACTNESS[: lowest + 1] for w in row):
             if stated != {word}:
-                made = replace(sketch, body=edit.substitute(sketch.body, lambda n, w=word: _with_precision(n, w)))  # type: ignore[misc]
-                yield edit.with_launch(setting.tree, number, made), f"multiplies in {word} in {sketch.name}"
+                changed = replace(sketch, body=edit.substitute(sketch.body, lambda n, w=word: _with_precision(n, w)))  # type: ignore[misc]
+                yield edit.with_launch(setting.tree, number, changed), f"multiplies in {word} in {sketch.name}"
 
 
 def _level(word: str) -> int:
@@ -161,8 +161,8 @@ def _level(word: str) -> int:
 
 
 def _stated(call: tree.Call) -> str:
-    found = next((k.value for k in call.keywords if k.name == "precision"), None)
-    return found.value if isinstance(found, tree.Str) else "ieee"
+    value = next((k.value for k in call.keywords if k.name == "precision"), None)
+    return value.value if isinstance(value, tree.Str) else "ieee"
 
 
 def _with_precision(node: object, word: str) -> tree.Call | None:

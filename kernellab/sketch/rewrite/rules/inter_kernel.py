@@ -40,14 +40,14 @@ class Kept:
 def tiles_of(setting: Setting, launch: int, loop: tree.For) -> Mapping[str, Tile]:
     """The tiles that the body of ``loop`` declares at its own level, by name."""
     resolved = setting.resolved(launch, loop)
-    found: dict[str, Tile] = {}
+    by_name: dict[str, Tile] = {}
     for stmt in resolved.body if resolved is not None else ():
         if not isinstance(stmt, Loop):
-            found.update({t.name: t for t in declared_tiles(stmt)})
-    return found
+            by_name.update({t.name: t for t in declared_tiles(stmt)})
+    return by_name
 
 
-def kept(tile: Tile, grid: Sequence[tree.For], taken: set[str]) -> Kept | None:
+def kept(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> Kept | None:
     """Where ``tile`` is kept between two launches over ``grid``; None where a loop does not start at 0."""
     if any(edit.bounds(loop)[0] != edit.number(0) for loop in grid) or _moving(grid):
         return None
@@ -66,16 +66,16 @@ def kept(tile: Tile, grid: Sequence[tree.For], taken: set[str]) -> Kept | None:
         start = edit.number(0) if walked is None else tree.Name(walked.var)
         dims.append(size if walked is None else edit.bounds(walked)[1])
         items.append(tree.Slice(start, edit.binary("+", start, size)))
-    return Kept(tile, edit.fresh(f"{tile.name}_kept", taken), tuple(dims), tuple(items))
+    return Kept(tile, edit.fresh(f"{tile.name}_kept", used), tuple(dims), tuple(items))
 
 
 def _along(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> list[tree.For | None]:
     """For each dimension of a tile the loop that moves by as much, so that all tiles together are one tensor."""
-    found: list[tree.For | None] = []
+    loops: list[tree.For | None] = []
     for size in sizes:
-        match = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in found]
-        found.append(match[-1] if len(match) == 1 else None)
-    return found
+        match = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in loops]
+        loops.append(match[-1] if len(match) == 1 else None)
+    return loops
 
 
 def _moving(grid: Sequence[tree.For]) -> bool:
@@ -132,15 +132,15 @@ def _pruned(body: edit.Body) -> edit.Body:
 
 
 def _clean(body: edit.Body, read: set[str]) -> edit.Body:
-    found: list[tree.Stmt] = []
+    statements: list[tree.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tree.For):
             inner = _clean(stmt.body, read)
             if inner:
-                found.append(replace(stmt, body=inner))
+                statements.append(replace(stmt, body=inner))
         elif stmt.pinned or not written(stmt) or set(written(stmt)) & read:
-            found.append(stmt)
-    return tuple(found)
+            statements.append(stmt)
+    return tuple(statements)
 
 
 def _used(line: tree.Declaration, lines: Sequence[tree.Declaration], body: edit.Body) -> tree.Declaration:

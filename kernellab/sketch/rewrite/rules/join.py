@@ -27,9 +27,9 @@ def join(setting: Setting) -> Iterator[Change]:
         aligned = _aligned(first, second)
         if aligned is None:
             continue
-        made = _joined(*aligned, setting.tree.sketches[number + 2 :])
-        if made is not None:
-            file = edit.with_launch(setting.tree, number, made)
+        joined = _joined(*aligned, setting.tree.sketches[number + 2 :])
+        if joined is not None:
+            file = edit.with_launch(setting.tree, number, joined)
             rest = (*file.sketches[: number + 1], *file.sketches[number + 2 :])
             yield replace(file, sketches=rest), f"took {second.name} into {first.name}, a tile of its rows at a time"
 
@@ -79,19 +79,19 @@ def _wider(sketch: tree.Sketch, loop: tree.For, step: tree.Expr, other: tree.Ske
     if wide is None or const is None:
         return None
     start, stop, _ = edit.bounds(loop)
-    made = _replaced(sketch, loop, replace(loop, range=(start, stop, step), body=wide))
+    widened = _replaced(sketch, loop, replace(loop, range=(start, stop, step), body=wide))
     value = edit.value_of(step, {const.name: const})
-    return edit.declare(made, const.name, value, edit.integers(const.choices)) if value else None
+    return edit.declare(widened, const.name, value, edit.integers(const.choices)) if value else None
 
 
 def _whole(sketch: tree.Sketch, loop: tree.For) -> bool:
     """Does every value of the loop's step divide its extent?"""
     _, stop, step = edit.bounds(loop)
-    known = edit.consts(sketch)
+    constants = edit.consts(sketch)
     extent = edit.value_of(stop, {})
-    if not isinstance(step, tree.Name) or extent is None or step.id not in known:
+    if not isinstance(step, tree.Name) or extent is None or step.id not in constants:
         return False
-    const = known[step.id]
+    const = constants[step.id]
     values = edit.integers((*const.choices, const.value or edit.number(0)))
     return bool(values) and all(value > 0 and extent % value == 0 for value in values)
 
@@ -105,5 +105,5 @@ def _without(sketch: tree.Sketch, gone: str, instead: tree.Expr) -> tree.Sketch:
     return replace(sketch, declarations=tuple(d for d in lines if d.items))
 
 
-def _replaced(sketch: tree.Sketch, loop: tree.For, made: tree.For) -> tree.Sketch:
-    return replace(sketch, body=edit.substitute(sketch.body, lambda node: made if node is loop else None))
+def _replaced(sketch: tree.Sketch, loop: tree.For, instead: tree.For) -> tree.Sketch:
+    return replace(sketch, body=edit.substitute(sketch.body, lambda node: instead if node is loop else None))

@@ -31,10 +31,10 @@ def vectorise(setting: Setting) -> Iterator[Change]:
         if not edit.is_parallel(loop) or step != edit.number(1) or start != edit.number(0):
             continue
         sketch = setting.tree.sketches[place.launch]
-        taken = edit.used_names(setting.tree)
-        word = edit.fresh("LANES", taken)
+        used = edit.used_names(setting.tree)
+        word = edit.fresh("LANES", used)
         try:
-            lifting = _Lifting(loop.var, tree.Name(word), ranks(sketch), taken)
+            lifting = _Lifting(loop.var, tree.Name(word), ranks(sketch), used)
             body = lifting.loop_body(loop.body)
         except Unknown:
             continue
@@ -42,9 +42,9 @@ def vectorise(setting: Setting) -> Iterator[Change]:
         if not options:
             continue
         changed = place.put(replace(loop, range=(start, stop, tree.Name(word)), body=body))
-        made = edit.declare(changed.sketches[place.launch], word, options[min(1, len(options) - 1)], options)
+        declared = edit.declare(changed.sketches[place.launch], word, options[min(1, len(options) - 1)], options)
         why = f"made {word} iterations of the loop over {loop.var} in {sketch.name} the lanes of one tile"
-        yield edit.with_launch(changed, place.launch, made), why
+        yield edit.with_launch(changed, place.launch, declared), why
 
 
 def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequence[int]) -> edit.Body | None:
@@ -60,10 +60,13 @@ def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequen
         return None
 
 
-def lifted_loop(var: str, lanes: tree.Name, known: dict[str, int], taken: set[str], body: edit.Body) -> edit.Body:
-    """``body`` with ``lanes`` values of ``var`` at once, from ``var`` on; ``known`` are the tiles' dimensions. Raises
-    Unknown: something in it has no meaning so."""
-    return _Lifting(var, lanes, known, taken).loop_body(body)
+def lifted_loop(var: str, lanes: tree.Name, tile_ranks: dict[str, int], used: set[str], body: edit.Body) -> edit.Body:
+    """``body`` with ``lanes`` values of ``var`` at once, from ``var`` on.
+
+    Raises:
+        Unknown: a statement of the body has no meaning with one more axis.
+    """
+    return _Lifting(var, lanes, tile_ranks, used).loop_body(body)
 
 
 def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
@@ -109,12 +112,12 @@ class _Lifting:
             self._mark(body)
             if len(self.lifted) == size:
                 break
-        made = self.body(body)
+        statements = self.body(body)
         if not self.numbers:
-            return made
+            return statements
         arange = tree.Call("arange", (self.lanes,))
         numbers = tree.Assign((tree.Name(self.numbers),), tree.Binary("+", tree.Name(self.var), arange))
-        return (numbers, *made)
+        return (numbers, *statements)
 
     # -- which tiles differ between iterations
 
@@ -139,15 +142,15 @@ class _Lifting:
     # -- statements
 
     def body(self, body: edit.Body) -> edit.Body:
-        made: list[tree.Stmt] = []
+        statements: list[tree.Stmt] = []
         for stmt in body:
             if isinstance(stmt, tree.For):
-                made.append(replace(stmt, body=self.body(stmt.body)))
+                statements.append(replace(stmt, body=self.body(stmt.body)))
                 continue
             changed = self._statement(stmt)
-            made += [*self.before, changed]
+            statements += [*self.before, changed]
             self.before = []
-        return tuple(made)
+        return tuple(statements)
 
     def _statement(self, stmt: tree.Stmt) -> tree.Stmt:
         if isinstance(stmt, tree.Assign):
@@ -250,22 +253,22 @@ class _Lifting:
                 return self._call(expr)
         raise Unknown
 
-    def _together(self, given: tuple[tree.Expr, ...]) -> tuple[tuple[tree.Expr, ...], int]:
+    def _together(self, operands: tuple[tree.Expr, ...]) -> tuple[tuple[tree.Expr, ...], int]:
         """Operands of one operation, aligned at the right below the lanes."""
-        found = [self.expr(e) for e in given]
-        rank = max(r for _, r, _ in found)
-        return tuple(self._spread(e, r, rank) if wide and r < rank else e for e, r, wide in found), rank
+        widened = [self.expr(e) for e in operands]
+        rank = max(r for _, r, _ in widened)
+        return tuple(self._spread(e, r, rank) if wide and r < rank else e for e, r, wide in widened), rank
 
-    def _spread(self, expr: tree.Expr, rank: int, wanted: int) -> tree.Expr:
+    def _spread(self, expr: tree.Expr, rank: int, target: int) -> tree.Expr:
         """``expr`` with new axes behind the lanes: only a name can be indexed, so another value is given one."""
-        if rank > wanted:
+        if rank > target:
             raise Unknown
         if not isinstance(expr, tree.Name):
             name = tree.Name(edit.fresh("wide", self.taken))
             self.before.append(tree.Assign((name,), expr))
             expr = name
         items: list[tree.Expr | tree.Slice | tree.NewAxis] = [tree.Slice()]
-        items += [tree.NewAxis()] * (wanted - rank) + [tree.Slice()] * rank
+        items += [tree.NewAxis()] * (target - rank) + [tree.Slice()] * rank
         return tree.Subscript(expr.id, tuple(items))
 
     def _call(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:

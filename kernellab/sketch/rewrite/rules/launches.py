@@ -34,17 +34,17 @@ def cut(setting: Setting) -> Iterator[Change]:
         body = grid[-1].body
         tiles = tiles_of(setting, number, grid[-1])
         steps = _steps(body)
-        found = [(p, alive) for p in range(1, len(body)) if (alive := _alive(steps, p, tiles)) is not None]
-        for at, (again, passed) in sorted(found, key=lambda f: (len(f[1][1]), f[0]))[:_CUTS]:
-            taken = edit.used_names(setting.tree)
-            temps = [kept(tiles[name], grid, taken) for name in passed]
+        places_alive = [(p, alive) for p in range(1, len(body)) if (alive := _alive(steps, p, tiles)) is not None]
+        for at, (again, passed) in sorted(places_alive, key=lambda f: (len(f[1][1]), f[0]))[:_CUTS]:
+            used = edit.used_names(setting.tree)
+            temps = [kept(tiles[name], grid, used) for name in passed]
             if None in temps:
                 continue
             places = [t for t in temps if t is not None]
-            made = _halves(sketch, at, again, places, taken)
+            halves = _halves(sketch, at, again, places, used)
             between = f"with {' and '.join(passed)} stored between" if passed else "with nothing stored between"
             why = f"cut {sketch.name} in two before '{format_statement(body[at])}', {between}"
-            yield edit.with_launch(setting.tree, number, *made), why
+            yield edit.with_launch(setting.tree, number, *halves), why
 
 
 @dataclass(frozen=True)
@@ -60,33 +60,33 @@ class _Step:
 
 
 def _steps(body: edit.Body) -> list[_Step]:
-    found = []
+    steps = []
     for stmt in body:
         inside = list(nodes(stmt))
         writes = frozenset(name for n in inside for name in written(n))
         stores = frozenset(edit.into(n) for n in inside if edit.is_store(n))
-        made = stmt.source if edit.is_load(stmt) else stmt.value if isinstance(stmt, tree.Assign) else None
-        of = None if made is None else frozenset(edit.uses(made))
-        found.append(_Step(stmt, writes, frozenset(edit.uses(stmt)), stores, of))
-    return found
+        value = stmt.source if edit.is_load(stmt) else stmt.value if isinstance(stmt, tree.Assign) else None
+        of = None if value is None else frozenset(edit.uses(value))
+        steps.append(_Step(stmt, writes, frozenset(edit.uses(stmt)), stores, of))
+    return steps
 
 
 def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list[tree.Stmt], list[str]] | None:
     """What the second launch does again, and the tiles that it gets; None where the cut is no use."""
     first, second = steps[:at], steps[at:]
     stored = frozenset().union(*(s.stores for s in first))
-    made = frozenset().union(*(s.writes for s in first))
+    written = frozenset().union(*(s.writes for s in first))
     counts = Counter(name for s in steps for name in s.writes)
-    needed = set(made & frozenset().union(*(s.names for s in second)))
+    needed = set(written & frozenset().union(*(s.names for s in second)))
     again: list[tree.Stmt] = []
     for step in reversed(first):
         # written once, from an input or from indices alone
         once = step.writes & needed and all(counts[name] == 1 for name in step.writes)
-        if once and _cheap(step, made, stored):
+        if once and _cheap(step, written, stored):
             needed -= step.writes
             again.insert(0, step.stmt)
     passed = sorted(needed)
-    work = any(not _cheap(s, made, frozenset()) for s in first)
+    work = any(not _cheap(s, written, frozenset()) for s in first)
     if not work or len(passed) > _PASSED or any(name not in tiles for name in passed):
         return None
     # the second must do more than store what it was given, the first must leave something behind
@@ -95,19 +95,19 @@ def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list
     return (again, passed) if (passed or stored) and busy and any(s.stores for s in second) and not bools else None
 
 
-def _cheap(step: _Step, made: frozenset[str], stored: frozenset[str]) -> bool:
+def _cheap(step: _Step, written: frozenset[str], stored: frozenset[str]) -> bool:
     """A load of what this launch does not write, or something made of indices alone."""
-    return step.of is not None and not step.of & (made | stored)
+    return step.of is not None and not step.of & (written | stored)
 
 
 def _halves(
-    sketch: tree.Sketch, at: int, again: list[tree.Stmt], places: list[Kept], taken: set[str]
+    sketch: tree.Sketch, at: int, again: list[tree.Stmt], places: list[Kept], used: set[str]
 ) -> tuple[tree.Sketch, tree.Sketch]:
     wide = with_tensors(sketch, [place.declared() for place in places])
     first = edit.in_grid(wide, lambda body: (*body[:at], *(place.store() for place in places)))
     loads = [place.load(place.tile.name) for place in places]
     second = edit.in_grid(wide, lambda body: (*again, *loads, *body[at:]))
-    names = [edit.fresh(f"{sketch.name}_{word}", taken) for word in ("begin", "end")]
+    names = [edit.fresh(f"{sketch.name}_{word}", used) for word in ("begin", "end")]
     return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
 
 
@@ -133,13 +133,13 @@ def split_k(setting: Setting) -> Iterator[Change]:
             options = [p for p in _PARTS if trips is None or p <= trips]
             if not options or any(name not in tiles for name in carried) or _stores_in(body[:at]):
                 continue
-            taken = edit.used_names(setting.tree)
-            temps = [kept(tiles[name], grid, taken) for name in carried]
+            used = edit.used_names(setting.tree)
+            temps = [kept(tiles[name], grid, used) for name in carried]
             if None in temps:
                 continue
-            made = _parts(sketch, at, loop, carried, [t for t in temps if t is not None], options, taken)
+            parts = _parts(sketch, at, loop, carried, [t for t in temps if t is not None], options, used)
             why = f"split the loop over {loop.var} in {sketch.name} into parts that run at once, then adds them up"
-            yield edit.with_launch(setting.tree, number, *made), why
+            yield edit.with_launch(setting.tree, number, *parts), why
 
 
 def _stores_in(body: edit.Body) -> bool:
@@ -148,9 +148,9 @@ def _stores_in(body: edit.Body) -> bool:
 
 def _parts(
     sketch: tree.Sketch, at: int, loop: tree.For, joins: Mapping[str, str], places: list[Kept], options: list[int],
-    taken: set[str],
+    used: set[str],
 ) -> tuple[tree.Sketch, tree.Sketch]:  # fmt: skip
-    count, part = tree.Name(edit.fresh("PARTS", taken)), tree.Name(edit.fresh("part", taken))
+    count, part = tree.Name(edit.fresh("PARTS", used)), tree.Name(edit.fresh("part", used))
     wide = with_tensors(sketch, [place.declared((count,)) for place in places])
     wide = edit.declare(wide, count.id, options[min(1, len(options) - 1)], options)
     _, stop, step = edit.bounds(loop)
@@ -168,13 +168,13 @@ def _parts(
     joined: list[tree.Stmt] = []
     for place in places:
         name = place.tile.name
-        loaded = edit.fresh(f"{name}_part", taken)
+        loaded = edit.fresh(f"{name}_part", used)
         pair = (tree.Name(name), tree.Name(loaded))
         value = tree.Call(joins[name], pair) if joins[name] in _JOINS else tree.Binary(joins[name], *pair)
         joined += [place.load(loaded, (part,)), tree.Assign((tree.Name(name),), value)]
     combine = tree.For(part.id, (count,), tuple(joined))
     second = edit.in_grid(wide, lambda body: (*body[:at], combine, *body[at + 1 :]))
-    names = [edit.fresh(f"{sketch.name}_{word}", taken) for word in ("parts", "sum")]
+    names = [edit.fresh(f"{sketch.name}_{word}", used) for word in ("parts", "sum")]
     return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
 
 
@@ -190,7 +190,7 @@ def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
     """How two parts of each tile that ``loop`` carries combine; empty where one does not start from nothing."""
     starts = {name: stmt for stmt in before if isinstance(stmt, tree.Assign) for name in written(stmt)}
     others = {name for stmt in before if not isinstance(stmt, tree.Assign) for name in written(stmt)}
-    found: dict[str, str] = {}
+    joins: dict[str, str] = {}
     for node in nodes(loop.body):
         for name in written(node):
             if name in others:
@@ -198,9 +198,9 @@ def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
             if name not in starts:
                 continue
             join = _join(node, name)
-            if join is None or found.setdefault(name, join) != join or not _is_nothing(starts[name], join):
+            if join is None or joins.setdefault(name, join) != join or not _is_nothing(starts[name], join):
                 return {}
-    return found
+    return joins
 
 
 def _join(node: object, name: str) -> str | None:
@@ -225,5 +225,5 @@ def _is_nothing(start: tree.Assign, join: str) -> bool:
     if value.func == "alloc":
         return join == "+" and any(n == tree.Str("init_zero") for n in nodes(value))
     position = {"full": 1, "cast": 0}.get(value.func)
-    given = value.args[position] if position is not None and len(value.args) > position else None
-    return isinstance(given, tree.Num) and float(given.value) == float(_NOTHING[join])
+    value_of_argument = value.args[position] if position is not None and len(value.args) > position else None
+    return isinstance(value_of_argument, tree.Num) and float(value_of_argument.value) == float(_NOTHING[join])

@@ -57,20 +57,20 @@ def split(setting: Setting) -> Iterator[Change]:
         if not loops or loops[-1].pinned:
             continue
         loop = loops[-1]
-        taken = edit.used_names(setting.tree)
+        used = edit.used_names(setting.tree)
         start, stop, step = edit.bounds(loop)
         trips = edit.trips(sketch, loop)
         options = [c for c in _CHUNKS if trips is None or c <= trips]
         if not options:
             continue
-        chunk, part = edit.fresh("CHUNK", taken), edit.fresh(f"{loop.var}_part", taken)
+        chunk, part = edit.fresh("CHUNK", used), edit.fresh(f"{loop.var}_part", used)
         size = edit.binary("*", step, edit.name(chunk))
         end = tree.Call("min", (edit.binary("+", edit.name(part), size), stop))
         inner = replace(edit.sequential(loop), range=_range(edit.name(part), end, step), comments=tree.NO_COMMENTS)
         outer = replace(loop, var=part, range=(start, stop, size), body=(inner,))
-        made = edit.declare(_with_innermost(sketch, outer), chunk, options[min(1, len(options) - 1)], options)
+        declared = edit.declare(_with_innermost(sketch, outer), chunk, options[min(1, len(options) - 1)], options)
         why = f"split the loop over {loop.var} in {sketch.name} into parts of {chunk} tiles, done one after another"
-        yield edit.with_launch(setting.tree, number, made), why
+        yield edit.with_launch(setting.tree, number, declared), why
 
 
 def placement(setting: Setting) -> Iterator[Change]:

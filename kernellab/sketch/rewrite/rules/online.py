@@ -24,8 +24,8 @@ def online(setting: Setting) -> Iterator[Change]:
         if edit.is_parallel(place.loop) or place.loop.pinned:
             continue
         where = setting.tree.sketches[place.launch].name
-        taken = edit.used_names(setting.tree)
-        joined = _joined(place, taken)
+        used = edit.used_names(setting.tree)
+        joined = _joined(place, used)
         if joined is not None:
             yield place.block(joined), f"finds the maximum and the sum of {where} in one pass over {place.loop.var}"
         parted = _parted(place)
@@ -45,7 +45,7 @@ class _Sum:
     power: str
 
 
-def _joined(place: edit.Place, taken: set[str]) -> edit.Body | None:
+def _joined(place: edit.Place, used: set[str]) -> edit.Body | None:
     """The block with this loop and the next as one; None where they are no maximum and sum below it."""
     at, body = place.at, place.body
     first = place.loop
@@ -53,8 +53,8 @@ def _joined(place: edit.Place, taken: set[str]) -> edit.Body | None:
     second = body[later] if later is not None else None
     if later is None or not isinstance(second, tree.For) or second.range != first.range or second.pinned:
         return None
-    top, found = _maximum(first)
-    if found is None or not isinstance(first.body[-1], tree.Assign):
+    top, source = _maximum(first)
+    if source is None or not isinstance(first.body[-1], tree.Assign):
         return None
     middle = body[at + 1 : later]
     whole = _whole(middle, top)
@@ -66,10 +66,10 @@ def _joined(place: edit.Place, taken: set[str]) -> edit.Body | None:
     after = [s for s in middle if edit.uses(s) & {top, ends}]
     if any(set(written(s)) & edit.uses(second) and s in after and written(s) != (ends,) for s in middle):
         return None
-    names = {word: tree.Name(edit.fresh(word, taken)) for word in ("top_now", "base", "keep")}
+    names = {word: tree.Name(edit.fresh(word, used)) for word in ("top_now", "base", "keep")}
     inner = edit.rename(second.body, {second.var: tree.Name(first.var), ends: names["base"]})
     clash = {w for s in inner for w in written(s)} & {w for s in first.body for w in written(s)}
-    inner = edit.rename(inner, {w: tree.Name(edit.fresh(w, taken)) for w in sorted(clash - {total.total})})
+    inner = edit.rename(inner, {w: tree.Name(edit.fresh(w, used)) for w in sorted(clash - {total.total})})
     same, rest = _shared(first.body[:-1], inner[:-1])
     last = inner[-1]
     assert isinstance(last, tree.Assign) and isinstance(last.value, tree.Binary)
@@ -78,7 +78,7 @@ def _joined(place: edit.Place, taken: set[str]) -> edit.Body | None:
     carried = tree.Name(total.total)
     merged = (
         *first.body[:-1],
-        _set(names["top_now"], tree.Call("max", (tree.Name(top), found))),
+        _set(names["top_now"], tree.Call("max", (tree.Name(top), source))),
         _set(names["base"], _finite(names["top_now"])),
         _set(names["keep"], tree.Call(power, (tree.Binary("-", tree.Name(top), names["base"]),))),
         *edit.rename(rest, same),
@@ -144,9 +144,9 @@ def _lowers(body: edit.Body, added: tree.Expr, top: str) -> str:
             continue
         if not isinstance(stmt, tree.Assign) or len(stmt.targets) != 1:
             return ""
-        kind, found = _kind(stmt.value, state)
-        power = power or found
-        if not kind or (found and found != power):
+        kind, source = _kind(stmt.value, state)
+        power = power or source
+        if not kind or (source and source != power):
             return ""
         state[stmt.targets[0].id] = kind
     return power if state.get("") == "power" else ""
@@ -238,20 +238,20 @@ def _parted(place: edit.Place) -> edit.Body | None:
         if plain is None:
             return None
         rest.append(plain)
-    wanted = _slice(body[:at], body[at])
-    if any(edit.uses(s) & {top, now} for s in (*wanted, *rest) if base is not None) or edit.mentions(
-        tuple(wanted), low
+    needed = _slice(body[:at], body[at])
+    if any(edit.uses(s) & {top, now} for s in (*needed, *rest) if base is not None) or edit.mentions(
+        tuple(needed), low
     ):
         return None
     update = body[at]
     assert isinstance(update, tree.Assign)
-    finds = replace(place.loop, body=(*wanted, replace(update, targets=(tree.Name(top),))))
-    known = () if base is None else (replace(base, value=_finite(tree.Name(top))),)
+    finds = replace(place.loop, body=(*needed, replace(update, targets=(tree.Name(top),))))
+    guard = () if base is None else (replace(base, value=_finite(tree.Name(top))),)
     second = tuple(s for s in rest if not (isinstance(s, tree.Assign) and s.targets == (s.value,)))
     if base is None:
         second = edit.rename(second, {now: tree.Name(top)})
     comments = replace(place.loop.comments, before=())
-    return (finds, *known, replace(place.loop, body=second, comments=comments))
+    return (finds, *guard, replace(place.loop, body=second, comments=comments))
 
 
 def _is_maximum(stmt: tree.Stmt, top: str, now: str) -> bool:
@@ -263,12 +263,12 @@ def _is_maximum(stmt: tree.Stmt, top: str, now: str) -> bool:
 
 def _is_finite(expr: tree.Expr, now: str) -> bool:
     """``where(now == -inf, 0, now)``, with any zero."""
-    wanted = _finite(tree.Name(now))
-    assert isinstance(wanted, tree.Call)
+    expected = _finite(tree.Name(now))
+    assert isinstance(expected, tree.Call)
     if not isinstance(expr, tree.Call) or expr.func != "where" or len(expr.args) != 3:
         return False
     zero = isinstance(expr.args[1], tree.Num) and expr.args[1].value == 0
-    return zero and (expr.args[0], expr.args[2]) == (wanted.args[0], wanted.args[2])
+    return zero and (expr.args[0], expr.args[2]) == (expected.args[0], expected.args[2])
 
 
 def _is_factor(expr: tree.Expr, top: str, low: str) -> bool:
@@ -301,12 +301,12 @@ def _names(expr: tree.Expr) -> str:
 def _slice(before: edit.Body, stmt: tree.Stmt) -> list[tree.Stmt]:
     """The statements of ``before`` that ``stmt`` needs."""
     needed = edit.uses(stmt)
-    found: list[tree.Stmt] = []
+    statements: list[tree.Stmt] = []
     for other in reversed(before):
         if set(written(other)) & needed:
             needed |= edit.uses(other)
-            found.insert(0, other)
-    return found
+            statements.insert(0, other)
+    return statements
 
 
 def _set(name: tree.Name, value: tree.Expr) -> tree.Assign:

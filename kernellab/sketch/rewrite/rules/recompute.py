@@ -35,9 +35,9 @@ def recompute(setting: Setting) -> Iterator[Change]:
         reader = plain[readers[0]]
         later = file.sketches[number + 1 : readers[0] + 1]
         changed = {edit.into(n) for n in nodes(tuple(s.body for s in later)) if isinstance(n, tree.Move)}
-        made = _without(writer, reader) if not changed & set(writer.inputs) else None
-        if made is not None:
-            rest = (*file.sketches[:number], *file.sketches[number + 1 : readers[0]], made)
+        without = _without(writer, reader) if not changed & set(writer.inputs) else None
+        if without is not None:
+            rest = (*file.sketches[:number], *file.sketches[number + 1 : readers[0]], without)
             why = f"computes what {first.name} stored again where {reader.name} reads it"
             yield replace(file, sketches=(*rest, *file.sketches[readers[0] + 1 :])), why
 
@@ -141,10 +141,10 @@ def _without(writer: _Writer, reader: tree.Sketch) -> tree.Sketch | None:
     seen = {n: replace(t, shape=shape) for n, t in writer.inputs.items()}
     if any(t.shape != shape for n, t in _tensors(reader).items() if n in seen):
         return None
-    taken = edit.used_names(reader) | edit.used_names(writer.sketch)
+    used = edit.used_names(reader) | edit.used_names(writer.sketch)
 
     def instead(load: tree.Move) -> Iterator[tree.Stmt]:
-        fresh = {w: tree.Name(edit.fresh(w, taken)) for s in writer.body for w in written(s)}
+        fresh = {w: tree.Name(edit.fresh(w, used)) for s in writer.body for w in written(s)}
         for stmt in writer.body:
             if isinstance(stmt, tree.Move) and edit.is_store(stmt):
                 value = tree.Call("cast", (edit.rename(stmt.source, fresh), tree.Name(writer.tensor.dtype)))
@@ -157,15 +157,15 @@ def _without(writer: _Writer, reader: tree.Sketch) -> tree.Sketch | None:
                 yield edit.rename(stmt, fresh)
 
     def changed(body: edit.Body) -> edit.Body:
-        found: list[tree.Stmt] = []
+        statements: list[tree.Stmt] = []
         for stmt in body:
             if isinstance(stmt, tree.For):
-                found.append(replace(stmt, body=changed(stmt.body)))
+                statements.append(replace(stmt, body=changed(stmt.body)))
             elif isinstance(stmt, tree.Move) and stmt in loads:
-                found += instead(stmt)
+                statements += instead(stmt)
             else:
-                found.append(stmt)
-        return tuple(found)
+                statements.append(stmt)
+        return tuple(statements)
 
     body = changed(reader.body)
     if edit.mentions(body, name):

@@ -23,22 +23,22 @@ def segment(setting: Setting) -> Iterator[Change]:
     The same rows are added at the same indices, in another order, which ``atomic_add`` leaves open anyway.
     """
     for place in edit.places(setting.tree):
-        found = _run(place)
-        if found is None:
+        run = _run(place)
+        if run is None:
             continue
         sketch = setting.tree.sketches[place.launch]
-        taken = edit.used_names(setting.tree)
+        used = edit.used_names(setting.tree)
         try:
-            made = _tile(found, ranks(sketch), taken)
+            tile_statements = _tile(run, ranks(sketch), used)
         except Unknown:
             continue
-        gone = {found.at, found.total}
+        gone = {run.at, run.total}
         before = tuple(
             s for s in place.body[: place.at] if not (isinstance(s, tree.Assign) and s.targets[0].id in gone)
         )
         if any(edit.mentions((*before, *place.body[place.at + 2 :]), word) for word in gone):
             continue
-        file = place.block((*before, *made, *place.body[place.at + 2 :]))
+        file = place.block((*before, *tile_statements, *place.body[place.at + 2 :]))
         file = edit.with_launch(file, place.launch, pruned(file.sketches[place.launch]))
         yield file, f"adds the rows of a run in {sketch.name} as one tile"
 
@@ -96,12 +96,12 @@ def _run(place: edit.Place) -> _Run | None:
     return _Run(loop.var, first, rows, end, loop.body[:-4], row, here, at, total, target)
 
 
-def _tile(run: _Run, known: dict[str, int], taken: set[str]) -> Sequence[tree.Stmt]:
+def _tile(run: _Run, tile_ranks: dict[str, int], used: set[str]) -> Sequence[tree.Stmt]:
     """The statements of a whole run. Raises Unknown: something in them has no meaning with one more axis."""
     rank = region_rank(run.target)
-    row, index, least, first = (tree.Name(edit.fresh(w, taken)) for w in ("rows", "index", "least", "of_least"))
+    row, index, least, first = (tree.Name(edit.fresh(w, used)) for w in ("rows", "index", "least", "of_least"))
     body = (*run.body, tree.Assign((row,), run.row), tree.Assign((index,), run.here))
-    lifted = lifted_loop(run.var, run.rows, {**known, row.id: rank, index.id: 0}, taken, body)
+    lifted = lifted_loop(run.var, run.rows, {**tile_ranks, row.id: rank, index.id: 0}, used, body)
     inside = tree.Binary("<", tree.Binary("+", run.first, tree.Call("arange", (run.rows,))), run.end)
     along = (tree.Keyword("axis", edit.number(0)),)
     its = tree.Call("where", (tree.Subscript(first.id, (tree.Slice(), *rank * (tree.NewAxis(),))), row, tree.Num(0.0)))

@@ -30,23 +30,23 @@ def select(setting: Setting) -> Iterator[Change]:
     known by its place, so that a row of -inf gives its first places in order.
     """
     for number, sketch in edit.launches(setting.tree):
-        known, taken = tiles(setting, number), edit.used_names(setting.tree)
+        by_name, used = tiles(setting, number), edit.used_names(setting.tree)
         for stmt in statements(sketch.body):
-            if isinstance(stmt, tree.Assign) and (made := _selected(stmt, known, taken)) is not None:
-                body = _instead(sketch.body, stmt, made)
+            if isinstance(stmt, tree.Assign) and (selected := _selected(stmt, by_name, used)) is not None:
+                body = _instead(sketch.body, stmt, selected)
                 yield (
                     edit.with_launch(setting.tree, number, replace(sketch, body=body)),
                     f"finds the first {_count(stmt)} of a row in {sketch.name} one after another",
                 )
 
 
-def _instead(body: edit.Body, old: tree.Stmt, made: list[tree.Stmt]) -> edit.Body:
-    found: list[tree.Stmt] = []
+def _instead(body: edit.Body, old: tree.Stmt, new: list[tree.Stmt]) -> edit.Body:
+    statements: list[tree.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tree.For):
-            stmt = replace(stmt, body=_instead(stmt.body, old, made))
-        found += made if stmt is old else [stmt]
-    return tuple(found)
+            stmt = replace(stmt, body=_instead(stmt.body, old, new))
+        statements += new if stmt is old else [stmt]
+    return tuple(statements)
 
 
 def _count(stmt: tree.Assign) -> int:
@@ -57,12 +57,12 @@ def _count(stmt: tree.Assign) -> int:
     return edit.value_of(call.args[1], {}) or 0
 
 
-def _selected(stmt: tree.Assign, known: dict[str, Tile], taken: set[str]) -> list[tree.Stmt] | None:
+def _selected(stmt: tree.Assign, by_name: dict[str, Tile], used: set[str]) -> list[tree.Stmt] | None:
     count, call = _count(stmt), stmt.value
     if not 1 <= count <= _MOST or not isinstance(call, tree.Call) or len(stmt.targets) != 2 or stmt.pinned:
         return None
     row = call.args[0]
-    tile = known.get(row.id) if isinstance(row, tree.Name) else None
+    tile = by_name.get(row.id) if isinstance(row, tree.Name) else None
     axis, largest = argument(call, 2, "axis"), argument(call, 3, "largest")
     if tile is None or tile.rank not in (1, 2) or tile.dtype.value not in _FLOATS:
         return None
@@ -70,7 +70,7 @@ def _selected(stmt: tree.Assign, known: dict[str, Tile], taken: set[str]) -> lis
         return None
     if axis is None or edit.value_of(axis, {}) != tile.rank - 1:
         return None
-    passes = _Passes(tile.rank == 2, written_out(tile.shape[-1]), taken)
+    passes = _Passes(tile.rank == 2, written_out(tile.shape[-1]), used)
     return [*passes.found(row, count), *passes.together(stmt.targets)]
 
 
@@ -107,11 +107,11 @@ class _Passes:
         """The values and the places as the tiles that ``topk`` gives."""
         slot = self._name("slot")
         yield tree.Assign((slot,), tree.Call("arange", (edit.number(len(self.best)),)))
-        for target, found, cast in zip(targets, (self.best, self.place), (False, True), strict=True):
-            joined = self._along(found[-1])
-            for n in reversed(range(len(found) - 1)):
+        for target, source, cast in zip(targets, (self.best, self.place), (False, True), strict=True):
+            joined = self._along(source[-1])
+            for n in reversed(range(len(source) - 1)):
                 is_here = tree.Binary("<", slot, edit.number(n + 1))
-                joined = tree.Call("where", (is_here, self._along(found[n]), joined))
+                joined = tree.Call("where", (is_here, self._along(source[n]), joined))
             yield tree.Assign((target,), tree.Call("cast", (joined, tree.Name("i64"))) if cast else joined)
 
     def _name(self, word: str) -> tree.Name:

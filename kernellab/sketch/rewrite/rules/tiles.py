@@ -58,12 +58,12 @@ def _wider(setting: Setting) -> Iterator[Change]:
 
 def _fits(setting: Setting, name: str, size: int) -> bool:
     """Does ``size`` divide every extent that is walked in steps of ``name``? Extents of open size end at the tensor."""
-    known = edit.consts(setting.tree)
+    constants = edit.consts(setting.tree)
     for place in edit.places(setting.tree):
         start, stop, step = edit.bounds(place.loop)
         if step != tree.Name(name):
             continue
-        extent = edit.value_of(edit.binary("-", stop, start), known)
+        extent = edit.value_of(edit.binary("-", stop, start), constants)
         if extent is not None and extent % size:
             return False
         if extent is None and (start != edit.number(0) or not isinstance(stop, tree.Name)):
@@ -79,8 +79,8 @@ def _named(setting: Setting) -> Iterator[Change]:
             continue
         if len(edit.bounds(place.loop)) != 3 or not _cuts(place.loop, step.value):
             continue
-        taken = edit.used_names(setting.tree)
-        word = edit.fresh(f"T{place.loop.var.upper()}", taken)
+        used = edit.used_names(setting.tree)
+        word = edit.fresh(f"T{place.loop.var.upper()}", used)
         half = step.value // 2 if step.value % 2 == 0 and step.value >= 2 * _LEAST else step.value
         loop = replace(
             place.loop,

@@ -26,10 +26,10 @@ def turn(setting: Setting) -> Iterator[Change]:
         if not grid or any(s.pinned for s in (*grid, *grid[-1].body)):
             continue
         for tensor in _tensors(sketch):
-            made = _turned(sketch, grid[0], tensor, edit.used_names(setting.tree))
-            if made is not None:
+            turned = _turned(sketch, grid[0], tensor, edit.used_names(setting.tree))
+            if turned is not None:
                 why = f"copied {tensor.name} into another order of its dimensions, as {sketch.name} reads it"
-                yield edit.with_launch(setting.tree, number, *made), why
+                yield edit.with_launch(setting.tree, number, *turned), why
 
 
 def _tensors(sketch: tree.Sketch) -> list[tree.TensorDecl]:
@@ -40,22 +40,22 @@ def _tensors(sketch: tree.Sketch) -> list[tree.TensorDecl]:
 
 
 def _turned(
-    sketch: tree.Sketch, outer: tree.For, tensor: tree.TensorDecl, taken: set[str]
+    sketch: tree.Sketch, outer: tree.For, tensor: tree.TensorDecl, used: set[str]
 ) -> tuple[tree.Sketch, tree.Sketch] | None:
     """The launch that copies and the one that reads."""
     loads = [n for n in nodes(sketch.body) if edit.is_load(n) and _of(n) == tensor.name]
     named = [n for n in nodes(sketch.body) if isinstance(n, tree.Subscript) and n.name == tensor.name]
-    known = {n.var for n in nodes(sketch.body) if isinstance(n, tree.For)} | {
+    bound_names = {n.var for n in nodes(sketch.body) if isinstance(n, tree.For)} | {
         i.name for d in sketch.declarations for i in d.items if isinstance(i, (tree.ConstDecl, tree.SymbolDecl))
     }
-    sliced = {_sliced(load, known) for load in loads}
+    sliced = {_sliced(load, bound_names) for load in loads}
     if len(sliced) != 1 or len(named) != len(loads) or not (along := next(iter(sliced))):
         return None
     rank = len(tensor.shape)
     if rank - 1 in along or not all(_again(sketch, load) for load in loads):
         return None
     order = [at for at in range(rank) if at not in along] + list(along)
-    copy = edit.fresh(f"{tensor.name}_turned", taken)
+    copy = edit.fresh(f"{tensor.name}_turned", used)
     declared = tree.TensorDecl(copy, tuple(tensor.shape[at] for at in order), tensor.dtype, "temp")
 
     def change(node: object) -> object:
@@ -65,7 +65,7 @@ def _turned(
 
     body = edit.substitute(sketch.body, change)
     reading = pruned(with_tensors(replace(sketch, body=body), [declared]))
-    return _copying(sketch, outer, tensor, declared, order, taken), reading
+    return _copying(sketch, outer, tensor, declared, order, used), reading
 
 
 def _again(sketch: tree.Sketch, load: tree.Move) -> bool:
@@ -78,28 +78,28 @@ def _of(load: tree.Move) -> str:
     return load.source.name if isinstance(load.source, tree.Subscript) else ""
 
 
-def _sliced(load: tree.Move, known: set[str]) -> tuple[int, ...]:
+def _sliced(load: tree.Move, bound_names: set[str]) -> tuple[int, ...]:
     """The positions that a load takes a range of; none where another is more than a number."""
     items = load.source.items if isinstance(load.source, tree.Subscript) else ()
     others = [item for item in items if not isinstance(item, tree.Slice)]
-    plain = all(edit.uses(item) <= known and not isinstance(item, tree.NewAxis) for item in others)
+    plain = all(edit.uses(item) <= bound_names and not isinstance(item, tree.NewAxis) for item in others)
     ranges = [at for at, item in enumerate(items) if isinstance(item, tree.Slice) and item.step is None]
     return tuple(ranges) if plain and len(ranges) + len(others) == len(items) else ()
 
 
 def _copying(
     sketch: tree.Sketch, outer: tree.For, tensor: tree.TensorDecl, copy: tree.TensorDecl, order: Sequence[int],
-    taken: set[str],
+    used: set[str],
 ) -> tree.Sketch:  # fmt: skip
     """The launch that copies: the last dimension of both lies along a side of its tiles."""
     sides = (len(tensor.shape) - 1, order[-1])
-    steps = {at: edit.fresh(word, taken) for at, word in zip(sides, ("TURN_COLS", "TURN_ROWS"), strict=True)}
-    variables = [edit.fresh(word, taken) for word in "ijklmnop"[: len(tensor.shape)]]
+    steps = {at: edit.fresh(word, used) for at, word in zip(sides, ("TURN_COLS", "TURN_ROWS"), strict=True)}
+    variables = [edit.fresh(word, used) for word in "ijklmnop"[: len(tensor.shape)]]
     items: list[tree.Expr | tree.Slice | tree.NewAxis] = []
     for at, var in enumerate(variables):
         begin = tree.Name(var)
         items.append(tree.Slice(begin, edit.binary("+", begin, tree.Name(steps[at]))) if at in steps else begin)
-    tile, turned = (edit.fresh(f"{tensor.name}_{word}", taken) for word in ("part", "across"))
+    tile, turned = (edit.fresh(f"{tensor.name}_{word}", used) for word in ("part", "across"))
     across = tree.Call("transpose", (tree.Name(tile),))
     body: edit.Body = (
         tree.Move("load", tree.Subscript(tensor.name, tuple(items)), tree.Name(tile)),
@@ -117,8 +117,8 @@ def _copying(
         for d in sketch.declarations
         if d.kind in ("symbols", "tensors", "constexpr")
     )
-    made = replace(sketch, name=edit.fresh(f"{sketch.name}_turn", taken), declarations=lines, body=body)
-    made = with_tensors(replace(made, comments=tree.NO_COMMENTS), [copy])
+    copying = replace(sketch, name=edit.fresh(f"{sketch.name}_turn", used), declarations=lines, body=body)
+    copying = with_tensors(replace(copying, comments=tree.NO_COMMENTS), [copy])
     for step in steps.values():
-        made = edit.declare(made, step, _STEP, _STEPS)
-    return pruned(made)
+        copying = edit.declare(copying, step, _STEP, _STEPS)
+    return pruned(copying)
