@@ -74,21 +74,21 @@ class Step:
 
     @property
     def text(self) -> str:
-        told = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome.value:<9}"
+        line = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome.value:<9}"
         if self.factor is not None:
-            told += f" {self.factor:5.2f}x alone"
+            line += f" {self.factor:5.2f}x alone"
         if self.place is not None:
-            told += f", {self.place:.2f}x in place"
+            line += f", {self.place:.2f}x in place"
         if self.predicted is not None and self.measured is not None:
-            told += f"; model {self.predicted:.3f}x predicted, {self.measured:.3f}x measured"
+            line += f"; model {self.predicted:.3f}x predicted, {self.measured:.3f}x measured"
         if self.gained is not None:
-            told += f", by it [{self.gained[0]:.3f}, {self.gained[1]:.3f}]"
-        return f"{told} {self.seconds:5.1f} s {self.reason}".rstrip()
+            line += f", by it [{self.gained[0]:.3f}, {self.gained[1]:.3f}]"
+        return f"{line} {self.seconds:5.1f} s {self.reason}".rstrip()
 
 
-def order(found: Profile) -> list[Row]:
+def order(profile: Profile) -> list[Row]:
     """The rows that are worth a try, the likeliest gain first."""
-    times = join(found.measured, found.captured.units)
+    times = join(profile.measured, profile.captured.units)
 
     def likely(row: Row) -> float:
         cheap = sum(
@@ -99,8 +99,8 @@ def order(found: Profile) -> list[Row]:
             return _BESIDE_PRODUCT * min(row.gain_ms, cheap) + _OF_PRODUCT * row.gain_ms
         return min(row.gain_ms, cheap)
 
-    device = found.measured.device_ms or 1.0
-    worth = [row for row in found.rows if row.gain_ms >= _LEAST_GAIN * device]
+    device = profile.measured.device_ms or 1.0
+    worth = [row for row in profile.rows if row.gain_ms >= _LEAST_GAIN * device]
     return sorted(worth, key=likely, reverse=True)
 
 
@@ -121,7 +121,7 @@ def minutes_of(text: str) -> float:
 
 
 def go_down(
-    found: Profile,
+    profile: Profile,
     *,
     minutes: float = 30.0,
     most: int | None = None,
@@ -138,12 +138,12 @@ def go_down(
     until = time.monotonic() + 60 * minutes
     steps: list[Step] = []
     kept = 0
-    for row in [found.row(which) for which in rows] or order(found):
+    for row in [profile.row(which) for which in rows] or order(profile):
         left = until - time.monotonic()
         over = "the time was up" if left <= 0 else f"{most} kernels are in" if most is not None and kept >= most else ""
         if over and not rows:
             break
-        there = next((swap for swap in installed(found) if swap.row.taken & row.taken), None)
+        there = next((swap for swap in installed(profile) if swap.row.taken & row.taken), None)
         if there is not None and not rows:
             continue
         if there is not None:
@@ -151,7 +151,7 @@ def go_down(
         # a row that was asked for is reported, whatever becomes of it
         step = (
             Step(row, Outcome.NOT_TRIED, 0.0, reason=f"{over}.") if over
-            else _tried(found, row, min(left, _ONE), options, named=bool(rows))
+            else _tried(profile, row, min(left, _ONE), options, named=bool(rows))
         )  # fmt: skip
         steps.append(step)
         kept += step.outcome is Outcome.KEPT
@@ -159,21 +159,21 @@ def go_down(
     return steps
 
 
-def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], named: bool) -> Step:
+def _tried(profile: Profile, row: Row, seconds: float, options: dict[str, Any], named: bool) -> Step:
     begin = time.monotonic()
     session: Session | None = None
 
     def step(outcome: Outcome, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
         took = time.monotonic() - begin
-        known = session.id if session is not None else ""
+        session_id = session.id if session is not None else ""
         if swap is None:
-            return Step(row, outcome, took, factor, reason=reason, session=known)
+            return Step(row, outcome, took, factor, reason=reason, session=session_id)
         place = swap.place.factor if swap.place else None
         gained = (swap.step.low, swap.step.high) if swap.step else None
-        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, gained, known)
+        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, gained, session_id)
 
     try:
-        session = found.open(row, **options)
+        session = profile.open(row, **options)
         try:
             session.wait(timeout=seconds)
             best = session.best
@@ -182,10 +182,10 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
                 session.stop()
             return step(Outcome.NO_KERNEL, error.message)
         factor = best.verdict.speedup
-        if factor is not None and factor < _LEAST_FACTOR and not named and not found.given.train:
+        if factor is not None and factor < _LEAST_FACTOR and not named and not profile.workload.train:
             return step(Outcome.NO_FASTER, "", factor)
-        pair = _trained(row, session, seconds, found.usual(options)) if found.given.train else None
-        swap = install(found, row, _better(found, row, best, pair))
+        pair = _trained(row, session, seconds, profile.usual(options)) if profile.workload.train else None
+        swap = install(profile, row, _better(profile, row, best, pair))
     except KernellabError as error:
         return step(Outcome.REFUSED, error.message)
     if faster(swap):
@@ -194,7 +194,7 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
     reason = f"the model is not faster with it: {swap.step.speedup:.3f}x ({swap.step.low:.3f} to {swap.step.high:.3f})"
     if named:
         return step(Outcome.KEPT, f"it was asked for by name; {reason}", swap=swap)
-    uninstall(found, row)
+    uninstall(profile, row)
     return step(Outcome.TAKEN_OUT, reason, swap=swap)
 
 
@@ -206,11 +206,11 @@ def faster(swap: Swap) -> bool:
     return swap.step.speedup > 1 and swap.place is not None and swap.place.low > 0
 
 
-def _better(found: Profile, row: Row, best: BestKernel, pair: Pair | None) -> BestKernel | Pair:
+def _better(profile: Profile, row: Row, best: BestKernel, pair: Pair | None) -> BestKernel | Pair:
     """A backward kernel stays only where it is faster in the model's step than the reference's backward."""
     if pair is None:
         return best
-    if found.given.device.type != "cpu" or beside(found, row, pair).share >= beside(found, row, best).share:
+    if profile.workload.device.type != "cpu" or beside(profile, row, pair).share >= beside(profile, row, best).share:
         return pair
     return best
 

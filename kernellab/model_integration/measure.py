@@ -29,7 +29,7 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from kernellab.model_integration.sources import Given
+from kernellab.model_integration.sources import Workload
 from kernellab.model_integration.unit import Unit
 
 if TYPE_CHECKING:
@@ -87,36 +87,36 @@ class Measured:
         return replace(self, events=events, device_ms=share * self.device_ms, other=other)
 
 
-def measure(given: Given, steps: int = 5) -> Measured:
-    """Runs ``given``'s model (a training step where it trains) some times; its state is as before afterwards."""
-    args, kwargs = given.draw(0)
+def measure(workload: Workload, steps: int = 5) -> Measured:
+    """Runs ``workload``'s model (a training step where it trains) some times; its state is as before afterwards."""
+    args, kwargs = workload.draw(0)
     cores = cores_of_others()
 
     def step() -> None:
-        run_step(given, args, kwargs)
+        run_step(workload, args, kwargs)
 
-    with kept_state(given.model):
+    with kept_state(workload.model):
         for _ in range(2):
             step()
         # before the profiler: its hooks into the driver stay, and each launch pays for them
-        step_ms = timed(step, given.device.type)
-        replay = graphed(given, args, kwargs)
+        step_ms = timed(step, workload.device.type)
+        replay = graphed(workload, args, kwargs)
         graph_ms = timed(replay, "cuda") if replay else 0.0
         del replay
-        runs = [_events(events) for events in _profiled(given, step, steps)]
-        if given.device.type == "cpu":
+        runs = [_events(events) for events in _profiled(workload, step, steps)]
+        if workload.device.type == "cpu":
             # a model's first steps meet memory that is new to the process: these count, and the earlier ones do not
             step_ms = timed(step, "cpu")
-    found = replace(_middle(runs, step_ms), graph_ms=graph_ms, others=cores())
-    return found.within(step_ms) if given.device.type == "cpu" else found
+    measured = replace(_middle(runs, step_ms), graph_ms=graph_ms, others=cores())
+    return measured.within(step_ms) if workload.device.type == "cpu" else measured
 
 
 def cores_of_others() -> Callable[[], float]:
     """Begins to watch; the call says how many cores other processes have used since, on average."""
 
     def spent() -> tuple[float, float, float]:
-        found, own = psutil.cpu_times(), os.times()
-        busy = sum(found[:3])  # user, nice and system, whatever else a system counts
+        times, own = psutil.cpu_times(), os.times()
+        busy = sum(times[:3])  # user, nice and system, whatever else a system counts
         return time.perf_counter(), busy, own.user + own.system + own.children_user + own.children_system
 
     begin = spent()
@@ -128,35 +128,35 @@ def cores_of_others() -> Callable[[], float]:
     return cores
 
 
-def run_step(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def run_step(workload: Workload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """One call of the model; where it trains, with the loss's backward."""
-    if not given.train:
+    if not workload.train:
         with torch.no_grad():
-            return given.model(*args, **kwargs)
-    given.model.zero_grad(set_to_none=True)
-    outputs = given.model(*args, **kwargs)
-    given.loss(outputs).backward()  # type: ignore[no-untyped-call]
+            return workload.model(*args, **kwargs)
+    workload.model.zero_grad(set_to_none=True)
+    outputs = workload.model(*args, **kwargs)
+    workload.loss(outputs).backward()  # type: ignore[no-untyped-call]
     return outputs
 
 
 def timed(step: Any, device: str, seconds: float = 0.6, least: int = 5) -> float:
     """The median of single runs in ms; on a GPU the device is waited for after each."""
-    found: list[float] = []
+    durations: list[float] = []
     until = time.perf_counter() + seconds
-    while len(found) < least or (time.perf_counter() < until and len(found) < 200):
+    while len(durations) < least or (time.perf_counter() < until and len(durations) < 200):
         begin = time.perf_counter()
         step()
         if device == "cuda":
             torch.cuda.synchronize()
-        found.append(1e3 * (time.perf_counter() - begin))
-        if len(found) >= 2 and time.perf_counter() > until + 4 * seconds:
+        durations.append(1e3 * (time.perf_counter() - begin))
+        if len(durations) >= 2 and time.perf_counter() > until + 4 * seconds:
             break
-    return statistics.median(found)
+    return statistics.median(durations)
 
 
-def graphed(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
+def graphed(workload: Workload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
     """A step without a loss as a CUDA graph to replay; None on a CPU, in training, or where it cannot be captured."""
-    if given.device.type != "cuda" or given.train:
+    if workload.device.type != "cuda" or workload.train:
         return None
     graph = torch.cuda.CUDAGraph()
     try:
@@ -164,10 +164,10 @@ def graphed(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), torch.no_grad():
             for _ in range(3):
-                given.model(*args, **kwargs)
+                workload.model(*args, **kwargs)
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad(), torch.cuda.graph(graph):
-            given.model(*args, **kwargs)
+            workload.model(*args, **kwargs)
     except RuntimeError:
         torch.cuda.synchronize()
         return None
@@ -196,13 +196,13 @@ def used_gpus() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
 
 
-def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
+def _profiled(workload: Workload, step: Any, steps: int) -> list[list[Any]]:
     """The outermost events of each of ``steps`` steps, in order."""
     # the profiler's own notices go to stderr, and are nothing for a person
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    cuda = given.device.type == "cuda"
+    cuda = workload.device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
-    with _ranges(given.model):
+    with _ranges(workload.model):
         step()  # the hooks' first call compiles nothing, but warms their code
         with profile(activities=activities, acc_events=True) as run:
             # the first step warms the profiler
@@ -214,13 +214,13 @@ def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
         events = [e for e in run.events() or () if e.device_type == DeviceType.CPU and e.cpu_parent is None]
     events.sort(key=lambda e: e.time_range.start)
     begins = [e.time_range.start for e in events if e.name == _STEP]
-    found: list[list[Any]] = [[] for _ in begins]
+    runs: list[list[Any]] = [[] for _ in begins]
     for event in events:
         # a backward's events are in a separate thread on a GPU
         number = bisect.bisect_right(begins, event.time_range.start)
         if number:
-            found[number - 1].append(event)
-    return found[1:]
+            runs[number - 1].append(event)
+    return runs[1:]
 
 
 @contextmanager
@@ -290,13 +290,13 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
 
     for event in events:
         visit(event, "")
-    found = []
+    kept = []
     for path, word, us, own, launched in forward:
         back = sum(backward.pop(n) for n in own if n in backward)
-        found.append(Event(path, word, us / 1e3, back / 1e3, launched))
+        kept.append(Event(path, word, us / 1e3, back / 1e3, launched))
     for us in backward.values():
         other["backward of no operation"] += us
-    return found, {name: us / 1e3 for name, us in other.items()}
+    return kept, {name: us / 1e3 for name, us in other.items()}
 
 
 def _launched(event: Any) -> int:
@@ -347,12 +347,12 @@ def join(measured: Measured, units: Sequence[Unit]) -> dict[tuple[str, int], Eve
     nodes = [(unit, op) for unit in units for op in unit.ops if hasattr(op.node.target, "_schema")]
     left = [(op.path, op.word.rstrip("_")) for _, op in nodes]
     right = [(e.path, e.word) for e in measured.events]
-    found: dict[tuple[str, int], Event] = {}
+    joined: dict[tuple[str, int], Event] = {}
     for begin, at, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
         for k in range(size):
             unit, op = nodes[begin + k]
-            found[unit.path, op.index] = measured.events[at + k]
-    return found
+            joined[unit.path, op.index] = measured.events[at + k]
+    return joined
 
 
 __all__ = ["OPTIMISER", "Event", "Measured", "join", "kept_state", "measure", "run_step", "timed", "used_gpus"]

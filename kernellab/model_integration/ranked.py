@@ -23,7 +23,7 @@ import torch
 from kernellab.errors import CaptureError, KernellabError, ProfileError
 from kernellab.model_integration.measure import Event, Measured, join, measure
 from kernellab.model_integration.regions import Region, propose, region_at
-from kernellab.model_integration.sources import Given, given_model, model_of
+from kernellab.model_integration.sources import Workload, model_of, workload_of
 from kernellab.model_integration.swap.build import swapped
 from kernellab.model_integration.task_text import reference_text, task_text
 from kernellab.model_integration.tree import text as tree_text
@@ -107,7 +107,7 @@ class Row:
 class Profile:
     """What :func:`profile` found. ``coverage`` is the share of the device time that is joined to the graph."""
 
-    given: Given
+    workload: Workload
     captured: Captured
     measured: Measured
     rows: tuple[Row, ...]
@@ -146,11 +146,11 @@ class Profile:
         for row in self.rows:
             if any(which == region.module for region in row.places):
                 return row
-        made = self._at(str(which)) if isinstance(which, str) else None
-        if made is not None:
-            return made
+        matching = self._at(str(which)) if isinstance(which, str) else None
+        if matching is not None:
+            return matching
         raise ProfileError(
-            f"The profile of {self.given.name} has no row {which!r}.",
+            f"The profile of {self.workload.name} has no row {which!r}.",
             f"Name a number from 1 to {len(self.rows)}, or the path of a module." if self.rows else self._without(),
         )
 
@@ -172,24 +172,24 @@ class Profile:
     def predict_rows(self, rates: Iterable[tuple[Row, float]], backward: Mapping[Row, float] | None = None) -> float:
         """As :meth:`predict`, for rows and how many times as fast each becomes, and its ``backward``. A kernel is one
         launch at each place, and every launch fewer saves the gap before it, too."""
-        saved, fewer, taken = 0.0, 0, frozenset[tuple[str, int]]()
+        saved, fewer, covered = 0.0, 0, frozenset[tuple[str, int]]()
         for row, factor in rates:
-            if factor > 0 and not row.taken & taken:
+            if factor > 0 and not row.taken & covered:
                 saved += row.time_ms * (1 - 1 / factor)
                 saved += row.backward_ms * (1 - 1 / (backward or {}).get(row, 1.0))
                 fewer += max(0, row.launches - len(row.places))
-                taken |= row.taken
+                covered |= row.taken
         return max(self.step_ms - saved * self._scale - fewer * self.measured.gap_ms, 1e-9)
 
     def apart(self) -> tuple[Row, ...]:
         """Rows that share no operation, the greatest gain first."""
-        found: list[Row] = []
-        taken: frozenset[tuple[str, int]] = frozenset()
+        rows: list[Row] = []
+        covered: frozenset[tuple[str, int]] = frozenset()
         for row in self.rows:
-            if row.gain_ms > 0 and not row.taken & taken:
-                found.append(row)
-                taken |= row.taken
-        return tuple(found)
+            if row.gain_ms > 0 and not row.taken & covered:
+                rows.append(row)
+                covered |= row.taken
+        return tuple(rows)
 
     def open(self, which: int | str | Row, **options: Any) -> Session:
         """A design session for a row, at exactly its shapes; options are :func:`kernellab.design`'s.
@@ -207,7 +207,7 @@ class Profile:
         from kernellab.session.config import defaults
         from kernellab.session.record.journal import find_workspace
 
-        own = "triton" if self.given.device.type == "cuda" else "cpp"
+        own = "triton" if self.workload.device.type == "cuda" else "cpp"
         workspace = options.get("workspace")
         place = Path(workspace) if workspace is not None else find_workspace()
         return {**options, "dsl": options.get("dsl") or defaults(place).dsl or own}
@@ -229,13 +229,13 @@ class Profile:
         for unit in self.captured.units:
             region = region_at(unit, path)
             if region is not None:
-                return _row(region, [region], times, self.given)
+                return _row(region, [region], times, self.workload)
         return None
 
     @property
     def tree(self) -> str:
         """The tree of modules with the time of each: print it."""
-        return tree_text(self.measured, self.given.name)
+        return tree_text(self.measured, self.workload.name)
 
     def __repr__(self) -> str:
         from kernellab.model_integration.display import table
@@ -257,16 +257,16 @@ def profile(
             in ``captured.problems``.
     """
     if isinstance(model, (str, Path)):
-        given = model_of(model, device=device, train=train)
+        workload = model_of(model, device=device, train=train)
     else:
         if isinstance(model, torch.nn.Module) and swapped(model):
             raise ProfileError(
                 f"Kernels are installed in this {type(model).__name__}: its parts are no longer its own.",
                 "Take them out first, kernellab.uninstall(model); the profile from before says what else could gain.",
             )
-        given = given_model(model, args, kwargs, train=train, loss=loss)
-    captured = capture_model(given)
-    measured = measure(given, steps)
+        workload = workload_of(model, args, kwargs, train=train, loss=loss)
+    captured = capture_model(workload)
+    measured = measure(workload, steps)
     times = join(measured, captured.units)
     joined = sum(event.forward + event.backward for event in times.values())
     groups: dict[str, list[Region]] = {}
@@ -278,35 +278,35 @@ def profile(
                 continue
     least = _LEAST_SHARE * measured.device_ms
     heavy = [places for places in groups.values() if sum(e.forward for e in _events(places, times)) >= least]
-    rows = sorted((_row(places[0], places, times, given) for places in heavy), key=lambda r: -r.gain_ms)
+    rows = sorted((_row(places[0], places, times, workload) for places in heavy), key=lambda r: -r.gain_ms)
     named = tuple(_numbered(rows))
     covered = joined / measured.device_ms if measured.device_ms else 0.0
-    found = Profile(given, captured, measured, named, covered)
-    _PROFILES[given.model] = found
-    return found
+    result = Profile(workload, captured, measured, named, covered)
+    _PROFILES[workload.model] = result
+    return result
 
 
-def _row(first: Region, places: Iterable[Region], times: Mapping[tuple[str, int], Event], given: Given) -> Row:
-    found = tuple(places)
-    stats = stats_of(given, first)
+def _row(first: Region, places: Iterable[Region], times: Mapping[tuple[str, int], Event], workload: Workload) -> Row:
+    regions = tuple(places)
+    stats = stats_of(workload, first)
     text = task_text(first, stats)
-    events = _events(found, times)
+    events = _events(regions, times)
     name = _name(first)
     try:
-        least = bound_ms(text, name, given.device.type) * len(found)
+        least = bound_ms(text, name, workload.device.type) * len(regions)
     except CaptureError:
         least = 0.0
     return Row(
-        number=0, name=name, kind=first.kind, words=first.words, places=found, bound_ms=least, text=text,
+        number=0, name=name, kind=first.kind, words=first.words, places=regions, bound_ms=least, text=text,
         time_ms=sum(e.forward for e in events), backward_ms=sum(e.backward for e in events),
         launches=sum(e.launches for e in events),
     )  # fmt: skip
 
 
 def _numbered(rows: Iterable[Row]) -> Iterable[Row]:
-    taken: dict[str, int] = {}
+    used: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
-        taken[row.name] = count = taken.get(row.name, 0) + 1
+        used[row.name] = count = used.get(row.name, 0) + 1
         name = row.name if count == 1 else f"{row.name}_{count}"
         yield replace(row, number=number, name=name)
 
@@ -333,10 +333,10 @@ def profile_of(model: Any) -> Profile | None:
     return model if isinstance(model, Profile) else _PROFILES.get(model)
 
 
-def forget(found: Profile) -> None:
+def forget(profile: Profile) -> None:
     """Lets a profile's model go: what is kept for :func:`profile_of` holds the model, too."""
-    if _PROFILES.get(found.given.model) is found:
-        del _PROFILES[found.given.model]
+    if _PROFILES.get(profile.workload.model) is profile:
+        del _PROFILES[profile.workload.model]
 
 
 # -- what a region costs at least --------------------------------------------------------------------------------------

@@ -65,25 +65,25 @@ def propose(unit: Unit) -> list[Region]:
     """The regions of ``unit``; some lie within others."""
     look = _Look(unit)
     chains = look.chains()
-    found: list[Region | None] = [look.region(chain, "chain") for chain in chains]
+    proposed: list[Region | None] = [look.region(chain, "chain") for chain in chains]
     chain_of = {i: chain for chain in chains for i in chain}
     for op in unit.ops:
         if not is_product(op) or not allowed(op):
             continue
-        found.append(look.region({op.index}, "operation"))
+        proposed.append(look.region({op.index}, "operation"))
         after = look.after(op.index)
         following = next((chain_of[i] for i in after if i in chain_of), None)
         if following is not None and after <= following:
-            found.append(look.region(following | {op.index}, "epilogue"))
-    found += [look.region(around, "attention") for around in look.attentions()]
+            proposed.append(look.region(following | {op.index}, "epilogue"))
+    proposed += [look.region(around, "attention") for around in look.attentions()]
     for path, members in look.modules():
         works = [unit.ops[i] for i in members if not is_view(unit.ops[i])]
         products = sum(map(is_product, works))
         if len(works) > 1 and products <= _MOST_PRODUCTS and len(works) <= _MOST_OPS:
-            found.append(look.region(members, "submodule", path))
+            proposed.append(look.region(members, "submodule", path))
     modules = {members: path for path, members in look.modules()}
     kept: dict[frozenset[int], Region] = {}
-    for region in found:
+    for region in proposed:
         if region is None:
             continue
         whole = next((p for m, p in modules.items() if look.trimmed(set(m)) == region.indices), "")
@@ -190,14 +190,14 @@ class _Look:
 
     def after(self, index: int) -> set[int]:
         """Who uses a value, with views looked through."""
-        found: set[int] = set()
+        later: set[int] = set()
         open_ = list(self.users[index])
         while open_:
             i = open_.pop()
             if is_view(self.unit.ops[i]):
                 open_ += self.users[i]
-            found.add(i)
-        return found
+            later.add(i)
+        return later
 
     def attentions(self) -> Iterator[set[int]]:
         """A softmax between two products, with what lies between, or the operation of that name and its copies."""
@@ -246,9 +246,9 @@ class _Look:
             words = op.path.split(".") if op.path else []
             for n in range(0 if root else 1, len(words) + 1):
                 members.setdefault(".".join(words[:n]), set()).add(op.index)
-        for path, found in members.items():
+        for path, nodes_of in members.items():
             if root or path != self.unit.path:
-                yield path, frozenset(found)
+                yield path, frozenset(nodes_of)
 
     def trimmed(self, members: set[int]) -> frozenset[int]:
         """Without the views at the edges: those that others read too, and those that nothing in it reads."""
@@ -297,15 +297,15 @@ class _Look:
 
 def _written(unit: Unit) -> set[Node]:
     """Nodes that an operation writes into or that read what is written: in which order they run matters."""
-    found: set[Node] = set()
+    targets: set[Node] = set()
     for op in unit.ops:
         schema = getattr(op.node.target, "_schema", None)
         if schema is not None and schema.is_mutable:
             written: list[Any] = [a for a, spec in zip(op.node.args, schema.arguments, strict=False)
                                   if spec.alias_info is not None and spec.alias_info.is_write]  # fmt: skip
             for node in nodes_in(written):
-                found |= {node, op.node, *node.users}
-    return found
+                targets |= {node, op.node, *node.users}
+    return targets
 
 
 __all__ = ["Region", "allowed", "is_product", "is_view", "propose", "region_at"]

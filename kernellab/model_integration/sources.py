@@ -28,7 +28,7 @@ _FORMS = "Define `model` or Model (with get_init_inputs() where it takes argumen
 
 
 @dataclass(frozen=True)
-class Given:
+class Workload:
     """A model on its device, and ``draw``: a seed to a call's arguments there. ``loss`` turns outputs into a number."""
 
     name: str
@@ -44,7 +44,7 @@ class Given:
         return tensors[0].device if tensors else torch.device("cpu")
 
 
-def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool = False) -> Given:
+def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool = False) -> Workload:
     """The model that a module's text (or a .py file) defines, on ``device`` (default: a GPU where there is one).
 
     The text defines ``model`` or ``Model`` with ``get_init_inputs``, and ``inputs`` or ``get_inputs``, which give the
@@ -77,9 +77,9 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
         moved: Call = _to((args, kwargs), where)
         return moved
 
-    given = Given(name, model, drawn, space.get("loss", square_loss), train)
-    _first_call(given)
-    return given
+    workload = Workload(name, model, drawn, space.get("loss", square_loss), train)
+    _first_call(workload)
+    return workload
 
 
 def _device(name: str | None) -> torch.device:
@@ -93,9 +93,9 @@ def _device(name: str | None) -> torch.device:
     return where
 
 
-def given_model(
+def workload_of(
     model: Module, args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, loss: Any = None, name: str = ""
-) -> Given:
+) -> Workload:
     """A model of this process with one call's arguments; other draws keep their support (sign, range, integers).
 
     Raises:
@@ -115,15 +115,15 @@ def given_model(
             other: Call = _mapped(example, redrawn)
             return other
 
-    given = Given(name or type(model).__name__, model, drawn, loss or square_loss, train)
-    _first_call(given, "Give a call's arguments, kernellab.profile(model, *inputs), with which it runs.")
-    return given
+    workload = Workload(name or type(model).__name__, model, drawn, loss or square_loss, train)
+    _first_call(workload, "Give a call's arguments, kernellab.profile(model, *inputs), with which it runs.")
+    return workload
 
 
 def square_loss(outputs: Any) -> torch.Tensor:
     """The mean square of all outputs: a loss that every output element matters to."""
-    found = [o for o in tensors_in(outputs) if o.is_floating_point()]
-    return torch.stack([o.float().square().mean() for o in found]).sum()
+    floats = [o for o in tensors_in(outputs) if o.is_floating_point()]
+    return torch.stack([o.float().square().mean() for o in floats]).sum()
 
 
 def redrawn(value: torch.Tensor) -> torch.Tensor:
@@ -163,8 +163,8 @@ def _executed(text: str, name: str) -> dict[str, Any]:
     try:
         code = compile(text, module.__file__, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        said = f" at line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else f": {error}"
-        raise ProfileError(f"{name} is not Python{said}.", "Correct it.") from None
+        place = f" at line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else f": {error}"
+        raise ProfileError(f"{name} is not Python{place}.", "Correct it.") from None
     _run(name, exec, code, module.__dict__)
     return module.__dict__
 
@@ -175,18 +175,18 @@ def _run(name: str, function: Callable[..., Any], *args: Any, remedy: str = _ALO
     except KernellabError:
         raise
     except (Exception, SystemExit) as error:
-        said = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+        reason = next(iter(str(error).strip().splitlines()), "").rstrip(".")
         what = getattr(function, "__name__", "its call")
         raise ProfileError(
-            f"{name} fails in {'its text' if what == 'exec' else what}: {type(error).__name__}: {said}.",
+            f"{name} fails in {'its text' if what == 'exec' else what}: {type(error).__name__}: {reason}.",
             remedy,
         ) from error
 
 
-def _first_call(given: Given, remedy: str = _ALONE) -> None:
-    args, kwargs = given.draw(0)
+def _first_call(workload: Workload, remedy: str = _ALONE) -> None:
+    args, kwargs = workload.draw(0)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        _run(given.name, partial(given.model, *args, **kwargs), remedy=remedy)
+        _run(workload.name, partial(workload.model, *args, **kwargs), remedy=remedy)
 
 
 def _call(value: Any) -> Call:
@@ -205,4 +205,4 @@ def _init(value: Any) -> Call:
     return (value,), {}
 
 
-__all__ = ["Call", "Given", "given_model", "model_of", "redrawn", "square_loss", "tensors_in"]
+__all__ = ["Call", "Workload", "model_of", "redrawn", "square_loss", "tensors_in", "workload_of"]

@@ -43,12 +43,12 @@ def reference_text(region: Region) -> str:
     """
     names = argument_names(region)
     body: dict[Node, str] = {}
-    taken: dict[str, int] = {}
+    used: dict[str, int] = {}
     lines = []
     for op in region.ops:
         word = re.sub(r"\W", "_", op.word).strip("_") or "value"
-        taken[word] = taken.get(word, 0) + 1
-        body[op.node] = f"{word}_{taken[word]}"
+        used[word] = used.get(word, 0) + 1
+        body[op.node] = f"{word}_{used[word]}"
         lines.append(f"    {body[op.node]} = {_call(op.node, {**names, **body})}")
     outputs = ", ".join(body[node] for node in region.outputs)
     return "\n".join([f"def reference({', '.join(names.values())}):", *lines, f"    return {outputs}"])

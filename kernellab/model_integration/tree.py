@@ -27,11 +27,11 @@ class Part:
         return self.path.count(".") + 1 if self.path else 0
 
 
-def parts(found: Measured) -> tuple[Part, ...]:
+def parts(measured: Measured) -> tuple[Part, ...]:
     """Each module before those within it, the longest first among its like. A module that runs nothing has none."""
     own: dict[str, float] = defaultdict(float)
     total: dict[str, float] = defaultdict(float)
-    for event in found.events:
+    for event in measured.events:
         ms = event.forward + event.backward
         own[event.path] += ms
         for path in _above(event.path):
@@ -40,11 +40,11 @@ def parts(found: Measured) -> tuple[Part, ...]:
     return tuple(Part(path, total[path], own[path]) for path in order)
 
 
-def text(found: Measured, name: str, least: float = _LEAST) -> str:
+def text(measured: Measured, name: str, least: float = _LEAST) -> str:
     """The parts that take at least a share ``least`` of the device's time, times in ms; ``name`` is the model's."""
-    whole = found.device_ms or 1.0
+    whole = measured.device_ms or 1.0
     lines = [f"{'total':>8} {'self':>8} {'share':>6}  module"]
-    for part in parts(found):
+    for part in parts(measured):
         if part.total_ms >= least * whole:
             word = part.path.rpartition(".")[2] or name
             share = 100 * part.total_ms / whole

@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from kernellab.model_integration.sources import Call, Given
+from kernellab.model_integration.sources import Call, Workload
 from kernellab.operations.aten import Copies, copies_of
 from kernellab.task.faking import tracing
 
@@ -95,29 +95,29 @@ class Captured:
     problems: tuple[Problem, ...] = ()
 
 
-def capture_model(given: Given) -> Captured:
-    """The graphs of ``given``'s model: one where it can be exported whole, else one for each of its largest parts."""
-    found: list[Unit] = []
+def capture_model(workload: Workload) -> Captured:
+    """The graphs of the model: one where it can be exported whole, else one for each of its largest parts."""
+    units: list[Unit] = []
     problems: list[Problem] = []
-    calls: dict[str, Call] = {"": given.draw(0)}
+    calls: dict[str, Call] = {"": workload.draw(0)}
     looked = False
     open_ = [""]
     while open_:
         path = open_.pop(0)
         if path not in calls:
             continue
-        module = given.model.get_submodule(path)
+        module = workload.model.get_submodule(path)
         try:
-            found.append(_unit(path, module, calls[path]))
+            units.append(_unit(path, module, calls[path]))
             continue
         except Exception as error:  # whatever the tracer meets: the parts below may still be traced
             if path == "" or not list(module.children()):
                 problems.append(_problem(path, error))
         if not looked:
-            calls = {**_calls(given), **calls}
+            calls = {**_calls(workload), **calls}
             looked = True
         open_ += [f"{path}.{name}".lstrip(".") for name, _ in module.named_children()]
-    return Captured(tuple(found), tuple(problems))
+    return Captured(tuple(units), tuple(problems))
 
 
 def _unit(path: str, module: Module, call: Call) -> Unit:
@@ -208,20 +208,20 @@ def _below(path: str, inner: str) -> str:
     return f"{path}.{inner}".strip(".")
 
 
-def _calls(given: Given) -> dict[str, Call]:
+def _calls(workload: Workload) -> dict[str, Call]:
     """What each module was first called with in one call of the model."""
     calls: dict[str, Call] = {}
     handles = []
-    for path, module in given.model.named_modules():
+    for path, module in workload.model.named_modules():
 
         def seen(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any], path: str = path) -> None:
             calls.setdefault(path, (args, kwargs))
 
         handles.append(module.register_forward_pre_hook(seen, with_kwargs=True))
-    args, kwargs = given.draw(0)
+    args, kwargs = workload.draw(0)
     try:
         with torch.no_grad():
-            given.model(*args, **kwargs)
+            workload.model(*args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()
@@ -240,9 +240,9 @@ def _problem(path: str, error: BaseException) -> Problem:
     if isinstance(error, _TooLarge):
         return Problem(path, str(error), "Profile one of its blocks")
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    said = lines[0].split(". ")[0].rstrip(".") if lines else ""
+    sentence = lines[0].split(". ")[0].rstrip(".") if lines else ""
     return Problem(
-        path, f"torch.export does not take it ({type(error).__name__}: {said[:240]})",
+        path, f"torch.export does not take it ({type(error).__name__}: {sentence[:240]})",
         "Write what it stops at with operations of torch, or profile the parts without it",
     )  # fmt: skip
 

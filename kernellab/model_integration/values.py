@@ -11,7 +11,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from kernellab.model_integration.regions import Region
-from kernellab.model_integration.sources import Given
+from kernellab.model_integration.sources import Workload
 from kernellab.model_integration.task_text import Seen, seen
 from kernellab.model_integration.unit import Unit, nodes_in
 
@@ -46,38 +46,38 @@ def flat_call(unit: Unit, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
     return tree_leaves((tuple(args), dict(kwargs)))
 
 
-def stats_of(given: Given, region: Region) -> dict[Node, Seen]:
+def stats_of(workload: Workload, region: Region) -> dict[Node, Seen]:
     """What the region's inputs were like in the model's own call."""
     unit = region.unit
     if unit not in _KEPT:
-        found: dict[Node, Seen] = {}
+        stats: dict[Node, Seen] = {}
 
         def look(node: Node, value: Any) -> None:
             if isinstance(value, torch.Tensor) and not value.is_complex():
-                found[node] = seen(value)
+                stats[node] = seen(value)
 
         from kernellab.model_integration.measure import kept_state
 
         args, kwargs = unit.call
-        with torch.no_grad(), kept_state(given.model):
+        with torch.no_grad(), kept_state(workload.model):
             execute(unit, flat_call(unit, args, kwargs), look)
-        _KEPT[unit] = found
+        _KEPT[unit] = stats
     return {node: _KEPT[unit][node] for node in region.inputs if node in _KEPT[unit]}
 
 
-def inputs_of(given: Given, region: Region) -> list[Any]:
+def inputs_of(workload: Workload, region: Region) -> list[Any]:
     """The values that go into a region in the model's own call."""
     from kernellab.model_integration.measure import kept_state
 
     held: dict[Node, Any] = {}
-    wanted = set(region.inputs)
+    needed = set(region.inputs)
     args, kwargs = region.unit.call
 
     def keep(node: Node, value: Any) -> None:
-        if node in wanted:
+        if node in needed:
             held[node] = value
 
-    with torch.no_grad(), kept_state(given.model):
+    with torch.no_grad(), kept_state(workload.model):
         execute(region.unit, flat_call(region.unit, args, kwargs), keep)
     return [held[node] for node in region.inputs]
 

@@ -54,9 +54,9 @@ def gelu(x):
 
 
 def outputs(found: Profile, seed: int = 7):
-    args, kwargs = found.given.draw(seed)
+    args, kwargs = found.workload.draw(seed)
     with torch.no_grad():
-        return found.given.model(*args, **kwargs)
+        return found.workload.model(*args, **kwargs)
 
 
 def test_the_time_of_a_model_is_joined_to_its_graph_once(gpt) -> None:
@@ -72,9 +72,9 @@ def test_blocks_that_do_the_same_are_one_row_with_the_models_own_module_as_refer
     row = gpt.row("h.1.mlp")
     assert [place.module for place in row.places] == ["h.0.mlp", "h.1.mlp"]
     task = load_task(row.text, row.name)
-    args = [torch.randn(2, 32, 64), *(v for v in gpt.given.model.h[0].mlp.state_dict().values())]
+    args = [torch.randn(2, 32, 64), *(v for v in gpt.workload.model.h[0].mlp.state_dict().values())]
     (made,) = task.module().reference(args)
-    assert torch.allclose(made, gpt.given.model.h[0].mlp(args[0]), atol=1e-5)
+    assert torch.allclose(made, gpt.workload.model.h[0].mlp(args[0]), atol=1e-5)
 
 
 def test_every_row_states_a_task_that_runs(gpt) -> None:
@@ -138,24 +138,24 @@ def test_a_bound_that_is_not_known_is_not_zero(gpt) -> None:
 
 
 def test_a_kernel_takes_the_places_of_its_row_and_leaves_them(gpt) -> None:
-    before, names = outputs(gpt), list(gpt.given.model.state_dict())
-    swap = install(gpt.given.model, activation(gpt), gelu, measure=False)
-    assert swap.factor > 0 and "forward" in gpt.given.model.__dict__
+    before, names = outputs(gpt), list(gpt.workload.model.state_dict())
+    swap = install(gpt.workload.model, activation(gpt), gelu, measure=False)
+    assert swap.factor > 0 and "forward" in gpt.workload.model.__dict__
     assert torch.allclose(outputs(gpt), before, atol=1e-4)
-    assert list(gpt.given.model.state_dict()) == names
+    assert list(gpt.workload.model.state_dict()) == names
     with pytest.warns(UserWarning, match="called otherwise"), torch.no_grad():
-        assert gpt.given.model(torch.zeros(1, 8, dtype=torch.long)).shape == (1, 211)
+        assert gpt.workload.model(torch.zeros(1, 8, dtype=torch.long)).shape == (1, 211)
     with pytest.raises(SwapError, match="covers some of the same operations"):
-        install(gpt.given.model, "h.0.mlp", gelu)
-    compiled = torch.compile(gpt.given.model, backend="aot_eager", fullgraph=True)
+        install(gpt.workload.model, "h.0.mlp", gelu)
+    compiled = torch.compile(gpt.workload.model, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
-        assert torch.allclose(compiled(*gpt.given.draw(7)[0]), before, atol=1e-4)
-    assert uninstall(gpt.given.model) == 1
-    assert "forward" not in gpt.given.model.__dict__ and torch.equal(outputs(gpt), before)
+        assert torch.allclose(compiled(*gpt.workload.draw(7)[0]), before, atol=1e-4)
+    assert uninstall(gpt.workload.model) == 1
+    assert "forward" not in gpt.workload.model.__dict__ and torch.equal(outputs(gpt), before)
 
 
 def test_a_copy_of_a_model_with_kernels_has_them_over_its_own_parameters(gpt) -> None:
-    model, before = gpt.given.model, outputs(gpt)
+    model, before = gpt.workload.model, outputs(gpt)
     with pytest.raises(ProfileError, match="cannot be 0 times as fast"):
         gpt.predict({1: 0})
     with pytest.warns(UserWarning, match=r"the hooks of h\.0 are not called"):
@@ -163,8 +163,8 @@ def test_a_copy_of_a_model_with_kernels_has_them_over_its_own_parameters(gpt) ->
         install(model, activation(gpt), gelu, measure=False)
     handle.remove()
     with pytest.raises(ProfileError, match="Kernels are installed in this"):
-        profile(model, *gpt.given.draw(7)[0])
-    (args, _), other = gpt.given.draw(7), copy.deepcopy(model)
+        profile(model, *gpt.workload.draw(7)[0])
+    (args, _), other = gpt.workload.draw(7), copy.deepcopy(model)
     with torch.no_grad():
         assert torch.allclose(other(*args), before, atol=1e-4)
         for parameter in other.parameters():

@@ -57,22 +57,22 @@ def profile(
     minutes = minutes_of(auto) if auto is not None else None
     if dsl is not None:
         check_coder(dsl)
-    found = profiled(model, train=train, device=device)
+    report = profiled(model, train=train, device=device)
     if not json:
-        print(table(found, rows), flush=True)
+        print(table(report, rows), flush=True)
         if tree:
-            print(f"\n{text(found.measured, found.given.name)}", flush=True)
+            print(f"\n{text(report.measured, report.workload.name)}", flush=True)
         if assumed:
-            print(sentence(found, assumed), flush=True)
+            print(sentence(report, assumed), flush=True)
     steps: list[Step] = []
     kept: Step | None = None
     if open_row or minutes is not None:
         chosen = open_row or []
         # what is wrong with a name is told before anything is designed
         for which in chosen:
-            found.row(which)
+            report.row(which)
         steps = go_down(
-            found, minutes=30.0 if minutes is None else minutes, most=most, rows=chosen,
+            report, minutes=30.0 if minutes is None else minutes, most=most, rows=chosen,
             tell=lambda step: say(step.text), dsl=dsl,
         )  # fmt: skip
         if not steps:
@@ -81,8 +81,8 @@ def profile(
         if kept is not None:
             say(f"`kernellab export {kept.session} --out {kept.row.name}.py` takes a kernel home.")
     if json:
-        expected = {"what_if": {"speedups": assumed, "step_ms": found.predict(assumed)}} if assumed else {}
-        emit({**as_dict(found), **expected, "steps": [_plain(step) for step in steps]})
+        expected = {"what_if": {"speedups": assumed, "step_ms": report.predict(assumed)}} if assumed else {}
+        emit({**as_dict(report), **expected, "steps": [_plain(step) for step in steps]})
     asked = bool(open_row) or minutes is not None
     return 1 if asked and kept is None else 0
 

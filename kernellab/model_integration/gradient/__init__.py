@@ -11,9 +11,9 @@ def said_true(text: str, name: str) -> bool:
         body = ast.parse(text).body
     except SyntaxError:
         return False
-    said = [
+    stated = [
         node.value for node in body
         if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == [name]
     ]  # fmt: skip
     # a backward's text holds its forward's, and takes the word back
-    return bool(said) and isinstance(said[-1], ast.Constant) and said[-1].value is True
+    return bool(stated) and isinstance(stated[-1], ast.Constant) and stated[-1].value is True

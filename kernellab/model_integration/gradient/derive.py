@@ -50,7 +50,7 @@ def backward_text(task: Task) -> str:
     graph, names = _traced(task)
     lines, outputs = _written(task, graph, names)
     sizes = task.module().default_sizes()
-    given = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    defaults = ", ".join(f"{name}={size}" for name, size in sizes.items())
     passed = ", ".join(f"{name}={name}" for name in sizes)
     grads = "".join(f"{_drawn(o.shape, o.dtype)}, " for o in task.outputs)
     smooth = _differentiable(task)
@@ -70,7 +70,7 @@ def backward_text(task: Task) -> str:
         f"def plain({', '.join(names)}):\n"
         f'    """As the reference, operation by operation: what is designed."""\n'
         f"{body}\n    return {', '.join(outputs)}\n\n\n"
-        f"def inputs({given}):\n"
+        f"def inputs({defaults}):\n"
         f"    given = _forward_inputs({passed})\n"
         f"    given = tuple(given) if isinstance(given, (tuple, list)) else (given,)\n"
         f"    return ({grads}*given[:{len(task.tensors)}])\n"
@@ -95,19 +95,19 @@ def _traced(task: Task) -> tuple[Graph, list[str]]:
     floats = [i for i, a in enumerate(tensors) if a.is_floating_point()]
     grads = [torch.randn(tuple(extent(e, sizes) for e in o.shape)).to(_dtype(o.dtype)) for o in task.outputs]
 
-    def joint(*given: Any) -> tuple[Any, ...]:
-        above, values = given[: len(grads)], list(given[len(grads) :])
+    def joint(*flat: Any) -> tuple[Any, ...]:
+        above, values = flat[: len(grads)], list(flat[len(grads) :])
         for i in floats:
             values[i] = values[i].detach().requires_grad_(True)
         with torch.enable_grad():
-            made = tensors_in(module.call([*values, *rest]))
-        found = torch.autograd.grad(made, [values[i] for i in floats], above, allow_unused=True)
-        if any(g is None for g in found):
-            odd = _differentiable(task)[[g is None for g in found].index(True)]
+            outputs = tensors_in(module.call([*values, *rest]))
+        gradients = torch.autograd.grad(outputs, [values[i] for i in floats], above, allow_unused=True)
+        if any(g is None for g in gradients):
+            odd = _differentiable(task)[[g is None for g in gradients].index(True)]
             raise CaptureError(
                 f"No output of {task.name!r} depends smoothly on {odd!r}.", "Make it an integer, or drop it."
             )
-        return tuple(found)
+        return tuple(gradients)
 
     try:
         with tracing(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -117,27 +117,28 @@ def _traced(task: Task) -> tuple[Graph, list[str]]:
     except CaptureError:
         raise
     except Exception as error:
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise CaptureError(f"The backward of {task.name!r} cannot be traced: {said.strip()[:200]}", _REMEDY) from error
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        message = f"The backward of {task.name!r} cannot be traced: {reason.strip()[:200]}"
+        raise CaptureError(message, _REMEDY) from error
     traced.graph.eliminate_dead_code()
     above = ["grad"] if len(grads) == 1 else [f"grad{i + 1}" for i in range(len(grads))]
-    taken = {a.name for a in task.tensors}
-    return traced.graph, [*(f"{n}_" if n in taken else n for n in above), *(a.name for a in task.tensors)]
+    used = {a.name for a in task.tensors}
+    return traced.graph, [*(f"{n}_" if n in used else n for n in above), *(a.name for a in task.tensors)]
 
 
 def _decompositions() -> dict[Any, Any]:
     """What forward and backward are made of, down to pointwise operations, reductions, products and moves."""
     every = torch._decomp.decomposition_table
-    found: dict[Any, Any] = {}
+    table: dict[Any, Any] = {}
     for name in (row.name for row in ATEN.values() if row.apart_in_backward):
         packet = getattr(torch.ops.aten, name, None)
         overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
-        found |= {op: every[op] for op in overloads if op in every}
+        table |= {op: every[op] for op in overloads if op in every}
     own = {
         torch.ops.aten.native_layer_norm: _layer_norm, torch.ops.aten.native_group_norm: _group_norm,
         torch.ops.aten.convolution_backward: _convolution_backward,
     }  # fmt: skip
-    return found | {packet.default: rule for packet, rule in own.items()}
+    return table | {packet.default: rule for packet, rule in own.items()}
 
 
 def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
@@ -147,10 +148,10 @@ def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
     mean = wide.mean(dims, keepdim=True)
     centred = wide - mean
     rate = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
-    made = centred * rate
-    made = made * weight if weight is not None else made
-    made = made + bias if bias is not None else made
-    return made.to(x.dtype), mean, rate
+    normed = centred * rate
+    normed = normed * weight if weight is not None else normed
+    normed = normed + bias if bias is not None else normed
+    return normed.to(x.dtype), mean, rate
 
 
 def _wide(x: Any) -> Any:
@@ -161,32 +162,32 @@ def _group_norm(
     x: Any, weight: Any, bias: Any, samples: int, channels: int, positions: int, groups: int, eps: float
 ) -> tuple[Any, Any, Any]:
     """The same over the channels of a group and all positions."""
-    made, mean, rate = _layer_norm(x.reshape(samples, groups, -1), [channels // groups * positions], None, None, eps)
-    made = made.reshape(x.shape)
+    normed, mean, rate = _layer_norm(x.reshape(samples, groups, -1), [channels // groups * positions], None, None, eps)
+    normed = normed.reshape(x.shape)
     across = [1, channels, *([1] * (x.dim() - 2))]
-    made = made * weight.reshape(across) if weight is not None else made
-    made = made + bias.reshape(across) if bias is not None else made
-    return made.to(x.dtype), mean.squeeze(-1), rate.squeeze(-1)
+    normed = normed * weight.reshape(across) if weight is not None else normed
+    normed = normed + bias.reshape(across) if bias is not None else normed
+    return normed.to(x.dtype), mean.squeeze(-1), rate.squeeze(-1)
 
 
 def _convolution_backward(
     grad: Any, x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    transposed: bool, output_padding: Sequence[int], groups: int, wanted: Sequence[bool],
+    transposed: bool, output_padding: Sequence[int], groups: int, needs_grad: Sequence[bool],
 ) -> Any:  # fmt: skip
     """A convolution of the gradient for the input's, and one with samples summed as channels for the weight's."""
-    made = torch.ops.aten.convolution.default
+    convolution = torch.ops.aten.convolution.default
     to_x = to_weight = to_bias = None
-    if wanted[0] and transposed:
-        to_x = made(grad, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
-    elif wanted[0]:
+    if needs_grad[0] and transposed:
+        to_x = convolution(grad, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
+    elif needs_grad[0]:
         sizes = zip(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
         left = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, k, s, p, d in sizes]
-        to_x = made(grad, weight, None, stride, padding, dilation, True, left, groups)
-    if wanted[1]:
+        to_x = convolution(grad, weight, None, stride, padding, dilation, True, left, groups)
+    if needs_grad[1]:
         # windows lie over what is the longer: of a transposed convolution its result
         read, above = (grad, x) if transposed else (x, grad)
         to_weight = _of_windows(read, above, weight.shape, stride, padding, dilation, groups)
-    if wanted[2]:
+    if needs_grad[2]:
         to_bias = grad.sum([0, *range(2, grad.dim())])
     return to_x, to_weight, to_bias
 
@@ -212,8 +213,8 @@ def _of_windows(
     if groups > 1:
         of_groups = read.reshape(read.shape[0], groups, read.shape[1] // groups, *read.shape[2:])
         samples = of_groups.transpose(0, 2).flatten(1, 2)
-    made = torch.ops.aten.convolution.default
-    sums = made(samples, above.transpose(0, 1), None, dilation, padding, stride, False, [0] * rank, groups)
+    convolution = torch.ops.aten.convolution.default
+    sums = convolution(samples, above.transpose(0, 1), None, dilation, padding, stride, False, [0] * rank, groups)
     for dim, size in enumerate(kernel, start=2):
         sums = sums.narrow(dim, 0, size)
     return sums.transpose(0, 1)
@@ -230,42 +231,41 @@ def _drawn(shape: Sequence[int | str], dtype: str) -> str:
 
 def _written(task: Task, graph: Graph, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """The graph's lines and its outputs' names."""
-    known: dict[Node, str] = {}
+    texts: dict[Node, str] = {}
     lines: list[str] = []
-    left = iter(names)
-    taken = set(names)
+    arguments = iter(names)
+    used = set(names)
     outputs: list[str] = []
     for node in graph.nodes:
         if node.op == "placeholder":
-            known[node] = next(left)
+            texts[node] = next(arguments)
         elif node.op == "call_function" and _word(node) in ("alias", "detach"):
-            known[node] = known[node.args[0]]
+            texts[node] = texts[node.args[0]]
         elif node.op == "call_function":
-            text = _expression(task, node, known)
-            value = node.meta.get("val")
-            if _is_number(value) or (len(text) < 24 and node.target in _SIGNS and _is_number(value)):
-                known[node] = f"({text})" if node.target in _SIGNS else text
+            text = _expression(task, node, texts)
+            if _is_number(node.meta.get("val")):
+                texts[node] = f"({text})" if node.target in _SIGNS else text
                 continue
             word = re.sub(r"\W", "_", _word(node)).strip("_")
             name, count = word, 1
-            while name in taken:
+            while name in used:
                 count += 1
                 name = f"{word}_{count}"
-            taken.add(name)
-            known[node] = name
+            used.add(name)
+            texts[node] = name
             lines.append(f"{name} = {text}")
         elif node.op == "output":
-            outputs = [known[n] for n in node.args[0]]
+            outputs = [texts[n] for n in node.args[0]]
         else:
             raise CaptureError(f"The backward of {task.name!r} holds a constant tensor.", _REMEDY)
     return lines, outputs
 
 
-def _expression(task: Task, node: Node, known: dict[Node, str]) -> str:
+def _expression(task: Task, node: Node, texts: dict[Node, str]) -> str:
     from kernellab.model_integration.task_text import literal
 
     def of(value: Any) -> str:
-        return literal(value, known.__getitem__)
+        return literal(value, texts.__getitem__)
 
     target: Any = node.target
     if target in _SIGNS:

@@ -79,39 +79,39 @@ class Pair:
                 return forward(*args)
 
             @staticmethod
-            def backward(ctx: Any, *given: Tensor | None) -> Any:
-                return (*give(given, ctx.saved_tensors), *[None] * ctx.rest)
+            def backward(ctx: Any, *grads: Tensor | None) -> Any:
+                return (*give(grads, ctx.saved_tensors), *[None] * ctx.rest)
 
         def function(*args: Any) -> Any:
-            made = Trained.apply(*args)  # type: ignore[no-untyped-call]
-            return made if single or isinstance(made, tuple) else tuple(made)
+            outputs = Trained.apply(*args)  # type: ignore[no-untyped-call]
+            return outputs if single or isinstance(outputs, tuple) else tuple(outputs)
 
         return function
 
     @property
     def kernels(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Both kernels' functions."""
-        found = []
+        kernels = []
         for session in (self.forward, self.backward):
             best = session.best
             best.check_allowed()
-            found.append(best.quick)
-        return found[0], found[1]
+            kernels.append(best.quick)
+        return kernels[0], kernels[1]
 
     def gradients_by(self, backward: Callable[..., Any]) -> Callable[..., list[Tensor | None]]:
         """``backward`` as a function from the outputs' gradients (None: zeros) and the inputs to the inputs' gradients,
         None for those that have none."""
         smooth = ["float" in a.dtype for a in self.task.tensors]
 
-        def gradients(given: Sequence[Tensor | None], args: Sequence[Tensor]) -> list[Tensor | None]:
-            above = list(given)
+        def gradients(grads: Sequence[Tensor | None], args: Sequence[Tensor]) -> list[Tensor | None]:
+            above = list(grads)
             if any(g is None for g in above):
                 with torch.no_grad():
                     like = tensors_in(self.task.module().call([*args, *self._numbers]))
                 above = [torch.zeros_like(o) if g is None else g for g, o in zip(above, like, strict=True)]
-            made = backward(*(g.contiguous() if g is not None else g for g in above), *args)
-            found = iter(made if isinstance(made, (tuple, list)) else (made,))
-            return [next(found) if wanted else None for wanted in smooth]
+            computed = backward(*(g.contiguous() if g is not None else g for g in above), *args)
+            remaining = iter(computed if isinstance(computed, (tuple, list)) else (computed,))
+            return [next(remaining) if is_smooth else None for is_smooth in smooth]
 
         return gradients
 
@@ -171,9 +171,9 @@ def _drawn(task: Task, seed: int, cuda: bool, own_sizes: bool = False) -> list[A
 def _gradients(function: Callable[..., Any], args: Sequence[Any], above: Sequence[Tensor]) -> list[Tensor]:
     leaves = [a.detach().requires_grad_(a.is_floating_point()) if isinstance(a, torch.Tensor) else a for a in args]
     with torch.enable_grad():
-        made = tensors_in(function(*leaves))
-    wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    return list(torch.autograd.grad(made, wanted, above))
+        outputs = tensors_in(function(*leaves))
+    trainable = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    return list(torch.autograd.grad(outputs, trainable, above))
 
 
 def pair(task: str | Path | Task, *, name: str | None = None, wait: bool = False, **options: Any) -> Pair:
@@ -184,12 +184,12 @@ def pair(task: str | Path | Task, *, name: str | None = None, wait: bool = False
     """
     from kernellab.session import design
 
-    known = load_task(task, name) if isinstance(task, (str, Path)) else task
-    back = backward_text(known)
-    forward = design(known.text, name=known.name, **options)
-    backward = design(back, name=f"{known.name}_backward", **options)
-    made = Pair(known, forward, backward)
-    return made.wait() if wait else made
+    loaded = load_task(task, name) if isinstance(task, (str, Path)) else task
+    back = backward_text(loaded)
+    forward = design(loaded.text, name=loaded.name, **options)
+    backward = design(back, name=f"{loaded.name}_backward", **options)
+    joined = Pair(loaded, forward, backward)
+    return joined.wait() if wait else joined
 
 
 def _wide(value: Any) -> Any:

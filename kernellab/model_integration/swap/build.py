@@ -30,22 +30,22 @@ def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Cal
     outputs in the graph's own nest."""
     region_of: dict[Node, int] = {op.node: i for i, (region, _) in enumerate(swaps) for op in region.ops}
     graph = torch.fx.Graph()
-    made: dict[Node, Any] = {node: graph.placeholder(node.name) for node in unit.inputs}
+    built: dict[Node, Any] = {node: graph.placeholder(node.name) for node in unit.inputs}
     for node, path in unit.state.items():
         if node.users:
-            made[node] = graph.get_attr(path)
+            built[node] = graph.get_attr(path)
     for node, value in unit.constants.items():
-        made[node] = graph.call_function(_held(value))
+        built[node] = graph.call_function(_held(value))
     for step in _ordered(unit, swaps, region_of):
         if isinstance(step, int):
             region, function = swaps[step]
-            call = graph.call_function(function, tuple(made[n] for n in region.inputs))
+            call = graph.call_function(function, tuple(built[n] for n in region.inputs))
             for i, output in enumerate(region.outputs):
-                made[output] = graph.call_function(_item(i), (call,))
+                built[output] = graph.call_function(_item(i), (call,))
         else:
-            made[step] = graph.node_copy(step, lambda n: made[n])
-            made[step].meta = {}
-    graph.output(torch.fx.node.map_arg(unit.outputs, lambda n: made[n]))
+            built[step] = graph.node_copy(step, lambda n: built[n])
+            built[step].meta = {}
+    graph.output(torch.fx.node.map_arg(unit.outputs, lambda n: built[n]))
     code = graph.python_code("self", verbose=False)
     name = f"<kernellab swapped {unit.path or 'model'} {next(_NUMBER)}>"
     linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
@@ -63,27 +63,27 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
     """
     module = unit.module
     args, kwargs = unit.call
-    wanted = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
+    guards = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
     plain = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
     outputs_spec, training = unit.out_spec, module.training
     single = len(unit.outputs) == 1 and outputs_spec.is_leaf()
     own = type(module).forward
-    told: list[bool] = []
+    warned: list[bool] = []
 
-    def forward(module: Any, *given: Any, **named: Any) -> Any:
-        leaves = list(given) if plain and not named else tree_leaves((given, named))
-        fits = module.training == training and len(leaves) == len(wanted)
-        if not fits or [_guard(leaf) for leaf in leaves] != wanted:
-            if not told and not torch.compiler.is_compiling():
-                told.append(True)
+    def forward(module: Any, *values: Any, **named: Any) -> Any:
+        leaves = list(values) if plain and not named else tree_leaves((values, named))
+        fits = module.training == training and len(leaves) == len(guards)
+        if not fits or [_guard(leaf) for leaf in leaves] != guards:
+            if not warned and not torch.compiler.is_compiling():
+                warned.append(True)
                 warnings.warn(
                     f"{type(module).__name__} was called otherwise than its kernels were made for (shape, dtype, "
                     "layout, device or mode): its own forward runs. Profile such a call to have kernels for it.",
                     stacklevel=3,
                 )
-            return own(module, *given, **named)
-        made = rewritten(module, *leaves)
-        return made[0] if single else tree_unflatten(list(made), outputs_spec)
+            return own(module, *values, **named)
+        outputs = rewritten(module, *leaves)
+        return outputs[0] if single else tree_unflatten(list(outputs), outputs_spec)
 
     forward.__dict__["of_kernels"] = True
     return MethodType(forward, module)
@@ -105,8 +105,8 @@ def _guard(value: Any) -> Any:
 def calling(forwards: Mapping[Any, Callable[..., Any] | None]) -> Iterator[None]:
     """These calls of these modules (None: the module's own), for as long as this lasts."""
 
-    def put(given: Mapping[Any, Callable[..., Any] | None]) -> None:
-        for module, forward in given.items():
+    def put(replacements: Mapping[Any, Callable[..., Any] | None]) -> None:
+        for module, forward in replacements.items():
             if forward is None:
                 module.__dict__.pop("forward", None)
             else:
@@ -156,16 +156,16 @@ def _ordered(unit: Unit, swaps: Sequence[Any], region_of: dict[Node, int]) -> li
     heap = [(key, i, step) for i, (key, step) in enumerate(ready)]
     heapq.heapify(heap)
     count = len(heap)
-    found: list[Any] = []
+    ordered: list[Any] = []
     while heap:
         _, _, step = heapq.heappop(heap)
-        found.append(step)
+        ordered.append(step)
         for after in behind[step]:
             waiting[after] -= 1
             if not waiting[after]:
                 heapq.heappush(heap, (keys[after], count, after))
                 count += 1
-    return found
+    return ordered
 
 
 __all__ = ["build", "calling", "guarded", "swapped"]

@@ -38,8 +38,8 @@ def stand_of(region: Region, kernel: Callable[..., Any], label: str, backward: A
     reference = compiled_reference(region)
 
     def function(*args: Tensor) -> tuple[Tensor, ...]:
-        made = kernel(*args)
-        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        outputs = kernel(*args)
+        return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
     return Stand(function, reference, label, backward)
 
@@ -52,8 +52,8 @@ def compiled_reference(region: Region) -> Callable[..., tuple[Tensor, ...]]:
     single = len(region.outputs) == 1
 
     def reference(*args: Tensor) -> tuple[Tensor, ...]:
-        made = written(*args)
-        return (made,) if single else tuple(made)
+        outputs = written(*args)
+        return (outputs,) if single else tuple(outputs)
 
     return reference
 
@@ -66,8 +66,8 @@ def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[
 
     def call(*args: Tensor) -> tuple[Tensor, ...]:
         if torch.compiler.is_compiling():
-            made = op(*args)
-            return (made,) if single else tuple(made)
+            results = op(*args)
+            return (results,) if single else tuple(results)
         return eager(*args)
 
     return call
@@ -86,26 +86,26 @@ def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
     return call
 
 
-def gradients(stand: Stand, args: Sequence[Tensor], given: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def gradients(stand: Stand, args: Sequence[Tensor], grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """The gradients of the inputs ``args`` for those of the outputs, in order; None where there is none."""
     if stand.backward is not None:
-        return tuple(stand.backward(given, args))
+        return tuple(stand.backward(grads, args))
     with torch.enable_grad():
         leaves = [a.detach().requires_grad_(a.is_floating_point() or a.is_complex()) for a in args]
         outputs = stand.reference(*leaves)
-    return through(outputs, leaves, given)
+    return through(outputs, leaves, grads)
 
 
 def through(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor | None]
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """Autograd's gradients of ``leaves`` from those of ``outputs``; None where there is none."""
-    pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
-    wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    if not pairs or not wanted:
+    pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None and o.requires_grad]
+    trainable = [leaf for leaf in leaves if leaf.requires_grad]
+    if not pairs or not trainable:
         return (None,) * len(leaves)
-    found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True))
-    return tuple(next(found) if leaf.requires_grad else None for leaf in leaves)
+    computed = iter(torch.autograd.grad([o for o, _ in pairs], trainable, [g for _, g in pairs], allow_unused=True))
+    return tuple(next(computed) if leaf.requires_grad else None for leaf in leaves)
 
 
 def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
@@ -116,12 +116,12 @@ def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
             return stand.function(*args)
 
         @staticmethod
-        def backward(ctx: Any, *given: Tensor | None) -> Any:
-            return gradients(stand, ctx.saved_tensors, given)
+        def backward(ctx: Any, *grads: Tensor | None) -> Any:
+            return gradients(stand, ctx.saved_tensors, grads)
 
     def trained(*args: Tensor) -> tuple[Tensor, ...]:
-        made: tuple[Tensor, ...] = Swapped.apply(*args)  # type: ignore[no-untyped-call]
-        return made
+        outputs: tuple[Tensor, ...] = Swapped.apply(*args)  # type: ignore[no-untyped-call]
+        return outputs
 
     return trained
 
@@ -144,8 +144,8 @@ def _registered(stand: Stand, inputs: int, outputs: int) -> Callable[..., Any]:
         _LIBRARY[0].impl(name, one(stand.function), key)
     torch.library.register_fake(whole, one(stand.reference), lib=_LIBRARY[0])
 
-    def backward(ctx: Any, *given: Tensor | None) -> Any:
-        return gradients(stand, ctx.saved_tensors, given)
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        return gradients(stand, ctx.saved_tensors, grads)
 
     def setup(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
         ctx.save_for_backward(*inputs)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from kernellab.model_integration.measure import kept_state, used_gpus
 from kernellab.model_integration.ranked import Row
-from kernellab.model_integration.sources import Call, Given, tensors_in
+from kernellab.model_integration.sources import Call, Workload, tensors_in
 from kernellab.model_integration.swap.call import Stand
 from kernellab.model_integration.values import inputs_of
 from kernellab.verifier.protocol.rules import ERROR
@@ -46,25 +46,25 @@ class Expected:
     exact: dict[str, Tensor] | None
 
 
-def misfit(given: Given, row: Row, stand: Stand) -> str:
+def misfit(workload: Workload, row: Row, stand: Stand) -> str:
     """How the kernel's results differ in number, shape or dtype from the region's, or which input it writes into, ""
     where there is nothing."""
     region = row.places[0]
     # the kernel is given no parameter itself: what writes into one would leave the model changed
     values = [
         value.clone() if node in region.unit.state or node in region.unit.constants else value
-        for node, value in zip(region.inputs, inputs_of(given, region), strict=True)
+        for node, value in zip(region.inputs, inputs_of(workload, region), strict=True)
     ]
     with torch.no_grad():
         want = stand.reference(*values)
         before = [_version(value) for value in values]
-        made = stand.function(*values)
+        outputs = stand.function(*values)
     for i, (value, version) in enumerate(zip(values, before, strict=True)):
         if _version(value) != version:
             return f"it writes into its input {i}"
-    if len(want) != len(made):
-        return f"it gives {len(made)} results, and the region has {len(want)}"
-    for w, m in zip(want, made, strict=True):
+    if len(want) != len(outputs):
+        return f"it gives {len(outputs)} results, and the region has {len(want)}"
+    for w, m in zip(want, outputs, strict=True):
         if not isinstance(m, torch.Tensor) or (w.shape, w.dtype) != (m.shape, m.dtype):
             got = f"{m.dtype}{list(m.shape)}" if isinstance(m, torch.Tensor) else f"a {type(m).__name__}"
             return f"it gives {got.removeprefix('torch.')}, and the region {w.dtype}{list(w.shape)}".replace(
@@ -78,52 +78,52 @@ def _version(value: Any) -> int:
     return 0 if value.is_inference() else int(value._version)
 
 
-def expected(given: Given, draws: int = DRAWS) -> list[Expected]:
+def expected(workload: Workload, draws: int = DRAWS) -> list[Expected]:
     """The model as it is, on hidden inputs: to be asked for before anything is changed."""
-    wide = _in_float64(given)
-    found = []
+    wide = _in_float64(workload)
+    answers = []
     for _ in range(draws):
-        call = given.draw(secrets.randbits(31) + 1)
-        before = results(given, given.model, call)
+        call = workload.draw(secrets.randbits(31) + 1)
+        before = results(workload, workload.model, call)
         exact = None
         if wide is not None:
             try:
-                exact = results(given, wide, _widened(call))
+                exact = results(workload, wide, _widened(call))
             except Exception:  # an operation without a float64 form: the difference from before is what is left
                 wide = None
-        found.append(Expected(call, before, exact))
-    return found
+        answers.append(Expected(call, before, exact))
+    return answers
 
 
-def fault(given: Given, hidden: Sequence[Expected]) -> Fault | None:
+def fault(workload: Workload, hidden: Sequence[Expected]) -> Fault | None:
     """The first way in which the model, as it is now, differs from what was expected; None where it does not."""
     for one in hidden:
-        now = results(given, given.model, one.call)
+        now = results(workload, workload.model, one.call)
         if now.keys() != one.before.keys():
             odd = min(now.keys() ^ one.before.keys())
             return Fault(f"{odd}, which only one of them has,", float("inf"), 0, 0)
         for name, value in now.items():
-            found = compared(name, value, one.before[name], one.exact.get(name) if one.exact else None)
-            if found is not None:
-                return found
+            difference = compared(name, value, one.before[name], one.exact.get(name) if one.exact else None)
+            if difference is not None:
+                return difference
     return None
 
 
-def results(given: Given, model: Any, call: Call) -> dict[str, Tensor]:
+def results(workload: Workload, model: Any, call: Call) -> dict[str, Tensor]:
     """Outputs, and where the model trains the gradients of its parameters, by name."""
     args, kwargs = call
     with kept_state(model), torch.random.fork_rng(devices=used_gpus()):
         torch.manual_seed(0)
-        if not given.train:
+        if not workload.train:
             with torch.no_grad():
                 outputs = model(*args, **kwargs)
             return {f"output {i}": t.detach() for i, t in enumerate(tensors_in(outputs))}
         model.zero_grad(set_to_none=True)
         outputs = model(*args, **kwargs)
-        given.loss(outputs).backward()  # type: ignore[no-untyped-call]
-        found = {f"output {i}": t.detach() for i, t in enumerate(tensors_in(outputs))}
+        workload.loss(outputs).backward()  # type: ignore[no-untyped-call]
+        tensors = {f"output {i}": t.detach() for i, t in enumerate(tensors_in(outputs))}
         gradients = {n: p.grad.detach().clone() for n, p in model.named_parameters() if p.grad is not None}
-        return found | {f"the gradient of {n}": g for n, g in gradients.items()}
+        return tensors | {f"the gradient of {n}": g for n, g in gradients.items()}
 
 
 def compared(name: str, now: Tensor, before: Tensor, exact: Tensor | None) -> Fault | None:
@@ -154,10 +154,10 @@ def _distance(value: Tensor, truth: Tensor) -> float:
     return float((wide - truth).norm()) / size if size else float(wide.norm())
 
 
-def _in_float64(given: Given) -> Any:
+def _in_float64(workload: Workload) -> Any:
     """A copy of the model in float64, as it was before; None where it cannot be copied."""
     try:
-        wide = copy.deepcopy(given.model)
+        wide = copy.deepcopy(workload.model)
     except Exception:  # a model may hold what cannot be copied
         return None
     return wide.double()

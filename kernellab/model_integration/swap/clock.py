@@ -15,7 +15,7 @@ import torch
 
 from kernellab.model_integration.measure import graphed, kept_state, run_step
 from kernellab.model_integration.ranked import Row
-from kernellab.model_integration.sources import Given
+from kernellab.model_integration.sources import Workload
 from kernellab.model_integration.swap.call import Stand, compiled_reference, gradients
 from kernellab.model_integration.values import inputs_of
 
@@ -50,57 +50,57 @@ class Paired:
         )
 
 
-def paired(given: Given, states: Sequence[_Paused]) -> list[Paired]:
+def paired(workload: Workload, states: Sequence[_Paused]) -> list[Paired]:
     """A step of the model as it is, compared with one in each of ``states`` (contexts it is put into), by turns."""
-    args, kwargs = given.draw(0)
+    args, kwargs = workload.draw(0)
 
     def work(state: _Paused) -> Callable[[], None]:
         def step() -> None:
             with state():
-                run_step(given, args, kwargs)
+                run_step(workload, args, kwargs)
 
         return step
 
     def replayed(state: _Paused) -> Callable[[], None] | None:
         with state():
-            return graphed(given, args, kwargs)
+            return graphed(workload, args, kwargs)
 
     every: list[_Paused] = [*states, nullcontext]
-    with kept_state(given.model):
-        clock = _against_last(rounds([work(state) for state in every], given.device.type))
-        graphs = [replay for replay in map(replayed, every) if replay] if given.device.type == "cuda" else []
+    with kept_state(workload.model):
+        clock = _against_last(rounds([work(state) for state in every], workload.device.type))
+        graphs = [replay for replay in map(replayed, every) if replay] if workload.device.type == "cuda" else []
         if len(graphs) < len(every):
             return [replace(c, clock_before_ms=c.before_ms, clock_after_ms=c.after_ms) for c in clock]
-        found = _against_last(rounds(graphs, "cuda"))
+        pairs = _against_last(rounds(graphs, "cuda"))
     return [
         replace(f, how="CUDA graph", clock_before_ms=c.before_ms, clock_after_ms=c.after_ms)
-        for f, c in zip(found, clock, strict=True)
+        for f, c in zip(pairs, clock, strict=True)
     ]
 
 
-def alone(given: Given, row: Row, kernel: Callable[..., Any]) -> float:
+def alone(workload: Workload, row: Row, kernel: Callable[..., Any]) -> float:
     """How many times as fast as its region a kernel is, on the values of the model's own call."""
-    values = inputs_of(given, row.places[0])
+    values = inputs_of(workload, row.places[0])
     reference = compiled_reference(row.places[0])
     with torch.no_grad():
-        return by_turns(lambda: reference(*values), lambda: kernel(*values), given.device.type, 1.0).speedup
+        return by_turns(lambda: reference(*values), lambda: kernel(*values), workload.device.type, 1.0).speedup
 
 
-def backward_alone(given: Given, row: Row, stand: Stand) -> float:
+def backward_alone(workload: Workload, row: Row, stand: Stand) -> float:
     """How many times as fast as autograd's backward of the region the stand's is; 1 where the model does not train."""
-    if not given.train:
+    if not workload.train:
         return 1.0
-    values = [v.detach() for v in inputs_of(given, row.places[0])]
+    values = [v.detach() for v in inputs_of(workload, row.places[0])]
     leaves = [v.clone().requires_grad_(v.is_floating_point()) for v in values]
     with torch.enable_grad():
-        made = stand.reference(*leaves)
-    above = [torch.ones_like(o) for o in made]
+        outputs = stand.reference(*leaves)
+    above = [torch.ones_like(o) for o in outputs]
     smooth = [leaf for leaf in leaves if leaf.requires_grad]
-    if not any(o.requires_grad for o in made):
+    if not any(o.requires_grad for o in outputs):
         return 1.0
     return by_turns(
-        lambda: torch.autograd.grad(made, smooth, above, retain_graph=True, allow_unused=True),
-        lambda: gradients(stand, values, above), given.device.type, 1.0,
+        lambda: torch.autograd.grad(outputs, smooth, above, retain_graph=True, allow_unused=True),
+        lambda: gradients(stand, values, above), workload.device.type, 1.0,
     ).speedup  # fmt: skip
 
 
@@ -122,32 +122,32 @@ def rounds(works: Sequence[Callable[[], Any]], device: str, seconds: float = 0.0
 
     for work in (*works, *works):
         once(work)
-    found: list[tuple[float, ...]] = []
+    times: list[tuple[float, ...]] = []
     order = list(range(len(works)))
     begin = time.perf_counter()
-    while not _enough(found, time.perf_counter() - begin, seconds or _SECONDS):
+    while not _enough(times, time.perf_counter() - begin, seconds or _SECONDS):
         random.shuffle(order)
         took = {i: once(works[i]) for i in order}
-        found.append(tuple(took[i] for i in range(len(works))))
-    return found
+        times.append(tuple(took[i] for i in range(len(works))))
+    return times
 
 
-def _enough(found: Sequence[tuple[float, ...]], spent: float, seconds: float) -> bool:
-    if len(found) < 7 or (len(found) < _ROUNDS and spent < seconds):
+def _enough(times: Sequence[tuple[float, ...]], spent: float, seconds: float) -> bool:
+    if len(times) < 7 or (len(times) < _ROUNDS and spent < seconds):
         return False
-    if len(found) >= _MORE * _ROUNDS or spent >= _MORE * seconds:
+    if len(times) >= _MORE * _ROUNDS or spent >= _MORE * seconds:
         return True
-    return all(p.high - p.low <= 2 * _CERTAIN * p.speedup for p in _against_last(found))
+    return all(p.high - p.low <= 2 * _CERTAIN * p.speedup for p in _against_last(times))
 
 
-def _against_last(found: Sequence[tuple[float, ...]]) -> list[Paired]:
+def _against_last(timings: Sequence[tuple[float, ...]]) -> list[Paired]:
     """Each piece of work but the last, compared with the last."""
-    made = []
-    after = statistics.median(times[-1] for times in found)
-    for i in range(len(found[0]) - 1):
-        ratio, low, high = middle([times[i] / times[-1] for times in found])
-        made.append(Paired(statistics.median(times[i] for times in found), after, ratio, low, high))
-    return made
+    ratios = []
+    after = statistics.median(times[-1] for times in timings)
+    for i in range(len(timings[0]) - 1):
+        ratio, low, high = middle([times[i] / times[-1] for times in timings])
+        ratios.append(Paired(statistics.median(times[i] for times in timings), after, ratio, low, high))
+    return ratios
 
 
 def middle(values: Sequence[float]) -> tuple[float, float, float]:

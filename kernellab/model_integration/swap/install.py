@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import ProfileError, SwapError
 from kernellab.model_integration.ranked import Profile, Row, profile_of
 from kernellab.model_integration.regions import Region
-from kernellab.model_integration.sources import Given
+from kernellab.model_integration.sources import Workload
 from kernellab.model_integration.swap.build import build, calling, guarded, swapped
 from kernellab.model_integration.swap.call import Stand, callable_of, stand_of
 from kernellab.model_integration.swap.check import expected, fault, misfit
@@ -64,11 +64,11 @@ class Swap:
         return self.time.speedup if self.time else None
 
     def __repr__(self) -> str:
-        told = f", measured {self.time.text}" if self.time else ""
+        measured = f", measured {self.time.text}" if self.time else ""
         places = f"{len(self.row.places)} places" if len(self.row.places) > 1 else "1 place"
         return (
             f"<{self.label} at {self.row.where} ({places}): {self.factor:.2f}x by itself; "
-            f"the model predicted {self.predicted:.3f}x{told}>"
+            f"the model predicted {self.predicted:.3f}x{measured}>"
         )
 
 
@@ -76,7 +76,7 @@ class Swap:
 class Installed:
     """What is installed in one model: the swaps in order, and each unit's rewritten call."""
 
-    given: Given
+    workload: Workload
     swaps: list[Swap] = field(default_factory=list)
     places: dict[str, list[tuple[Region, Callable[..., Any]]]] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Installed:
         units = [unit for path, unit in self.units.items() if self.places.get(path)]
         key = frozenset(unit.path for unit in units)
         if key not in self.flat:
-            self.flat[key] = flat(self.given, units, self.paused)
+            self.flat[key] = flat(self.workload, units, self.paused)
         return self.flat[key]
 
     def apply(self) -> None:
@@ -128,25 +128,25 @@ def install(
         ProfileError: the model was not profiled, or has no such row.
         SwapError: the kernel does not fit, or the model's numerics change; the model is then as it was before.
     """
-    found = profile_of(model)
-    if found is None:
+    profile = profile_of(model)
+    if profile is None:
         raise ProfileError(
             f"This {type(model).__name__} was not profiled.", "Profile it first: p = kernellab.profile(model, *inputs)."
         )
-    row = found.row(at)
+    row = profile.row(at)
     function, label, factor, own = _kernel(kernel)
     backward = backward or own
-    owner = found.given.model
-    state = _INSTALLED.setdefault(owner, Installed(found.given))
+    owner = profile.workload.model
+    state = _INSTALLED.setdefault(owner, Installed(profile.workload))
     _check_free(state, row)
     stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
-    _check_fits(found.given, row, stands[0][1])
+    _check_fits(profile.workload, row, stands[0][1])
     places = [(r.unit, r, callable_of(stand, len(r.inputs), len(r.outputs))) for r, stand in stands]
     if factor is None:
-        factor = alone(found.given, row, function)
-    place = _beside(state, row, stands, label) if measure and found.given.device.type == "cpu" else None
+        factor = alone(profile.workload, row, function)
+    place = _beside(state, row, stands, label) if measure and profile.workload.device.type == "cpu" else None
     with state.paused():
-        hidden = expected(found.given)
+        hidden = expected(profile.workload)
     before = {path: list(places) for path, places in state.places.items()}
     earlier = {
         unit.module: unit.module.__dict__.get("forward") for unit in (*state.units.values(), *(u for u, *_ in places))
@@ -156,7 +156,7 @@ def install(
             state.units[unit.path] = unit
             state.places.setdefault(unit.path, []).append((region, call))
         state.apply()
-        wrong = fault(found.given, hidden)
+        wrong = fault(profile.workload, hidden)
         if wrong is not None:
             raise SwapError(
                 f"With {label} at {row.where}, {wrong.what} is off by {wrong.error:.2g}, where {wrong.allowed:.2g} is "
@@ -173,12 +173,12 @@ def install(
             "It was taken out again; see that the kernel takes the row's inputs in order.",
         ) from error
     _tell_of_hooks({unit for unit, *_ in places})
-    back = backward_alone(found.given, row, stands[0][1]) if place is None else 1.0
-    profiled, predicted = found.step_ms, _predicted(found, state, (row, factor, back, place))
+    back = backward_alone(profile.workload, row, stands[0][1]) if place is None else 1.0
+    profiled, predicted = profile.step_ms, _predicted(profile, state, (row, factor, back, place))
     time = step = None
     if measure:
         first = [lambda: calling(earlier)] if state.swaps else []
-        *others, time = paired(found.given, [*first, state.paused])
+        *others, time = paired(profile.workload, [*first, state.paused])
         step = others[0] if others else time
     swap = Swap(row, label, factor, predicted, profiled, time, back, place, step)
     state.swaps.append(swap)
@@ -191,18 +191,18 @@ def beside(model: Module | Profile, at: int | str | Row, kernel: Session | BestK
     Raises:
         ProfileError, SwapError: as :func:`install`.
     """
-    found = profile_of(model)
-    assert found is not None
-    row = found.row(at)
+    profile = profile_of(model)
+    assert profile is not None
+    row = profile.row(at)
     function, label, _, own = _kernel(kernel)
     stands = [(region, stand_of(region, function, label, own)) for region in row.places]
-    _check_fits(found.given, row, stands[0][1])
-    return _beside(_INSTALLED.setdefault(found.given.model, Installed(found.given)), row, stands, label)
+    _check_fits(profile.workload, row, stands[0][1])
+    return _beside(_INSTALLED.setdefault(profile.workload.model, Installed(profile.workload)), row, stands, label)
 
 
 def _beside(state: Installed, row: Row, stands: list[tuple[Region, Stand]], label: str) -> InPlace:
     try:
-        return in_place(state.given, stands, state.paused)
+        return in_place(state.workload, stands, state.paused)
     except Exception as error:  # whatever a kernel raises, or its backward
         raise SwapError(
             f"{label} fails at {row.where} in a step of the model: {type(error).__name__}: {_said(error)}.",
@@ -210,15 +210,15 @@ def _beside(state: Installed, row: Row, stands: list[tuple[Region, Stand]], labe
         ) from error
 
 
-def _predicted(found: Profile, state: Installed, new: tuple[Row, float, float, InPlace | None]) -> float:
+def _predicted(profile: Profile, state: Installed, new: tuple[Row, float, float, InPlace | None]) -> float:
     """ms of a step with what is installed and ``new`` (row, factor, backward, place), by what was known before."""
     every = [*((s.row, s.factor, s.backward, s.place) for s in state.swaps), new]
     profiled = [(row, factor) for row, factor, _, place in every if place is None]
-    left = found.predict_rows(profiled, {row: back for row, _, back, _ in every})
+    left = profile.predict_rows(profiled, {row: back for row, _, back, _ in every})
     timed = [place for *_, place in every if place is not None]
     if not timed:
         return left
-    left -= found.step_ms * sum(place.share for place in timed)
+    left -= profile.step_ms * sum(place.share for place in timed)
     return max(left, 1e-9) / state.flattened()
 
 
@@ -228,8 +228,8 @@ def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int
     Raises:
         SwapError: there is none at ``at``.
     """
-    found = profile_of(model)
-    owner = found.given.model if found is not None else model
+    profile = profile_of(model)
+    owner = profile.workload.model if profile is not None else model
     state = _INSTALLED.get(owner)
     if state is None or not state.swaps:
         if at is None:
@@ -245,8 +245,8 @@ def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int
     if not gone:
         there = ", ".join(s.row.name for s in state.swaps)
         raise SwapError(f"No kernel is installed at {at!r}.", f"Choose one of {there}.")
-    taken = {id(region) for swap in gone for region in swap.row.places}
-    state.places = {path: [p for p in places if id(p[0]) not in taken] for path, places in state.places.items()}
+    removed = {id(region) for swap in gone for region in swap.row.places}
+    state.places = {path: [p for p in places if id(p[0]) not in removed] for path, places in state.places.items()}
     state.apply()
     count = len(gone)
     state.swaps = [s for s in state.swaps if s not in gone]
@@ -255,7 +255,7 @@ def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int
 
 def installed(model: Module | Profile) -> tuple[Swap, ...]:
     """The kernels in a model, in the order of their coming."""
-    owner = model.given.model if isinstance(model, Profile) else model
+    owner = model.workload.model if isinstance(model, Profile) else model
     state = _INSTALLED.get(owner)
     return tuple(state.swaps) if state else ()
 
@@ -275,11 +275,11 @@ def _check_free(state: Installed, row: Row) -> None:
             )
 
 
-def _check_fits(given: Given, row: Row, stand: Stand) -> None:
+def _check_fits(workload: Workload, row: Row, stand: Stand) -> None:
     """Does the kernel run on the model's own values, with the region's results?"""
     remedy = "See that it takes the row's inputs in the order of its task (row.text)."
     try:
-        wrong = misfit(given, row, stand)
+        wrong = misfit(workload, row, stand)
     except Exception as error:  # whatever a kernel raises
         raise SwapError(
             f"{stand.label} fails at {row.where}: {type(error).__name__}: {_said(error)}.", remedy

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kernellab.model_integration.measure import kept_state, run_step
 from kernellab.model_integration.regions import Region
-from kernellab.model_integration.sources import Given
+from kernellab.model_integration.sources import Workload
 from kernellab.model_integration.swap.build import build, calling, guarded
 from kernellab.model_integration.swap.call import Stand, eagerly, through
 from kernellab.model_integration.swap.clock import middle, paired
@@ -52,7 +52,7 @@ class InPlace:
 
 
 def in_place(
-    given: Given, stands: Sequence[tuple[Region, Stand]], paused: Callable[[], AbstractContextManager[None]]
+    workload: Workload, stands: Sequence[tuple[Region, Stand]], paused: Callable[[], AbstractContextManager[None]]
 ) -> InPlace:
     """Times kernels compared with their regions within steps of the model as it was (``paused``)."""
     places = [_Place(stand.reference, eagerly(stand)) for _, stand in stands]
@@ -61,63 +61,63 @@ def in_place(
         regions.setdefault(region.unit, []).append((region, place.run))
     forwards = {unit.module: guarded(unit, build(unit, inner)) for unit, inner in regions.items()}
     plain = {unit.module: guarded(unit, build(unit, [])) for unit in regions}
-    args, kwargs = given.draw(0)
+    args, kwargs = workload.draw(0)
 
     def step(parity: int) -> float:
         for i, place in enumerate(places):
             place.first, place.ms = (i + parity) % 2 == 1, [0.0, 0.0]
         begin = time.perf_counter()
-        run_step(given, args, kwargs)
+        run_step(workload, args, kwargs)
         return 1e3 * (time.perf_counter() - begin) - sum(place.ms[1] for place in places)
 
-    found: list[tuple[float, float, float]] = []
-    with paused(), calling(forwards), kept_state(given.model):
+    times: list[tuple[float, float, float]] = []
+    with paused(), calling(forwards), kept_state(workload.model):
         step(0)
         step(1)
         begin = time.perf_counter()
-        while not _enough(found, time.perf_counter() - begin):
+        while not _enough(times, time.perf_counter() - begin):
             total = before = after = 0.0
-            if given.train:
+            if workload.train:
                 # a place's own autograd within the step's takes time that is not the step's
                 with calling(plain):
                     total = 2 * step(0)
             for parity in (0, 1):
                 took = step(parity)
-                total += 0.0 if given.train else took
+                total += 0.0 if workload.train else took
                 before += sum(place.ms[0] for place in places)
                 after += sum(place.ms[1] for place in places)
-            found.append((before, after, total / 2))
-    share, low, high = _share(found)
-    return InPlace(middle([f[0] for f in found])[0], middle([f[1] for f in found])[0], share, low, high)
+            times.append((before, after, total / 2))
+    share, low, high = _share(times)
+    return InPlace(middle([f[0] for f in times])[0], middle([f[1] for f in times])[0], share, low, high)
 
 
-def flat(given: Given, units: Iterable[Unit], paused: Callable[[], AbstractContextManager[None]]) -> float:
+def flat(workload: Workload, units: Iterable[Unit], paused: Callable[[], AbstractContextManager[None]]) -> float:
     """How many times as fast a step is when these units run as their graphs, without a kernel: the calls of the modules
     within them fall away. 1 where that is too little to be measured."""
     forwards = {unit.module: guarded(unit, build(unit, [])) for unit in units}
     calls = sum(1 for module in forwards for _ in module.modules())
-    args, kwargs = given.draw(0)
-    with paused(), kept_state(given.model):
+    args, kwargs = workload.draw(0)
+    with paused(), kept_state(workload.model):
         begin = time.perf_counter()
-        run_step(given, args, kwargs)
+        run_step(workload, args, kwargs)
         if _CALL_MS * calls < _CERTAIN * 1e3 * (time.perf_counter() - begin):
             return 1.0
         with calling(forwards):
-            (found,) = paired(given, [lambda: calling(dict.fromkeys(forwards))])
-    return found.speedup
+            (times,) = paired(workload, [lambda: calling(dict.fromkeys(forwards))])
+    return times.speedup
 
 
-def _enough(found: Sequence[tuple[float, float, float]], spent: float) -> bool:
-    if len(found) < _LEAST:
+def _enough(times: Sequence[tuple[float, float, float]], spent: float) -> bool:
+    if len(times) < _LEAST:
         return False
-    if len(found) >= _MOST or spent >= _SECONDS:
+    if len(times) >= _MOST or spent >= _SECONDS:
         return True
-    _, low, high = _share(found)
-    return len(found) >= 2 * _LEAST and high - low <= 2 * _CERTAIN
+    _, low, high = _share(times)
+    return len(times) >= 2 * _LEAST and high - low <= 2 * _CERTAIN
 
 
-def _share(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    return middle([(region - kernel) / step for region, kernel, step in found])
+def _share(times: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    return middle([(region - kernel) / step for region, kernel, step in times])
 
 
 @dataclass
@@ -132,8 +132,8 @@ class _Place:
 
     def run(self, *args: Tensor) -> tuple[Tensor, ...]:
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
-            made: tuple[Tensor, ...] = _beside().apply(self, *args)
-            return made
+            results: tuple[Tensor, ...] = _beside().apply(self, *args)
+            return results
         ahead = self.timed(1, lambda: self.kernel(*args)) if self.first else None
         outputs: tuple[Tensor, ...] = self.timed(0, lambda: self.region(*args))
         del ahead  # no sooner: the region must not be given its memory
@@ -141,11 +141,11 @@ class _Place:
 
     def timed(self, which: int, work: Callable[[], Any]) -> Any:
         begin = time.perf_counter()
-        made = work()
+        result = work()
         # what comes second finds its inputs warm
         if which == self.first:
             self.ms[which] += 1e3 * (time.perf_counter() - begin)
-        return made
+        return result
 
 
 @lru_cache(maxsize=1)
@@ -163,12 +163,12 @@ def _beside() -> Any:
             return tuple(o.detach() for o in ctx.made)
 
         @staticmethod
-        def backward(ctx: Any, *given: Tensor | None) -> Any:
+        def backward(ctx: Any, *grads: Tensor | None) -> Any:
             place = ctx.place
-            ahead = place.timed(1, lambda: through(ctx.ahead, ctx.leaves, given)) if place.first else None
-            found = place.timed(0, lambda: through(ctx.made, ctx.leaves, given))
+            ahead = place.timed(1, lambda: through(ctx.ahead, ctx.leaves, grads)) if place.first else None
+            gradients = place.timed(0, lambda: through(ctx.made, ctx.leaves, grads))
             del ahead
-            return (None, *found)
+            return (None, *gradients)
 
     return Beside
 
