@@ -33,8 +33,8 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
     began = time.perf_counter()
 
     def row(stage: str, reason: str, proves: bool = True, note: str = "") -> Row:
-        told = Row.of(name, category, dynamic, None, 0, time.perf_counter() - began, reason)
-        return told.model_copy(update={"passed": not stage, "stage": stage, "discriminating": proves, "note": note})
+        dry = Row.of(name, category, dynamic, None, 0, time.perf_counter() - began, reason)
+        return dry.model_copy(update={"passed": not stage, "stage": stage, "discriminating": proves, "note": note})
 
     try:
         flags = [flag for flag in admit(task) if flag.rule != "not-audited"]
@@ -49,12 +49,12 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
     for reply in islice(designs, _TRIED):
         stage = "gate"
         try:
-            found = gate(reply.sketch, task, chip=target.chip, constexpr=dict(reply.constexpr))
+            gated = gate(reply.sketch, task, chip=target.chip, constexpr=dict(reply.constexpr))
         except SketchError as error:
             reason = str(error)
             continue
-        if found.state is not GateState.RIGHT:
-            reason = f"{found.state.value}: {found.reason}"
+        if gated.state is not GateState.RIGHT:
+            reason = f"{gated.state.value}: {gated.reason}"
             continue
         try:
             RulesCoder().code(CodeBrief(task, target, reply.sketch, constexpr=dict(reply.constexpr)))

@@ -65,13 +65,13 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
 
 def remembered(rows: Sequence[Row]) -> str:
     """What the memory gave, in a sentence: to how many tasks, and how many designs began from it and passed."""
-    told = [r for r in rows if r.remembered]
-    if not told:
+    recalled = [r for r in rows if r.remembered]
+    if not recalled:
         return "Memory: none was used, or it held nothing near."
-    begun = [r for r in told if any(g.taken for g in r.remembered)]
-    best = sum(max(g.score for g in r.remembered) for r in told) / len(told)
+    begun = [r for r in recalled if any(g.taken for g in r.remembered)]
+    best = sum(max(g.score for g in r.remembered) for r in recalled) / len(recalled)
     return (
-        f"Memory: each task's own computation was held out; {len(told)} of {counted(len(rows), 'task')} were told of "
+        f"Memory: each task's own computation was held out; {len(recalled)} of {counted(len(rows), 'task')} received "
         f"entries (mean best score {best:.2f}), {len(begun)} began from one, {sum(r.passed for r in begun)} of those "
         "passed."
     )
@@ -100,20 +100,20 @@ def why(row: Row) -> str:
     if row.eager is None or row.time_ms is None:
         return "not timed"
     if row.eager.low <= 1.0 <= row.eager.high:
-        said = "not distinguishable from eager"
+        reason = "not distinguishable from eager"
     elif row.eager.speedup < 1:
-        said = "the library is faster"
+        reason = "the library is faster"
     else:
-        said = "faster than eager"
+        reason = "faster than eager"
     if row.sol_ms and row.eager_ms:
-        return f"{said}; of the bound eager reaches {_percent(row.sol_ms, row.eager_ms)}, this kernel " + _percent(
+        return f"{reason}; of the bound eager reaches {_percent(row.sol_ms, row.eager_ms)}, this kernel " + _percent(
             row.sol_ms, row.time_ms
         )
-    return said
+    return reason
 
 
-def _named(title: str, found: Sequence[str]) -> list[str]:
-    return [f"{title}:", "", *(f"- {line}" for line in found), ""] if found else [f"{title}: none.", ""]
+def _named(title: str, names: Sequence[str]) -> list[str]:
+    return [f"{title}:", "", *(f"- {line}" for line in names), ""] if names else [f"{title}: none.", ""]
 
 
 def _is_slower(row: Row) -> bool:
@@ -132,7 +132,7 @@ def _row(row: Row) -> str:
     cells = [
         row.shown,
         row.category,
-        f"{'dynamic' if row.dynamic else 'static'}{''.join(f' ({said})' for said in (row.cut, row.note) if said)}",
+        f"{'dynamic' if row.dynamic else 'static'}{''.join(f' ({note})' for note in (row.cut, row.note) if note)}",
         f"{row.asked} ({row.computed})" if row.computed else row.asked,
         ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)") + _composed(row),
         str(row.turns),

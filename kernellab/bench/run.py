@@ -80,8 +80,8 @@ def run_suite(
     was not begun has no row."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    known = _last(path) if how.resume else {}
-    done = {key for key, row in known.items() if is_kept(row, how.precision, how.every)}
+    earlier = _last(path) if how.resume else {}
+    done = {key for key, row in earlier.items() if is_kept(row, how.precision, how.every)}
     if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:
@@ -97,22 +97,22 @@ def run_suite(
     for task in quickest_first(tasks) if how.quick_first else tasks:
         if task.key in done:
             continue
-        given = {"name": task.name, "category": task.category, "text": task.text, "dynamic": task.dynamic}
+        problem = {"name": task.name, "category": task.category, "text": task.text, "dynamic": task.dynamic}
         cpu_bytes = CPU_BYTES if task.large else 0
         jobs.append(
-            Job.model_validate({**common, **given, "title": task.title, "note": task.note, "cpu_bytes": cpu_bytes})
+            Job.model_validate({**common, **problem, "title": task.title, "note": task.note, "cpu_bytes": cpu_bytes})
         )
 
     def keep(row: Row) -> None:
         with path.open("a") as file:
             file.write(row.model_dump_json() + "\n")
-        known[row.key] = row
+        earlier[row.key] = row
         on_row(row)
 
     if jobs:
         workers, devices = how.workers or usual_workers(how.dsl), visible_devices(how.dsl)
         run_jobs(jobs, out, workers, how.deadline, keep, _on_cpu(how.dsl) and not how.dry, devices, how.budget)
-    return _in_order(tasks, known)
+    return _in_order(tasks, earlier)
 
 
 def _whole_lines(path: Path) -> None:
@@ -139,8 +139,8 @@ def visible_devices(dsl: str | None) -> list[str]:
     if detect_target(dsl).backend is not Backend.CUDA:
         return []
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    found = [d.strip() for d in named.split(",") if d.strip()] or [str(n) for n in range(len(gpu_products()))]
-    return found if len(found) > 1 else []
+    devices = [d.strip() for d in named.split(",") if d.strip()] or [str(n) for n in range(len(gpu_products()))]
+    return devices if len(devices) > 1 else []
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -173,13 +173,13 @@ def _in_order(tasks: Sequence[SuiteTask], rows: Mapping[_Key, Row]) -> list[Row]
 
 def environment(rows: Sequence[Row]) -> str:
     """Chip, threads, versions and sandbox of the rows, one phrase; what differs between rows is listed."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for row in rows:
         where = row.where
         if where.chip:
             versions = ", ".join(f"{name} {version}" for name, version in sorted(where.versions.items()))
-            found[f"{where.chip}, {where.threads} threads, {versions}, sandbox {where.sandbox}"] = None
-    return "; ".join(found) or "nothing was verified"
+            names[f"{where.chip}, {where.threads} threads, {versions}, sandbox {where.sandbox}"] = None
+    return "; ".join(names) or "nothing was verified"
 
 
 def _on_cpu(dsl: str | None) -> bool:
@@ -195,13 +195,13 @@ def quickest_first(tasks: Sequence[SuiteTask]) -> list[SuiteTask]:
     return sorted(tasks, key=_seconds)
 
 
-def _seconds(given: SuiteTask) -> float:
+def _seconds(problem: SuiteTask) -> float:
     from kernellab.sketch.gate.reference import reference_flops
     from kernellab.task import load_task
     from kernellab.task.sample.sizes import input_bytes
 
     try:
-        task = load_task(given.text, given.name)
+        task = load_task(problem.text, problem.name)
         return reference_flops(task) / _FLOPS + input_bytes(task) / _BYTES
     except KernellabError:
         return 0.0

@@ -139,7 +139,7 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
         row = Row.of(job.name, job.category, job.dynamic, None, 0, 0.0, str(error))
         return named(row.model_copy(update={"stage": "read"}), job)
     row = dry_row(job.name, job.category, job.dynamic, task, target)
-    notes = [said for said in (job.note, *task.notes, row.note) if said]
+    notes = [note for note in (job.note, *task.notes, row.note) if note]
     return named(row.model_copy(update={"cut": small.words, "note": "; ".join(notes)}), job)
 
 
@@ -222,8 +222,8 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
 
 def named(row: Row, job: Job) -> Row:
     """``row`` with what the suite calls the problem."""
-    told = {"title": job.title or job.name, "suite": job.category, "precision": job.precision}
-    return row.model_copy(update=told)
+    labels = {"title": job.title or job.name, "suite": job.category, "precision": job.precision}
+    return row.model_copy(update=labels)
 
 
 def _at_most(job: Job) -> Scaled:

@@ -35,7 +35,7 @@ def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
         by_task.setdefault(row.key, []).append(row)
     counts = [(len(rows), sum(r.passed for r in rows)) for rows in by_task.values() if len(rows) == len(samples)]
     best = [max((r.eager.speedup for r in rows if r.passed and r.eager), default=None) for rows in by_task.values()]
-    rows = [row for found in by_task.values() for row in found]
+    rows = [row for task_rows in by_task.values() for row in task_rows]
     usd = [row.usd for row in rows if row.tokens]
     return {
         "tasks": len(by_task),
@@ -48,14 +48,14 @@ def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
     }
 
 
-def markdown(found: dict[str, Any], title: str) -> str:
+def markdown(report: dict[str, Any], title: str) -> str:
     """The figures as a page."""
-    cost = f"{found['usd']:.4g} US dollars" if found["usd"] is not None else "the price is not known"
-    chances = " | ".join(f"{100 * share:.1f} %" for share in found["pass_at_k"].values())
-    heads = " | ".join(f"pass@{k}" for k in found["pass_at_k"])
-    fast = ", ".join(f"{p}x {100 * share:.1f} %" for p, share in found["fast_p"].items())
+    cost = f"{report['usd']:.4g} US dollars" if report["usd"] is not None else "the price is not known"
+    chances = " | ".join(f"{100 * share:.1f} %" for share in report["pass_at_k"].values())
+    heads = " | ".join(f"pass@{k}" for k in report["pass_at_k"])
+    fast = ", ".join(f"{p}x {100 * share:.1f} %" for p, share in report["fast_p"].items())
     return (
-        f"# {title}\n\n{found['tasks']} tasks, {found['samples']} samples each; {found['requests']:,} requests, "
-        f"{found['tokens']:,} tokens, {cost}.\n\n| {heads} |\n|{'---|' * len(found['pass_at_k'])}\n| {chances} |\n\n"
+        f"# {title}\n\n{report['tasks']} tasks, {report['samples']} samples each; {report['requests']:,} requests, "
+        f"{report['tokens']:,} tokens, {cost}.\n\n| {heads} |\n|{'---|' * len(report['pass_at_k'])}\n| {chances} |\n\n"
         f"fast_p of the fastest sample against eager: {fast or 'nothing was timed'}.\n"
     )

@@ -150,20 +150,20 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
     """The text with top-level numbers changed to cut axes, and the axes that no number of the file cuts alone."""
     text, left, shapes = task.text, dict(sizes), [list(a.shape) for a in task.args]
     for axis, size in sizes.items():
-        wanted = [list(s) for s in shapes]
+        expected = [list(s) for s in shapes]
         for position, dim in axis.axes:
-            wanted[position][dim] = size
+            expected[position][dim] = size
         places = _assignments(text, axis.size)
         for some in [*([place] for place in places), *([places] if len(places) > 1 else [])]:
             trial = text
             for line, columns in sorted(some, reverse=True):
                 trial = _with_number(trial, line, columns, axis.size, size)
             try:
-                found = [list(a.shape) for a in load_task(trial, task.name).args]
+                shapes_at = [list(a.shape) for a in load_task(trial, task.name).args]
             except TaskError:
                 continue
-            if found == wanted:
-                text, shapes = trial, wanted
+            if shapes_at == expected:
+                text, shapes = trial, expected
                 del left[axis]
                 break
     return text, left
@@ -172,15 +172,15 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
 def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
     """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers), and of
     each in the function that draws the inputs."""
-    found = []
+    assignments = []
     for statement in ast.parse(text).body:
         nodes: list[ast.expr] = []
         if isinstance(statement, ast.Assign):
             nodes = _numbers(statement.value)
         elif isinstance(statement, ast.FunctionDef) and statement.name in _DRAWING:
             nodes = [n for n in ast.walk(statement) if isinstance(n, ast.expr)]
-        found += [(n.lineno - 1, (n.col_offset, n.end_col_offset or 0)) for n in nodes if _is(n, value)]
-    return found
+        assignments += [(n.lineno - 1, (n.col_offset, n.end_col_offset or 0)) for n in nodes if _is(n, value)]
+    return assignments
 
 
 def _is(node: ast.expr, value: int) -> bool:

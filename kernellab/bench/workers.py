@@ -59,7 +59,7 @@ def run_jobs(
         # a team of threads for every core in each of several processes waits for itself more than it works
         threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
         places = [
-            ({"OMP_NUM_THREADS": threads_of_each, **given}, threading.Semaphore(_PUT_OFF)) for given in environments
+            ({"OMP_NUM_THREADS": threads_of_each, **chosen}, threading.Semaphore(_PUT_OFF)) for chosen in environments
         ]
         most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
         shared = (waiting, late, done, stop, deadline, most, until)
@@ -269,12 +269,12 @@ def _below(pid: int) -> list[int]:
             parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
         except (OSError, IndexError, ValueError):
             continue
-    found, queue = [], [pid]
+    pids, queue = [], [pid]
     while queue:
         for child in parents.get(queue.pop(), []):
-            found.append(child)
+            pids.append(child)
             queue.append(child)
-    return found
+    return pids
 
 
 def _kill(pid: int) -> None:

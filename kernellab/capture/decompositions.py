@@ -135,16 +135,16 @@ def max_pool(rank: int) -> Callable[..., Any]:
         if ceil or not all(isinstance(n, int) for n in sizes):
             return NotImplemented
         lowest = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-        made = [(n + 2 * q - e * (m - 1) - 1) // t + 1 for n, q, e, m, t in zip(sizes, p, d, k, s, strict=True)]
+        sizes_out = [(n + 2 * q - e * (m - 1) - 1) // t + 1 for n, q, e, m, t in zip(sizes, p, d, k, s, strict=True)]
         edges = [edge for q in reversed(p) for edge in (q, q)]
         padded = functional.pad(x, edges, value=lowest)
         flat = torch.arange(math.prod(sizes), device=x.device).reshape(sizes)
         places = functional.pad(flat, edges)
         best, at = padded.new_empty(0), places.new_empty(0)
         for n, tap in enumerate(_taps(k)):
-            along = zip(tap, d, made, s, strict=True)
+            along = zip(tap, d, sizes_out, s, strict=True)
             window: Any = (..., *(slice(t * e, t * e + (m - 1) * q + 1, q) for t, e, m, q in along))
-            value, place = padded[window], places[window].expand(*x.shape[:-rank], *made)
+            value, place = padded[window], places[window].expand(*x.shape[:-rank], *sizes_out)
             larger = (value > best) | torch.isnan(value) if n else None
             best = value if larger is None else torch.where(larger, value, best)
             at = place if larger is None else torch.where(larger, place, at)
@@ -272,11 +272,11 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 
 def corrcoef(x: Tensor) -> Tensor:
     """The correlations of the rows."""
-    found = cov(x)
-    if found is NotImplemented:
-        return found
-    spread = torch.sqrt(torch.diagonal(found))
-    return (found / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
+    covariance = cov(x)
+    if covariance is NotImplemented:
+        return covariance
+    spread = torch.sqrt(torch.diagonal(covariance))
+    return (covariance / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
 
 
 def cdist(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
@@ -367,10 +367,10 @@ def _joined(x: Tensor, dtype: torch.dtype) -> Any:
     size, whole = 8 * x.dtype.itemsize, _whole(dtype)
     count = dtype.itemsize // x.dtype.itemsize
     parts = _as(x, _whole(x.dtype)).reshape(*x.shape[:-1], -1, count).to(whole) & ((1 << size) - 1)
-    found = parts[..., 0]
+    joined = parts[..., 0]
     for n in range(1, count):
-        found = found | (parts[..., n] << (n * size))
-    return _as(found, dtype)
+        joined = joined | (parts[..., n] << (n * size))
+    return _as(joined, dtype)
 
 
 def _whole(dtype: torch.dtype) -> torch.dtype:
@@ -382,22 +382,22 @@ def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _each(value: Sequence[int] | int, rank: int) -> tuple[int, ...]:
-    given = (value,) if isinstance(value, int) else tuple(value)
-    return given * rank if len(given) == 1 else given
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * rank if len(values) == 1 else values
 
 
 def _taps(kernel: Sequence[int]) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = [()]
+    taps: list[tuple[int, ...]] = [()]
     for k in kernel:
-        found = [(*t, n) for t in found for n in range(k)]
-    return found
+        taps = [(*t, n) for t in taps for n in range(k)]
+    return taps
 
 
-def _uneven(size: int, wanted: int, device: Any) -> Tensor:
-    """The places that each of ``wanted`` windows sees, [wanted, longest]; the last is repeated in shorter ones."""
-    at = torch.arange(wanted, device=device)
-    begin, end = (at * size) // wanted, -((-(at + 1) * size) // wanted)
-    longest = max(-((-(i + 1) * size) // wanted) - (i * size) // wanted for i in range(wanted))
+def _uneven(size: int, count: int, device: Any) -> Tensor:
+    """The places that each of ``count`` windows sees, [wanted, longest]; the last is repeated in shorter ones."""
+    at = torch.arange(count, device=device)
+    begin, end = (at * size) // count, -((-(at + 1) * size) // count)
+    longest = max(-((-(i + 1) * size) // count) - (i * size) // count for i in range(count))
     return torch.minimum(begin.unsqueeze(1) + torch.arange(longest, device=device), end.unsqueeze(1) - 1)
 
 

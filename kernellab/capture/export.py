@@ -127,9 +127,9 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
     class Reference(torch.nn.Module):
         """Tensors in, tensors out; scalars are Python numbers inside."""
 
-        def forward(self, *given: Any) -> Any:
+        def forward(self, *traced: Any) -> Any:
             full = list(args)
-            for i, tensor in zip(tensors, given, strict=True):
+            for i, tensor in zip(tensors, traced, strict=True):
                 # what is written into is a value of the graph: its new contents are outputs behind the others
                 full[i] = tensor.clone() if i in written else as_given(i, tensor)
             if strict:
@@ -158,7 +158,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
         {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors
     )
     # an overlong sample (views of one storage) must not look like aliasing to the exporter
-    given = tuple(parts(args[i].detach()).clone() for i in tensors)
+    sample = tuple(parts(args[i].detach()).clone() for i in tensors)
     try:
         with (
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
@@ -167,7 +167,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
             in_written_order(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
-            program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
+            program = torch.export.export(Reference(), sample, dynamic_shapes=(dynamic,), strict=strict)
             writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
             apart = _decompositions() | _wanted(program)
             if loops.counts:  # a write of each step, which is a result of all
@@ -312,18 +312,18 @@ def _is_second(node: Any) -> bool:
 
 def _operators(names: Iterable[str]) -> dict[str, Any]:
     """The operators of these names that this version of torch has."""
-    found = {}
+    operators = {}
     for name in names:
         base, overload = name.split(".")
         operator = getattr(getattr(torch.ops.aten, base, None), overload, None)
         if operator is not None:
-            found[name] = operator
-    return found
+            operators[name] = operator
+    return operators
 
 
 def _unless_even(apart: Callable[..., Any], x: Any, size: Sequence[int]) -> Any:
     """``apart`` for a pooling of windows that differ in size; others stay whole, they are plain windows."""
-    even = all(isinstance(n, int) and n % wanted == 0 for n, wanted in zip(x.shape[-2:], size, strict=True))
+    even = all(isinstance(n, int) and n % length == 0 for n, length in zip(x.shape[-2:], size, strict=True))
     return NotImplemented if even else apart(x, size)
 
 

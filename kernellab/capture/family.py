@@ -58,15 +58,15 @@ class _Look:
 
     def before(self, node: Node) -> set[str]:
         """Names of everything that ``node`` is computed from."""
-        found: set[str] = set()
+        nodes: set[str] = set()
         open_ = [ref.name for ref in node.refs()]
         by_name = {n.name: n for n in self.nodes}
         while open_:
             name = open_.pop()
-            if name not in found:
-                found.add(name)
+            if name not in nodes:
+                nodes.add(name)
                 open_ += [ref.name for ref in by_name[name].refs()] if name in by_name else []
-        return found
+        return nodes
 
 
 def family_of(graph: Graph) -> Family:
@@ -133,11 +133,11 @@ def _of_places(look: _Look, node: Node) -> bool:
 def _recurrence(look: _Look, linear: bool = True) -> bool:
     """A loop over one input's slices that is written out, each step computed from the one before, by sums and products
     alone where ``linear``: no other is an associative scan."""
-    taken: dict[str, list[Node]] = {}
+    slices: dict[str, list[Node]] = {}
     for node, word in zip(look.nodes, look.words, strict=True):
         if role_of(word) is Role.PART:
-            taken.setdefault(next(ref.name for ref in node.refs()), []).append(node)
-    if max(map(len, taken.values()), default=0) < _STEPS:
+            slices.setdefault(next(ref.name for ref in node.refs()), []).append(node)
+    if max(map(len, slices.values()), default=0) < _STEPS:
         return False
     #: by node: the steps of the longest way to it, and the operations on that way
     ways: dict[str, tuple[int, frozenset[str]]] = {}
@@ -148,7 +148,7 @@ def _recurrence(look: _Look, linear: bool = True) -> bool:
         own = {node.aten} if works or role_of(node.aten) in _SUMS else set[str]()
         ways[node.name] = depth + bool(works), words | own
     longest, words = max(ways.values(), key=lambda way: way[0], default=start)
-    return longest >= max(map(len, taken.values())) and (words <= _LINEAR) is linear
+    return longest >= max(map(len, slices.values())) and (words <= _LINEAR) is linear
 
 
 def _loss(look: _Look) -> bool:
@@ -198,8 +198,8 @@ def _normalisation(look: _Look) -> bool:
 
 def _is_of_rows(look: _Look, node: Node) -> bool:
     """Does a reduction leave more than one number, or the number of one row in its place?"""
-    taken = [e for ref in node.refs() for e in look.shapes.get(ref.name, ()) if e != 1]
-    return any(e != 1 for e in node.shape) or (bool(node.shape) and len(taken) < 2)
+    extents = [e for ref in node.refs() for e in look.shapes.get(ref.name, ()) if e != 1]
+    return any(e != 1 for e in node.shape) or (bool(node.shape) and len(extents) < 2)
 
 
 def _made_of(look: _Look, name: str) -> set[str]:

@@ -101,19 +101,19 @@ class Graph:
 
     def live(self) -> Graph:
         """The graph of the nodes that an output depends on."""
-        wanted = {r.name for r in self.outputs}
+        live = {r.name for r in self.outputs}
         kept = []
         for node in reversed(self.nodes):
-            if node.name in wanted:
+            if node.name in live:
                 kept.append(node)
-                wanted.update(r.name for r in node.refs())
+                live.update(r.name for r in node.refs())
         return replace(self, nodes=tuple(reversed(kept)))
 
     def dtype(self, ref: Ref) -> str:
         """The dtype of a node's value or an input, as torch names it ("float32")."""
-        given = next((i.dtype for i in self.inputs if i.name == ref.name), None)
-        if given is not None:
-            return given
+        declared = next((i.dtype for i in self.inputs if i.name == ref.name), None)
+        if declared is not None:
+            return declared
         node = self.node(ref.name)
         return node.results[ref.item][1] if ref.item is not None and node.results else node.dtype
 

@@ -34,8 +34,8 @@ def median_all(of_dim: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
     """The median of all elements, as that of one row."""
 
     def median(x: Tensor) -> Tensor:
-        found = of_dim(x.reshape(-1), 0)
-        return found if found is NotImplemented else found[0]
+        result = of_dim(x.reshape(-1), 0)
+        return result if result is NotImplemented else result[0]
 
     return median
 
@@ -89,16 +89,16 @@ def adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
     sizes = x.shape[-3:]
     if not all(isinstance(n, int) for n in sizes) or all(n % w == 0 for n, w in zip(sizes, size, strict=True)):
         return NotImplemented
-    found = x
-    for dim, wanted in zip((-3, -2, -1), size, strict=True):
+    pooled = x
+    for dim, count in zip((-3, -2, -1), size, strict=True):
         length = x.shape[dim]
-        at, places = torch.arange(wanted, device=x.device), torch.arange(length, device=x.device)
-        begin, end = (at * length) // wanted, -((-(at + 1) * length) // wanted)
+        at, places = torch.arange(count, device=x.device), torch.arange(length, device=x.device)
+        begin, end = (at * length) // count, -((-(at + 1) * length) // count)
         inside = (places >= begin.unsqueeze(1)) & (places < end.unsqueeze(1))
-        rows = found.movedim(dim, -1).unsqueeze(-2)
+        rows = pooled.movedim(dim, -1).unsqueeze(-2)
         mean = torch.where(inside, rows, 0.0).sum(-1) / (end - begin)
-        found = mean.movedim(-1, dim)
-    return found
+        pooled = mean.movedim(-1, dim)
+    return pooled
 
 
 def bags_of_max(weight: Tensor, indices: Tensor, bag: Tensor, bags: int, padding: int) -> Tensor:
@@ -113,9 +113,9 @@ def adaptive_max_with_places(uneven: Callable[..., Any], pool: Callable[..., Any
     """Adaptive pooling of which the places are asked for: by its windows, of one size or of several."""
 
     def apart(x: Tensor, size: Sequence[int]) -> Any:
-        found = uneven(x, size)
-        if found is not NotImplemented:
-            return found
+        windows = uneven(x, size)
+        if windows is not NotImplemented:
+            return windows
         steps = [n // w for n, w in zip(x.shape[-len(size) :], size, strict=True)]
         return pool(x, steps, steps)
 
@@ -221,11 +221,11 @@ def grouped_mm(
     block = torch.arange(rows // _BLOCK + groups, device=a.device)
     owner = (block[:, None] >= last[None, :]).sum(1).clamp(max=groups - 1)
     inside = torch.arange(_BLOCK, device=a.device)
-    taken = (starts - first * _BLOCK)[owner][:, None] + block[:, None] * _BLOCK + inside[None, :]
-    made = torch.bmm(a[taken.clamp(0, rows - 1)], b[owner])
+    row_numbers = (starts - first * _BLOCK)[owner][:, None] + block[:, None] * _BLOCK + inside[None, :]
+    products = torch.bmm(a[row_numbers.clamp(0, rows - 1)], b[owner])
     mine = (at[:, None] >= ends[None, :]).sum(1).clamp(max=groups - 1)
     place = (first * _BLOCK - starts)[mine] + at
-    return made[place // _BLOCK, place % _BLOCK]
+    return products[place // _BLOCK, place % _BLOCK]
 
 
 def _shifted(x: Tensor) -> Tensor:
@@ -290,11 +290,11 @@ def segment_reduce(
     offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Sums, means and extremes of runs of rows, each of which has its run's number as an index."""
-    given = lengths if lengths is not None else offsets
-    if given is None or given.dim() != 1 or axis != 0 or not x.is_floating_point() or x.element_size() > 4:
+    bounds = lengths if lengths is not None else offsets
+    if bounds is None or bounds.dim() != 1 or axis != 0 or not x.is_floating_point() or x.element_size() > 4:
         return NotImplemented
-    ends = torch.cumsum(given, 0) if offsets is None else given[1:]
-    begins = ends - given if offsets is None else given[:-1]
+    ends = torch.cumsum(bounds, 0) if offsets is None else bounds[1:]
+    begins = ends - bounds if offsets is None else bounds[:-1]
     at = torch.arange(x.shape[0], device=x.device)
     ids = torch.where(at < begins[0], -1, torch.searchsorted(ends, at, right=True))
     across = [-1, *[1] * (x.dim() - 1)]
@@ -332,8 +332,8 @@ def write(x: Any, index: Any, value: Any) -> Any:
 
 def _view(x: Any, index: Any) -> Any:
     items = index if isinstance(index, tuple) else (index,)
-    known = all(i is None or i is ... or type(i) in (int, slice, torch.SymInt) for i in items)
-    if not known or not any(isinstance(i, torch.SymInt) for i in items):
+    is_view = all(i is None or i is ... or type(i) in (int, slice, torch.SymInt) for i in items)
+    if not is_view or not any(isinstance(i, torch.SymInt) for i in items):
         return None
     rest = x.dim() - sum(i is not None and i is not ... for i in items)
     plain, picked, dim = [], [], 0

@@ -49,8 +49,8 @@ def ctc_loss(
     ends, counts = (torch.as_tensor(n, device=place).reshape(rows, 1) for n in (input_lengths, target_lengths))
     state = torch.arange(2 * labels + 1, device=place)
     is_label = state % 2 == 1
-    given = targets.to(torch.int64).index_select(1, (state // 2).clamp(max=labels - 1))
-    states = torch.where(is_label, given, blank)
+    labels_of_states = targets.to(torch.int64).index_select(1, (state // 2).clamp(max=labels - 1))
+    states = torch.where(is_label, labels_of_states, blank)
     before = torch.cat((states[:, :1], states[:, :1], states[:, :-2]), 1)
     skips = is_label & (state > 1) & (states != before)
     scores = log_probs.gather(2, states.unsqueeze(0).expand(steps, rows, 2 * labels + 1))

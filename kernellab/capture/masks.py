@@ -46,11 +46,11 @@ def mask_of(fx: Any, line: int) -> tuple[int, Any] | None:
     """
     if fx.target.__name__.split(".")[0] not in ("index_put", "_unsafe_index_put"):
         return None
-    given = [(at, index) for at, index in enumerate(fx.args[1]) if index is not None]
-    masks = [(at, index) for at, index in given if str(index.meta["val"].dtype) in ("torch.bool", "torch.uint8")]
+    indexed = [(at, index) for at, index in enumerate(fx.args[1]) if index is not None]
+    masks = [(at, index) for at, index in indexed if str(index.meta["val"].dtype) in ("torch.bool", "torch.uint8")]
     if not masks or not masks[0][1].meta["val"].shape:
         return None
-    if len(given) > 1:
+    if len(indexed) > 1:
         raise CaptureError(
             f"Line {line} assigns by a mask together with other indices, which a sketch cannot express.",
             "Index by the mask alone, or write the assignment with torch.where.",
@@ -75,7 +75,7 @@ def where_of_put(node: Node, at: int, mask: Sequence[Extent], value: Sequence[Ex
             f"Line {node.line} assigns one value for each true of a mask, whose number depends on the values.",
             "Give the values the mask's shape and write torch.where(mask, values, x).",
         )
-    base, indices, given = node.args[:3]
+    base, indices, rest = node.args[:3]
     nodes: list[Node] = []
 
     def unsqueezed(ref: Ref, shape: Sequence[Extent], dtype: str, places: Sequence[int]) -> Ref:
@@ -89,12 +89,12 @@ def where_of_put(node: Node, at: int, mask: Sequence[Extent], value: Sequence[Ex
     chosen = unsqueezed(indices[at], mask, "bool", [len(mask) + n for n in range(after)])
     if len(value) > after + 1:
         # the trues are one dimension of the value, but the mask's dimensions in the tensor
-        given = unsqueezed(given, value, node.dtype, [len(value) - after - 1] * (len(mask) - 1))
+        rest = unsqueezed(rest, value, node.dtype, [len(value) - after - 1] * (len(mask) - 1))
     if (node.args[3] if len(node.args) > 3 else node.keyword("accumulate", False)) is True:
-        added = Node(f"{node.name}_sum", "aten.add.Tensor", (base, given), (), node.shape, node.dtype, node.line)
+        added = Node(f"{node.name}_sum", "aten.add.Tensor", (base, rest), (), node.shape, node.dtype, node.line)
         nodes.append(added)
-        given = Ref(added.name)
-    return [*nodes, replace(node, op="aten.where.self", args=(chosen, given, base), kwargs=())]
+        rest = Ref(added.name)
+    return [*nodes, replace(node, op="aten.where.self", args=(chosen, rest, base), kwargs=())]
 
 
 __all__ = ["has_open_size", "mask_of", "open_size", "where_of_put"]

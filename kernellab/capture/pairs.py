@@ -158,8 +158,8 @@ def _div(a: Any, b: Any) -> Pair:
         pair = _pair(a)
         return Pair(pair.real / b, pair.imag / b)
     y = _pair(b)
-    found, size = _mul(a, Pair(y.real, -y.imag)), y.real * y.real + y.imag * y.imag
-    return Pair(found.real / size, found.imag / size)
+    numerator, size = _mul(a, Pair(y.real, -y.imag)), y.real * y.real + y.imag * y.imag
+    return Pair(numerator.real / size, numerator.imag / size)
 
 
 def _matmul(a: Any, b: Any) -> Pair:
@@ -173,16 +173,16 @@ def _outer(a: Any, b: Any) -> Pair:
 
 def _einsum(equation: str, *operands: Any) -> Any:
     """Of two operands; more are multiplied by torch's complex numbers."""
-    given = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
-    if len(given) == 1:
-        z = _pair(given[0])
+    factors = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
+    if len(factors) == 1:
+        z = _pair(factors[0])
         return Pair(torch.einsum(equation, z.real), torch.einsum(equation, z.imag))
-    if len(given) != 2:
-        return torch.einsum(equation, *map(_whole, given))
-    if any(map(_is_real, given)):
-        (a, b), (c, d) = (((v, v) if _is_real(v) else (_pair(v).real, _pair(v).imag)) for v in given)
+    if len(factors) != 2:
+        return torch.einsum(equation, *map(_whole, factors))
+    if any(map(_is_real, factors)):
+        (a, b), (c, d) = (((v, v) if _is_real(v) else (_pair(v).real, _pair(v).imag)) for v in factors)
         return Pair(torch.einsum(equation, a, c), torch.einsum(equation, b, d))
-    x, y = map(_pair, given)
+    x, y = map(_pair, factors)
 
     def of(a: Any, b: Any) -> Any:
         return torch.einsum(equation, a, b)
@@ -191,8 +191,8 @@ def _einsum(equation: str, *operands: Any) -> Any:
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    found = _matmul(x, _pair(weight).t())
-    return found if bias is None else _add(found, bias)
+    product = _matmul(x, _pair(weight).t())
+    return product if bias is None else _add(product, bias)
 
 
 def _where(condition: Any, input: Any, other: Any) -> Pair:
@@ -218,10 +218,10 @@ def _exp(z: Pair) -> Pair:
 
 
 def _to(z: Pair, *args: Any, **keywords: Any) -> Any:
-    wanted = [a for a in (*args, *keywords.values()) if type(a).__name__ == "dtype"]
-    if not wanted:
+    dtypes = [a for a in (*args, *keywords.values()) if type(a).__name__ == "dtype"]
+    if not dtypes:
         return z
-    kind = wanted[0]
+    kind = dtypes[0]
     return Pair(z.real.to(kind.to_real()), z.imag.to(kind.to_real())) if kind.is_complex else z.real.to(kind)
 
 
@@ -277,10 +277,10 @@ def _of_complex(name: str) -> Callable[..., Any]:
 
 
 def _to_complex(x: Any, *args: Any, **keywords: Any) -> Any:
-    wanted = [a for a in (*args, *keywords.values()) if type(a).__name__ == "dtype" and a.is_complex]
-    if not wanted or not _is_real(x):
+    dtypes = [a for a in (*args, *keywords.values()) if type(a).__name__ == "dtype" and a.is_complex]
+    if not dtypes or not _is_real(x):
         return NotImplemented
-    return _pair(x.to(wanted[0].to_real()))
+    return _pair(x.to(dtypes[0].to_real()))
 
 
 #: function of torch -> what is called in its place, so that pairs come of it

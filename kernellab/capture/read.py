@@ -90,9 +90,9 @@ class ProgramReader:
             expr = _sympy(size)
             formula = read(extent)
             if isinstance(formula, Formula) and expr is not None and expr.is_Symbol:
-                known = self.names.get(str(expr))
+                name = self.names.get(str(expr))
                 # a plain Dim name says more than an expression
-                if known is None or (formula.name and not known.name):
+                if name is None or (formula.name and not name.name):
                     self.names[str(expr)] = formula
 
     def _check_dims(self, fx: Any, spec: Any) -> None:
@@ -122,14 +122,14 @@ class ProgramReader:
     def _check_told(self, inputs: Sequence[Input]) -> None:
         """Raises CaptureError where the arguments' sizes do not tell a Dim that stands in them."""
         extents = [(k, e) for k, e in enumerate(e for i in inputs for e in i.shape)]
-        told = solve(extents)
-        for given in inputs:
-            for extent in given.shape:
-                unknown = sorted(extent.names() - told.keys()) if isinstance(extent, Formula) else []
+        solved = solve(extents)
+        for argument in inputs:
+            for extent in argument.shape:
+                unknown = sorted(extent.names() - solved.keys()) if isinstance(extent, Formula) else []
                 if unknown:
                     raise CaptureError(
                         f"The size of {unknown[0]} does not follow from the arguments of {self.task.name!r}: it stands "
-                        f"in the extent {extent} of {given.name!r}, which is the same at several sizes.",
+                        f"in the extent {extent} of {argument.name!r}, which is the same at several sizes.",
                         f"Add an argument with the extent {unknown[0]}, or fix {unknown[0]}.",
                     )
 
@@ -243,8 +243,8 @@ class ProgramReader:
         if marked:
             return int(marked)
         trace = fx.meta.get("stack_trace") or ""
-        found = re.findall(re.escape(self.filename) + r'", line (\d+)', trace)
-        return int(found[-1]) if found else 0
+        lines = re.findall(re.escape(self.filename) + r'", line (\d+)', trace)
+        return int(lines[-1]) if lines else 0
 
     def _outputs(self) -> list[Ref]:
         out = next(n for n in self.program.graph.nodes if n.op == "output")
@@ -261,11 +261,11 @@ class ProgramReader:
         return refs
 
 
-def _spelled(op: str, args: tuple[Any, ...], given: Sequence[Any]) -> tuple[Any, ...]:
+def _spelled(op: str, args: tuple[Any, ...], schema_arguments: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments with what torch would put for None by the operand's dtype, which a run in float64 changes."""
     if op != "aten.rms_norm.default" or (len(args) > 3 and args[3] is not None):
         return args
-    dtype = given[0].meta["val"].dtype
+    dtype = schema_arguments[0].meta["val"].dtype
     eps = float(torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps)
     return (*args[:3], *(None,) * (3 - len(args)), eps)
 

@@ -23,15 +23,15 @@ def _cubic(at: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
 
 
-def _weights(x: Tensor, size: int, wanted: int, ratio: float, reach: int, kernel: Callable[[Tensor], Tensor]) -> Tensor:
+def _weights(x: Tensor, size: int, length: int, ratio: float, reach: int, kernel: Callable[[Tensor], Tensor]) -> Tensor:
     """[wanted, size]: how much of each place goes into each new one; the filter is stretched by ``ratio``."""
     stretch = max(ratio, 1.0)
-    centre = (torch.arange(wanted, device=x.device, dtype=x.dtype).unsqueeze(1) + 0.5) * ratio
+    centre = (torch.arange(length, device=x.device, dtype=x.dtype).unsqueeze(1) + 0.5) * ratio
     at = torch.arange(size, device=x.device, dtype=x.dtype)
     first = (centre - reach * stretch + 0.5).to(torch.int64).clamp(min=0)
     last = (centre + reach * stretch + 0.5).to(torch.int64).clamp(max=size)
-    found = torch.where((at >= first) & (at < last), kernel((at - centre + 0.5) / stretch), 0.0)
-    return found / found.sum(1, keepdim=True)
+    weights = torch.where((at >= first) & (at < last), kernel((at - centre + 0.5) / stretch), 0.0)
+    return weights / weights.sum(1, keepdim=True)
 
 
 def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
@@ -44,12 +44,12 @@ def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[...,
         high, wide = x.shape[-2:]
         if not all(isinstance(n, int) for n in (high, wide, *size)) or x.dtype not in (torch.float32, torch.float64):
             return NotImplemented
-        made = []
+        resized = []
         for old, new, scale in ((high, size[0], scale_high), (wide, size[1], scale_wide)):
             aligned = (old - 1) / (new - 1) if new > 1 else 0.0
             ratio = aligned if align_corners else 1 / scale if scale else old / new
-            made.append(_weights(x, old, new, ratio, reach, kernel))
-        down, across = made
+            resized.append(_weights(x, old, new, ratio, reach, kernel))
+        down, across = resized
         return down @ (x @ across.transpose(0, 1))
 
     return resize
@@ -84,8 +84,8 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners:
     columns, rows = axes
     image = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1, 1)
     channel = torch.arange(x.shape[1], device=x.device).view(1, -1, 1, 1)
-    found = [x[image, channel, row, column] * (down * across) for row, down in rows for column, across in columns]
-    return found[0] + found[1] + found[2] + found[3]
+    corners = [x[image, channel, row, column] * (down * across) for row, down in rows for column, across in columns]
+    return corners[0] + corners[1] + corners[2] + corners[3]
 
 
 #: operation of ATen -> what is traced in its place

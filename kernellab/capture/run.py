@@ -21,21 +21,21 @@ def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
 
     values: dict[str, Any] = {}
     extents: list[tuple[int, Term]] = []
-    for given in graph.inputs:
-        constant = graph.constants.get(given.name)
-        tensor = parts(args[given.position]) if constant is None else constant
-        values[given.name] = upcast(tensor)
-        extents += [(int(n), extent) for extent, n in zip(given.shape, tensor.shape, strict=True)]
+    for argument in graph.inputs:
+        constant = graph.constants.get(argument.name)
+        tensor = parts(args[argument.position]) if constant is None else constant
+        values[argument.name] = upcast(tensor)
+        extents += [(int(n), extent) for extent, n in zip(argument.shape, tensor.shape, strict=True)]
     sizes: dict[str, Any] = sizes_from(extents)
     for name, position in graph.scalars.items():
         sizes[name] = args[position]
     with torch.no_grad():
         for node in graph.nodes:
             if node.op == LOOP:
-                made = _steps(node, values, sizes, f64)
+                results = _steps(node, values, sizes, f64)
             else:
-                made = _bits(graph, node, values) if node.op == BITS else _call(node, values, sizes, f64)
-            values[node.name] = upcast(made) if node.op == BITS else made
+                results = _bits(graph, node, values) if node.op == BITS else _call(node, values, sizes, f64)
+            values[node.name] = upcast(results) if node.op == BITS else results
     return tuple(_pick(values, ref) for ref in graph.outputs)
 
 
@@ -54,26 +54,26 @@ def _steps(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64:
     """A loop: its last values, and what all steps write."""
     body: Body = node.keyword("body")
     count = node.args[0].expr.value(sizes) if isinstance(node.args[0], Sym) else node.args[0]
-    found = dict(values)
+    state = dict(values)
     left = [_pick(values, ref) for ref in node.args[1]]
-    made = node.results[len(left) :]
-    shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in made]
+    stacked = node.results[len(left) :]
+    shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in stacked]
     written: list[torch.Tensor] = []
     for step in range(count):
         at = {**sizes, body.step: step}
-        found.update(zip(body.before, left, strict=True))
+        state.update(zip(body.before, left, strict=True))
         for inner in body.nodes:
-            found[inner.name] = _call(inner, found, at, f64)
-        left = [_pick(found, ref) for ref in body.after]
+            state[inner.name] = _call(inner, state, at, f64)
+        left = [_pick(state, ref) for ref in body.after]
         for k, stack in enumerate(body.stacked):
-            value = _pick(found, stack.value)
+            value = _pick(state, stack.value)
             if step == 0:
                 written.append(value.new_zeros(shapes[k]))
             place = stack.place if isinstance(stack.place, int) else stack.place.value(at)
             written[k].select(stack.dim, place).copy_(value)
     if not count:  # no step has made a value whose dtype they would have
         written = [
-            torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, (_, dtype) in zip(shapes, made, strict=True)
+            torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, (_, dtype) in zip(shapes, stacked, strict=True)
         ]
     return [*left, *written]
 
@@ -109,12 +109,12 @@ def _wide(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     def double(value: Any) -> Any:
         return value.double() if isinstance(value, torch.Tensor) and not value.is_complex() else value
 
-    made = function(*args, **kwargs)
-    if any(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tree_leaves(made)):
+    result = function(*args, **kwargs)
+    if any(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tree_leaves(result)):
         # where operands have to be places or conditions, what it makes of them is exact
         with suppress(RuntimeError):
-            made = function(*tree_map(double, args), **kwargs)
-    return tree_map(lambda t: double(t) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, made)
+            result = function(*tree_map(double, args), **kwargs)
+    return tree_map(lambda t: double(t) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, result)
 
 
 def _is_given(value: Any) -> bool:

@@ -90,9 +90,9 @@ class Selection:
 
         return replace(self, names=both(each)).wrong(both(got), both(native), floors)
 
-    def _alike(self, places: torch.Tensor, wanted: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
+    def _alike(self, places: torch.Tensor, expected: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
         """Do these places of ``values`` hold what the wanted ones do, as far as roundings let one tell?"""
-        one, other = (self.values[p.reshape(-1)].to(torch.float64).reshape(p.shape) for p in (places, wanted))
+        one, other = (self.values[p.reshape(-1)].to(torch.float64).reshape(p.shape) for p in (places, expected))
         same = (one == other) | (one.isnan() & other.isnan())
         if not self.computed:
             return same
@@ -113,8 +113,8 @@ class Selection:
         for name in set(have[bad & torch.isin(have, self.names)].tolist()):
             here = (bad & (have == name)).nonzero(as_tuple=True)
             places = self.base[here][:, None] + (self.names == name).nonzero()[:, 0] * self.step
-            wanted = (self.base[here] + self.at[here] * self.step)[:, None].expand_as(places)
-            bad[here] = ~self._alike(places, wanted, floors).any(1)
+            expected = (self.base[here] + self.at[here] * self.step)[:, None].expand_as(places)
+            bad[here] = ~self._alike(places, expected, floors).any(1)
         return bad
 
 
@@ -134,8 +134,8 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
         self.known: dict[int, tuple[torch.Tensor, Selection]] = {}
 
     def of(self, tensor: torch.Tensor) -> Selection | None:
-        found = self.known.get(id(tensor))
-        return found[1] if found is not None and found[1].base.shape == tensor.shape else None
+        entry = self.known.get(id(tensor))
+        return entry[1] if entry is not None and entry[1].base.shape == tensor.shape else None
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         out = func(*args, **kwargs)
@@ -172,23 +172,24 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
             base = first.expand(indices.shape) if kept else first.squeeze(along)
         computed = source.untyped_storage().data_ptr() not in self.given
         ordered = name in _FIRST or bool(named.get("stable"))
-        found = Selection(values.reshape(-1), base, int(step), int(size), name in _DISTINCT, ordered, computed, indices)
-        self.known[id(indices)] = indices, found
+        distinct = name in _DISTINCT
+        selection = Selection(values.reshape(-1), base, int(step), int(size), distinct, ordered, computed, indices)
+        self.known[id(indices)] = indices, selection
 
     def _keeps(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:
-        _, found = self.known[id(args[0])]
+        _, selection = self.known[id(args[0])]
         if name != "_to_copy":
-            base, at = (func(t, *args[1:], **kwargs) for t in (found.base, found.at))
-            found = replace(found, base=base, at=at)
-        self.known[id(out)] = out, found
+            base, at = (func(t, *args[1:], **kwargs) for t in (selection.base, selection.at))
+            selection = replace(selection, base=base, at=at)
+        self.known[id(out)] = out, selection
 
     def _names(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:
-        _, found = self.known[id(args[0])]
+        _, selection = self.known[id(args[0])]
         others = [a.numel() == 1 and a.data_ptr() not in self.given for a in args[1:] if isinstance(a, torch.Tensor)]
-        if not all(others) or out.is_floating_point() or out.shape != found.at.shape:
+        if not all(others) or out.is_floating_point() or out.shape != selection.at.shape:
             return
-        before = torch.arange(found.size, device=out.device) if found.names is None else found.names
-        self.known[id(out)] = out, replace(found, names=func(before, *args[1:], **kwargs).reshape(-1))
+        before = torch.arange(selection.size, device=out.device) if selection.names is None else selection.names
+        self.known[id(out)] = out, replace(selection, names=func(before, *args[1:], **kwargs).reshape(-1))
 
 
 def _again(places: torch.Tensor) -> torch.Tensor:

@@ -62,9 +62,9 @@ def digamma(x: Tensor) -> Tensor:
     psi = total + torch.log(z) - 0.5 / z + r * series
     part = x - torch.trunc(x)
     reflected = psi - math.pi / torch.tan(math.pi * part)
-    found = torch.where(mirrored, reflected, psi)
-    found = torch.where(mirrored & (part == 0), math.nan, found)
-    return torch.where(x == 0, torch.copysign(torch.full_like(x, math.inf), -x), found)
+    value = torch.where(mirrored, reflected, psi)
+    value = torch.where(mirrored & (part == 0), math.nan, value)
+    return torch.where(x == 0, torch.copysign(torch.full_like(x, math.inf), -x), value)
 
 
 def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
@@ -79,12 +79,12 @@ def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
         far = torch.maximum(size, torch.full_like(x, 8.0))
         low = _split_poly(near / 4 - 1, _bessel_near(order))
         high = _split_poly(16 / far - 1, _bessel_far(order)) / torch.sqrt(far)
-        found = torch.where(size <= 8, low * size if order else low, high)
+        value = torch.where(size <= 8, low * size if order else low, high)
         if not scaled:
             # in two factors: the result overflows later than its exponential
             half = torch.exp(size * 0.5)
-            found = found * half * half
-        return torch.where(x < 0, -found, found) if order else found
+            value = value * half * half
+        return torch.where(x < 0, -value, value) if order else value
 
     return bessel
 
@@ -94,8 +94,8 @@ def erfcx(x: Tensor) -> Tensor:
     if not x.is_floating_point():
         return NotImplemented
     size = x.abs()
-    found = _split_poly(1 - 7.5 / (size + 3.75), _erfcx_scaled()) / (1 + 2 * size)
-    return torch.where(x < 0, 2 * torch.exp(x * x) - found, found)
+    value = _split_poly(1 - 7.5 / (size + 3.75), _erfcx_scaled()) / (1 + 2 * size)
+    return torch.where(x < 0, 2 * torch.exp(x * x) - value, value)
 
 
 @lru_cache(maxsize=1)
@@ -132,8 +132,8 @@ def bessel_j(order: int) -> Callable[[Tensor], Tensor]:
         if not x.is_floating_point():
             return NotImplemented
         size = x.abs()
-        found = torch.where(size <= 8, _bessel_small(order, size, "j"), _bessel_waves(order, size)[0])
-        return torch.where(x < 0, -found, found) if order else found
+        value = torch.where(size <= 8, _bessel_small(order, size, "j"), _bessel_waves(order, size)[0])
+        return torch.where(x < 0, -value, value) if order else value
 
     return bessel
 
@@ -146,8 +146,8 @@ def bessel_y(order: int) -> Callable[[Tensor], Tensor]:
             return NotImplemented
         low = (2 / math.pi) * torch.log(x) * _bessel_small(order, x, "j") + _bessel_small(order, x, "y")
         low = low - (2 / math.pi) / x if order else low
-        found = torch.where(x <= 8, low, _bessel_waves(order, x)[1])
-        return torch.where(x == 0, -math.inf, torch.where(x < 0, math.nan, found))
+        value = torch.where(x <= 8, low, _bessel_waves(order, x)[1])
+        return torch.where(x == 0, -math.inf, torch.where(x < 0, math.nan, value))
 
     return bessel
 
@@ -164,8 +164,8 @@ def bessel_k(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
         low = low + 1 / near if order else low
         high = _split_poly(4 / far - 1, _bessel_far_k(order)) / torch.sqrt(far)
         low, high = (low * torch.exp(near), high) if scaled else (low, high * torch.exp(-far))
-        found = torch.where(x <= 2, low, high)
-        return torch.where(x == 0, math.inf, torch.where(x < 0, math.nan, found))
+        value = torch.where(x <= 2, low, high)
+        return torch.where(x == 0, math.inf, torch.where(x < 0, math.nan, value))
 
     return bessel
 
@@ -178,13 +178,13 @@ def spherical_bessel_j0(x: Tensor) -> Tensor:
 def _bessel_small(order: int, x: Tensor, kind: str) -> Tensor:
     """J, or Y without its logarithm and pole, for 0 <= x <= 8: even or odd in x."""
     near = torch.minimum(x, torch.full_like(x, 8.0))
-    found = _split_poly(near * near / 32 - 1, _bessel_series(order, kind, 64.0))
-    return found * near if order else found
+    value = _split_poly(near * near / 32 - 1, _bessel_series(order, kind, 64.0))
+    return value * near if order else value
 
 
 def _bessel_of_two(order: int, x: Tensor, kind: str) -> Tensor:
-    found = _split_poly(x * x / 2 - 1, _bessel_series(order, kind, 4.0))
-    return found * x if order else found
+    value = _split_poly(x * x / 2 - 1, _bessel_series(order, kind, 4.0))
+    return value * x if order else value
 
 
 def _bessel_waves(order: int, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,14 +225,14 @@ def _bessel_phase(order: int, second: bool) -> tuple[float, ...]:
     from mpmath import besselj, bessely, cos, mpf, pi, sin, sqrt
 
     def value(places: Any) -> Any:
-        found = []
+        terms = []
         for t in map(float, places):
             x = sqrt(128 / mpf(1 + t))
             angle = x - (1 + 2 * order) * pi / 4
             j, y = besselj(order, x), bessely(order, x)
             part = x * (y * cos(angle) - j * sin(angle)) if second else j * cos(angle) + y * sin(angle)
-            found.append(float(part * sqrt(pi * x / 2)))
-        return np.array(found)
+            terms.append(float(part * sqrt(pi * x / 2)))
+        return np.array(terms)
 
     return _through(value, 18)
 

@@ -100,9 +100,9 @@ class _Writes:
         ):
             self._same[me] = self._of(node.args[1])
             return
-        found = self._places(node) if node.op in (_WRITE, _PART, _PLACE) else None
-        if found is not None:
-            dim, start, end = found
+        places = self._places(node) if node.op in (_WRITE, _PART, _PLACE) else None
+        if places is not None:
+            dim, start, end = places
             if node.op != _PLACE and (start, end) == (0, None):  # all of it: x[:]
                 self._same[me] = self._of(node.args[node.op == _WRITE])
                 return
@@ -163,10 +163,10 @@ class _Writes:
 
     def _cut(self, node: Node, piece: _Piece, dim: int, single: bool) -> Ref:
         shape, size = self._shape(piece.ref), piece.end - piece.start
-        made = self._nodes.get(piece.ref.name)
+        source = self._nodes.get(piece.ref.name)
         if single:
-            if made is not None and made.aten == "unsqueeze" and made.args[1] % len(shape) == dim:
-                return self._of(made.args[0])
+            if source is not None and source.aten == "unsqueeze" and source.args[1] % len(shape) == dim:
+                return self._of(source.args[0])
             return self._add(node, _PLACE, (piece.ref, dim, piece.offset), (*shape[:dim], *shape[dim + 1 :]))
         if shape[dim] == size:
             return piece.ref
@@ -177,9 +177,9 @@ class _Writes:
         name = f"{node.name}_part"
         while name in self._nodes or name in self._inputs:
             name += "_"
-        made = replace(node, name=name, op=op, args=args, kwargs=(), shape=shape, results=())
-        self._nodes[name] = made
-        self.made.append(made)
+        written = replace(node, name=name, op=op, args=args, kwargs=(), shape=shape, results=())
+        self._nodes[name] = written
+        self.made.append(written)
         return Ref(name)
 
     def _of(self, ref: Ref) -> Ref:

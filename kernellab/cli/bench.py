@@ -102,8 +102,8 @@ def bench(
         from kernellab.bench.run import is_kept
         from kernellab.bench.samples import folders
 
-        found = [row for folder in (folders(out, samples) if samples > 1 else [out]) for row in rows_of(tasks, folder)]
-        kept = sum(is_kept(row, precision, samples > 1) for row in found)
+        table = [row for folder in (folders(out, samples) if samples > 1 else [out]) for row in rows_of(tasks, folder)]
+        kept = sum(is_kept(row, precision, samples > 1) for row in table)
         which = "" if samples > 1 else " that passed"
         say(f"kept {counted(kept, 'row')}{which}; {counted(samples * len(tasks) - kept, 'task')} to run")
     try:
@@ -135,14 +135,14 @@ def _sampled(
     """Exit 0 when each task passed in one of its samples."""
     from kernellab.bench.samples import figures, markdown, run_samples
 
-    found = figures(run_samples(tasks, out, how, count, _tell))
-    report = markdown(found, f"{suite}, {how.roles or 'rules'}")
+    sampled = figures(run_samples(tasks, out, how, count, _tell))
+    report = markdown(sampled, f"{suite}, {how.roles or 'rules'}")
     (out / "report.md").write_text(report, encoding="utf-8")
     if json:
-        emit({"suite": suite, **found, "report": str(out / "report.md")})
+        emit({"suite": suite, **sampled, "report": str(out / "report.md")})
     else:
         print(report)
-    return 0 if found["pass_at_k"].get(str(count)) == 1.0 and found["tasks"] == len(tasks) else 1
+    return 0 if sampled["pass_at_k"].get(str(count)) == 1.0 and sampled["tasks"] == len(tasks) else 1
 
 
 def _tell(row: Row) -> None:
@@ -176,7 +176,7 @@ def _figures(rows: list[Row]) -> dict[str, Any]:
     by_category = {c: [r for r in rows if r.category == c] for c in sorted({r.category for r in rows})}
     return {
         "environment": environment(rows),
-        "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
+        "per_category": {c: summarise(members).model_dump() for c, members in by_category.items()},
         "pass_at_k": {"1": total.passed / total.tasks if total.tasks else None},
         "geomean": total.geomean,
         "median": total.median,

@@ -91,50 +91,50 @@ def design(
     session = begin(_started(request, shell.start) if shell.start is not None else request)
     _run(session, shell.goes_on, answer, editor=not shell.json_)
     _no_graph(session)
-    found = result(session, time.perf_counter() - began)
+    report = result(session, time.perf_counter() - began)
     role = person.asked(session)
     if role is not None:
         brief = person.write_brief(session, role)
-        found |= {"asked": role.value, "brief": str(brief)}
+        report |= {"asked": role.value, "brief": str(brief)}
     if shell.out is not None:
-        found["files"] = _write(session, shell.out)
-    found |= _backward(session, request) if session.state.best() is not None else {}
+        report["files"] = _write(session, shell.out)
+    report |= _backward(session, request) if session.state.best() is not None else {}
     if shell.json_:
-        emit(found)
+        emit(report)
     else:
-        _tell(session, found, role)
-    return 0 if found["passed"] and found.get("backward", {}).get("passed", True) else 1
+        _tell(session, report, role)
+    return 0 if report["passed"] and report.get("backward", {}).get("passed", True) else 1
 
 
 def _asked(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
     """The request for a task's file, or for one that a model writes from words."""
     from kernellab.session import DesignRequest
 
-    said = call.model_dump(exclude_unset=True)
+    options = call.model_dump(exclude_unset=True)
     if task is not None and shell.words is None:
-        return DesignRequest(task=load_task(task), **said)
+        return DesignRequest(task=load_task(task), **options)
     if shell.words is not None and task is None:
         proposal = _worded(shell.words, call, shell.yes)
-        return DesignRequest(task=proposal.text, name=proposal.name, asked=tuple(proposal.exchanges), **said)
+        return DesignRequest(task=proposal.text, name=proposal.name, asked=tuple(proposal.exchanges), **options)
     what = "No task is" if task is None else "A task file and --words are both"
     raise SessionError(f"{what} given.", "Pass exactly one of TASK and --words.")
 
 
-def _run(session: Session, resume: bool, given: str, editor: bool) -> None:
-    """Work until the session ends or waits; a person's answer is ``given`` or, with ``editor``, written in one."""
+def _run(session: Session, resume: bool, name: str, editor: bool) -> None:
+    """Work until the session ends or waits; a person's answer is ``name`` or, with ``editor``, written in one."""
     from kernellab.cli import person
 
     person.wait(session)
     if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:
         session.run()
         person.wait(session)
-    if given:
-        person.take(session, given)
+    if name:
+        person.take(session, name)
     elif editor and person.has_editor():
         person.by_editor(session)
 
 
-def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
+def _tell(session: Session, report: dict[str, Any], role: Role | None) -> None:
     """The session's end in words; ``role`` is the one that waits for a person."""
     from kernellab.cli import person
     from kernellab.session.record.view import turn_line
@@ -143,20 +143,21 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         for turn in session.turns:
             print(turn_line(turn))
-    if found["library_faster"]:
-        print(found["library_faster"])
+    if report["library_faster"]:
+        print(report["library_faster"])
     # the question's own remedy names calls, which a shell has not
     remedy = f"\n  -> {_WAITS}" if session.state.question and role is None else ""
     print(f"{session.status.value}: {session.reason}{remedy}")
     if role is not None:
-        person.say_how(Path(found["brief"]), role)
+        person.say_how(Path(report["brief"]), role)
     if session.trace.ledger()["text"]:
         print(session.trace.ledger()["text"])
     print(f"session {session.id}")
     if session.state.best() is not None:
         _offer(session)
-    elif found["passed"]:
-        say(f"{found['trust']} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
+    elif report["passed"]:
+        trust = report["trust"]
+        say(f"{trust} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
 
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
@@ -207,16 +208,16 @@ def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
 
     specs, _ = parse_roles(call.roles)
     spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
-    found = propose_task(words, spec, budget=call.budget)
-    say(found.text)
-    for flag in found.flags:
+    proposal = propose_task(words, spec, budget=call.budget)
+    say(proposal.text)
+    for flag in proposal.flags:
         say(f"note: {flag}")
     if not yes:
         if not sys.stdin.isatty():
             raise SessionError("A task written by a model needs a person's approval.", "Read it above, then add --yes.")
         if not typer.confirm("Design a kernel for this task?", err=True):
             raise typer.Abort
-    return found
+    return proposal
 
 
 def _no_graph(session: Session) -> None:

@@ -94,25 +94,25 @@ def run(
     from kernellab.knowledge.record import versions
 
     outcomes: list[Outcome] = []
-    told: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for folder in _roots(root):
-        found = jobs(folder, only)
-        done = execute(found, lambda outcome: None if json else _tell(outcome))
+        pending = jobs(folder, only)
+        done = execute(pending, lambda outcome: None if json else _tell(outcome))
         outcomes += done
-        told |= versions(sorted({job.group for job in found}), folder)
-        if record and found:
-            put_on_record(folder, found, done)
+        installed |= versions(sorted({job.group for job in pending}), folder)
+        if record and pending:
+            put_on_record(folder, pending, done)
     if not outcomes:
         raise KernellabError(f"No document of the knowledge begins with {only!r}.", "See kernellab docs show.")
     counts = Counter((outcome.kind, outcome.state.value) for outcome in outcomes)
     failed = sum(outcome.state is State.FAILED for outcome in outcomes)
     if json:
         rows = [{**asdict(outcome), "state": outcome.state.value} for outcome in outcomes]
-        emit({"passed": not failed, "versions": told, "outcomes": rows})
+        emit({"passed": not failed, "versions": installed, "outcomes": rows})
     else:
         for (kind, state), count in sorted(counts.items()):
             print(f"{count:>4} {kind} {state}")
-        print("on " + ", ".join(f"{name} {number}" for name, number in told.items()))
+        print("on " + ", ".join(f"{name} {number}" for name, number in installed.items()))
     return 1 if failed else 0
 
 
@@ -181,14 +181,14 @@ def import_(
             "Choose another --out; what somebody wrote is not overwritten.",
         )
     start = _like(like) if like else drafted
-    found = import_raw(raw, dsl, like=start, place=_placer(model) if model else None)
-    written = write_files(folder, {name: text for name, text in found.files.items() if name not in own})
-    report = write_files(folder.parent, {f"{folder.name}-import.md": found.report()})[0]
-    unplaced = [{"heading": heading, "line": line, "reason": reason} for heading, line, reason in found.unplaced]
+    imported = import_raw(raw, dsl, like=start, place=_placer(model) if model else None)
+    written = write_files(folder, {name: text for name, text in imported.files.items() if name not in own})
+    report = write_files(folder.parent, {f"{folder.name}-import.md": imported.report()})[0]
+    unplaced = [{"heading": heading, "line": line, "reason": reason} for heading, line, reason in imported.unplaced]
     if json:
-        emit({"files": written, "placed": len(found.placed), "unplaced": unplaced, "report": report})
+        emit({"files": written, "placed": len(imported.placed), "unplaced": unplaced, "report": report})
     else:
-        placed = f"{counted(len(found.placed), 'section')} placed, {len(unplaced)} not"
+        placed = f"{counted(len(imported.placed), 'section')} placed, {len(unplaced)} not"
         print(f"{placed}; {counted(len(written), 'file')} in {folder}")
         print(f"report in {report}")
     return 1 if unplaced else 0
@@ -246,5 +246,5 @@ def _passages(knowledge: Knowledge, what: str, names: list[str], error: str) -> 
         from kernellab.target import Backend, Target
 
         return [knowledge.chip(Target("cpp", Backend.CPU, named_chip(what)))]
-    known = ", ".join(["language", *knowledge.dsls(), *knowledge.families, *_chips()])
-    raise KernellabError(f"There is no document {what!r}.", f"Choose one of {known}.")
+    choices = ", ".join(["language", *knowledge.dsls(), *knowledge.families, *_chips()])
+    raise KernellabError(f"There is no document {what!r}.", f"Choose one of {choices}.")

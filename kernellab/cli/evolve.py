@@ -142,15 +142,15 @@ def night(
 
     options = knobs_of_a_night(SearchOptions(dsl=dsl)).model_dump(exclude_unset=True)
     runs = [start(task, SearchRequest(**options, cluster=cluster)) for task in tasks]
-    found = Night(runs, 60 * minutes, say).work()
-    written(html, page(found, 60 * minutes))
+    outcome = Night(runs, 60 * minutes, say).work()
+    written(html, page(outcome, 60 * minutes))
     if json:
-        emit({"report": str(html), "operators": [one.model_dump(mode="json") for one in found]})
+        emit({"report": str(html), "operators": [one.model_dump(mode="json") for one in outcome]})
     else:
-        for one in found:
+        for one in outcome:
             print(f"{one.summary.task}: {one.summary.text}. {one.summary.against_first} {one.look_at}".rstrip())
         print(html)
-    return 0 if any(one.summary.passed for one in found) else 1
+    return 0 if any(one.summary.passed for one in outcome) else 1
 
 
 @run_app.command("list")
@@ -159,15 +159,15 @@ def list_(json: Json = False) -> int:
     from kernellab.evolve.run import readable
     from kernellab.evolve.summary import line
 
-    found, faults = readable()
+    runs, faults = readable()
     if json:
-        emit({"runs": [_as_json(run) for run in found], "unreadable": faults})
+        emit({"runs": [_as_json(run) for run in runs], "unreadable": faults})
     else:
-        for run in found:
+        for run in runs:
             print(line(run.id, run.state, run.unattended))
     for name, why in faults.items():
         say(f"{name} cannot be read: {why}")
-    return 0 if found else 1
+    return 0 if runs else 1
 
 
 @run_app.command("status")
@@ -191,19 +191,19 @@ def stop(
     run: RunId, why: Annotated[str, typer.Option(help="The reason that is kept.")] = "", json: Json = False
 ) -> int:  # fmt: skip
     """End a run; what was found stays."""
-    return _steered(run, json, lambda found: found.stop(why))
+    return _steered(run, json, lambda opened: opened.stop(why))
 
 
 @run_app.command("pause")
 def pause(run: RunId, json: Json = False) -> int:
     """Finish the running evaluations and start no new ones."""
-    return _steered(run, json, lambda found: found.pause())
+    return _steered(run, json, lambda opened: opened.pause())
 
 
 @run_app.command("resume")
 def resume_(run: RunId, json: Json = False) -> int:
     """Continue after a pause."""
-    return _steered(run, json, lambda found: found.resume())
+    return _steered(run, json, lambda opened: opened.resume())
 
 
 @run_app.command("inject")
@@ -218,34 +218,36 @@ def inject(
 
     if candidate.is_dir() or candidate.suffix == ".py":
         return _steered(
-            run, json, lambda found: found.inject(source=read_source(candidate, found.state.begun.dsl), island=island)
-        )
+            run, json, lambda opened: opened.inject(
+                source=read_source(candidate, opened.state.begun.dsl), island=island
+            )
+        )  # fmt: skip
     sketch = read_text(candidate, "sketch")
-    return _steered(run, json, lambda found: found.inject(sketch, island=island))
+    return _steered(run, json, lambda opened: opened.inject(sketch, island=island))
 
 
 @run_app.command("protect")
 def protect(run: RunId, candidate: Number, json: Json = False) -> int:
     """Keep a candidate among its island's elites."""
-    return _steered(run, json, lambda found: found.protect(candidate))
+    return _steered(run, json, lambda opened: opened.protect(candidate))
 
 
 @run_app.command("drop")
 def drop(run: RunId, candidate: Number, json: Json = False) -> int:
     """Exclude a candidate: it has no more children and cannot be the best."""
-    return _steered(run, json, lambda found: found.drop(candidate))
+    return _steered(run, json, lambda opened: opened.drop(candidate))
 
 
 @run_app.command("freeze")
 def freeze(run: RunId, island: Number, json: Json = False) -> int:
     """No proposals for an island, and no migration to or from it."""
-    return _steered(run, json, lambda found: found.freeze(island))
+    return _steered(run, json, lambda opened: opened.freeze(island))
 
 
 @run_app.command("thaw")
 def thaw(run: RunId, island: Number, json: Json = False) -> int:
     """Unfreeze an island."""
-    return _steered(run, json, lambda found: found.thaw(island))
+    return _steered(run, json, lambda opened: opened.thaw(island))
 
 
 @run_app.command("set")
@@ -258,19 +260,19 @@ def set_(
     pairs = dict(word.partition("=")[::2] for word in knobs)
     if not all("=" in word for word in knobs):
         raise EvolveError("Say which knob and its value.", f"kernellab evolve set {run} rounds=5")
-    return _steered(run, json, lambda found: found.set(**pairs))
+    return _steered(run, json, lambda opened: opened.set(**pairs))
 
 
 @run_app.command("direct")
 def direct(run: RunId, words: Words, json: Json = False) -> int:
     """A direction for what a model proposes from now on."""
-    return _steered(run, json, lambda found: found.direct(words))
+    return _steered(run, json, lambda opened: opened.direct(words))
 
 
 @run_app.command("scratchpad")
 def scratchpad(run: RunId, words: Words, json: Json = False) -> int:
     """Set the notes that models are given in addition to the Analyst's plan."""
-    return _steered(run, json, lambda found: found.write_scratchpad(words))
+    return _steered(run, json, lambda opened: opened.write_scratchpad(words))
 
 
 @run_app.command("accept")
@@ -278,13 +280,13 @@ def accept(
     run: RunId, words: Annotated[str, typer.Option(help="The direction in words of your own.")] = "", json: Json = False
 ) -> int:  # fmt: skip
     """Accept the direction that is proposed when the run stagnates."""
-    return _steered(run, json, lambda found: found.accept(words))
+    return _steered(run, json, lambda opened: opened.accept(words))
 
 
 @run_app.command("refuse")
 def refuse(run: RunId, json: Json = False) -> int:
     """Refuse the direction that is proposed."""
-    return _steered(run, json, lambda found: found.refuse())
+    return _steered(run, json, lambda opened: opened.refuse())
 
 
 @run_app.command("report")
@@ -295,9 +297,9 @@ def report(
     from kernellab.evolve.report import page
     from kernellab.evolve.run import open_run
 
-    found = open_run(run)
-    written(html, page(found.id, found.state))
-    emit({"run": found.id, "file": str(html)}) if json else print(html)
+    opened = open_run(run)
+    written(html, page(opened.id, opened.state))
+    emit({"run": opened.id, "file": str(html)}) if json else print(html)
     return 0
 
 
@@ -326,13 +328,13 @@ def lab(
         "rounds": rounds, "parallel": parallel, "islands": islands, "elites": elites, "migrate_every": migrate_every,
     })  # fmt: skip
     bands = [band(name, knobs, range(seeds), space or (), noise) for name in select or CONTENDERS]
-    found = [standing(one, space or ()) for one in bands]
+    standings = [standing(one, space or ()) for one in bands]
     if html is not None:
         written(html, page(bands))
     if json:
-        emit({"policies": [one.model_dump() for one in found]})
+        emit({"policies": [one.model_dump() for one in standings]})
     else:
-        print(table(found))
+        print(table(standings))
     return 0
 
 
@@ -367,11 +369,11 @@ def _watched(run: Run, out: Path | None, json: bool) -> int:
     """Says on stderr what agents are and ask for, and each round's end, until the run is over or not worked on."""
     from kernellab.export import compiled, module_text, package
 
-    told = (0, 0)
+    printed = (0, 0)
     while not (run.state.status.ended or run.unattended):
-        told = _tell(run, told)
+        printed = _tell(run, printed)
         time.sleep(_LOOK)
-    _tell(run, told)
+    _tell(run, printed)
     if run.works_here:
         run.wait()
     if out is not None and run.state.best() is not None:
@@ -384,13 +386,13 @@ def _watched(run: Run, out: Path | None, json: bool) -> int:
     return code
 
 
-def _tell(run: Run, told: tuple[int, int]) -> tuple[int, int]:
+def _tell(run: Run, printed: tuple[int, int]) -> tuple[int, int]:
     from kernellab.evolve.summary import figure
 
     state = run.state
-    for notice in state.notices[told[0] :]:
+    for notice in state.notices[printed[0] :]:
         say(notice)
-    for end in state.rounds[told[1] :]:
+    for end in state.rounds[printed[1] :]:
         done = sum(state.proposals[number].round <= end.round for number in state.evaluations)
         say(f"round {end.round}: {counted(done, 'candidate')}, {figure(state, end.worth)}")
     return len(state.notices), len(state.rounds)
@@ -404,13 +406,13 @@ def _tell_unattended(run: Run) -> None:
 def _shown(run: Run, json: bool) -> int:
     from kernellab.evolve.summary import summary, words
 
-    found = summary(run.id, run.state)
+    overview = summary(run.id, run.state)
     if json:
         emit(_as_json(run))
     else:
-        print(words(found))
+        print(words(overview))
         _tell_unattended(run)
-    return 0 if found.passed else 1
+    return 0 if overview.passed else 1
 
 
 def _as_json(run: Run) -> dict[str, Any]:
@@ -432,13 +434,13 @@ def _detached(run: Run, cluster: str, out: Path | None) -> Path:
             module_command("kernellab.cli", "evolve", "--resume", run.id, "--cluster", cluster, *place),
             stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd=run.workspace,
         )  # fmt: skip
-    until, said = time.monotonic() + _BEGINS, ""
-    while _AT_WORK not in said and time.monotonic() < until:
+    until, output = time.monotonic() + _BEGINS, ""
+    while _AT_WORK not in output and time.monotonic() < until:
         over = process.poll() is not None
-        said = log.read_text(encoding="utf-8", errors="replace").strip()
+        output = log.read_text(encoding="utf-8", errors="replace").strip()
         if over and not run.unattended:  # it was done in a moment
             break
         if over:
-            raise EvolveError(f"The process that was to work on {run.id} has ended.", f"It said: {said or 'nothing'}")
+            raise EvolveError(f"The process that was to work on {run.id} has ended.", f"It said: {output or 'nothing'}")
         time.sleep(_LOOK)
     return log

@@ -74,10 +74,10 @@ def export(
     json: Json = False,
 ) -> int:
     """Write verified kernels as an operator that stands alone, or what models were asked as training data."""
-    wanted = any(path is not None for path in (out, wheel, capsule, solution))
-    if wanted == (trajectories is not None):
+    writes_files = any(path is not None for path in (out, wheel, capsule, solution))
+    if writes_files == (trajectories is not None):
         raise SessionError(
-            "No output is named." if not wanted else "Kernels and trajectories cannot be exported together.",
+            "No output is named." if not writes_files else "Kernels and trajectories cannot be exported together.",
             "Pass --out, --wheel, --capsule or --solution for kernels, or --trajectories FILE.",
         )
     if trajectories is not None:
@@ -101,8 +101,8 @@ def export(
 
         choice = _measured(sessions, over)[1] if over is not None else None
         one = _as_one(sessions[0], kernels, choice) if len(kernels) > 1 else None
-        made = package(kernels, graph=graph, choice=choice, one=one)
-        with_code = made if prebuilt is False or (wheel and not out and not prebuilt) else compiled(made)
+        exported = package(kernels, graph=graph, choice=choice, one=one)
+        with_code = exported if prebuilt is False or (wheel and not out and not prebuilt) else compiled(exported)
         for why in with_code.source_only:
             say(why)
         if prebuilt and not with_code.binaries:
@@ -112,7 +112,7 @@ def export(
         if wheel is not None:
             from kernellab.export.wheel import write_wheel
 
-            files["wheel"] = str(write_wheel(with_code if prebuilt else made, wheel, version))
+            files["wheel"] = str(write_wheel(with_code if prebuilt else exported, wheel, version))
     files |= _of_one(kernels[0], capsule, solution)
     if json:
         sources = [kernel.source.hash for kernel in kernels]
@@ -197,11 +197,11 @@ def _as_one(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | No
     except KernellabError as apart:
         say(f"{apart.message} {apart.remedy}")
         return None
-    found = open_session(session, resume=False).timings.as_one(one)
-    if not found.verdict.passed:
-        raise VerifierError(f"As one operator they are wrong: {found.verdict.reason}", "Export them one by one.")
-    say(f"verified as one: {found.said}")
-    return found
+    result = open_session(session, resume=False).timings.as_one(one)
+    if not result.verdict.passed:
+        raise VerifierError(f"As one operator they are wrong: {result.verdict.reason}", "Export them one by one.")
+    say(f"verified as one: {result.said}")
+    return result
 
 
 def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None) -> dict[str, str]:
@@ -229,22 +229,22 @@ _LAYOUTS = ("module", "package", "kernels")
 def _taken(session: str) -> VerifiedKernel:
     from kernellab.session import open_session
 
-    found = open_session(session, resume=False)
-    if found.state.best() is None:
+    opened = open_session(session, resume=False)
+    if opened.state.best() is None:
         raise SessionError(
-            f"{found.name} has no kernel that passed.", "Design it to its end first, at --level T2 or above."
+            f"{opened.name} has no kernel that passed.", "Design it to its end first, at --level T2 or above."
         )
-    return found.taken()
+    return opened.taken()
 
 
-def _write(made: Package, layout: str, out: Path, licence: str) -> Path:
+def _write(exported: Package, layout: str, out: Path, licence: str) -> Path:
     from kernellab.content import written
     from kernellab.export import module_text
     from kernellab.export.layouts import write_kernels
 
     if layout == "module":
-        return written(out, module_text(made))
-    return made.write(out) if layout == "package" else write_kernels(made, out, licence)
+        return written(out, module_text(exported))
+    return exported.write(out) if layout == "package" else write_kernels(exported, out, licence)
 
 
 def _trajectories(session: str | None, path: Path, form: str, licence: str, json: bool) -> int:
@@ -255,17 +255,18 @@ def _trajectories(session: str | None, path: Path, form: str, licence: str, json
     if form not in FORMS:
         raise SessionError(f"There is no form {form!r} of trajectories.", f"Choose one of {', '.join(FORMS)}.")
     chosen = [open_session(which, resume=False) for which in ([session] if session else sessions())]
-    found = in_form((row for each in chosen for row in rows(each.state, licence)), form)
+    formatted = in_form((row for each in chosen for row in rows(each.state, licence)), form)
     left_out = sum(unanswered(each.state) for each in chosen)
-    count = write_trajectories(path, found) if found else 0
+    count = write_trajectories(path, formatted) if formatted else 0
     if json:
-        file = str(path) if found else None
+        file = str(path) if formatted else None
         emit({"file": file, "rows": count, "left_out": left_out, "sessions": [each.id for each in chosen]})
     else:
         without = f"; {left_out} left out that no model answered" if left_out else ""
-        what = f"wrote {counted(count, 'exchange' if form == 'rows' else 'row')} to {path}" if found else _NOTHING[form]
+        unit = "exchange" if form == "rows" else "row"
+        what = f"wrote {counted(count, unit)} to {path}" if formatted else _NOTHING[form]
         say(f"{what}{without}")
-    return 0 if found else 1
+    return 0 if formatted else 1
 
 
 @replay_app.command("export")
@@ -279,17 +280,17 @@ def export_replay(
     from kernellab.models import read_replay, write_replay
     from kernellab.session import open_session
 
-    found = open_session(session, resume=False)
-    exchanges = found.trace.exchanges()
+    opened = open_session(session, resume=False)
+    exchanges = opened.trace.exchanges()
     if not exchanges:
-        raise SessionError(f"{found.name} asked no model.", "Design it with --roles model first.")
+        raise SessionError(f"{opened.name} asked no model.", "Design it with --roles model first.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_replay(out, exchanges, note)
     except OSError as error:
         raise SessionError(f"{out} cannot be written: {error.strerror}.", "Give another path.") from None
     if json:
-        emit({"file": str(out), "exchanges": len(exchanges), "mark": read_replay(out).mark, "session": found.id})
+        emit({"file": str(out), "exchanges": len(exchanges), "mark": read_replay(out).mark, "session": opened.id})
     else:
         say(f"wrote {counted(len(exchanges), 'exchange')} to {out}, {read_replay(out).mark}")
     return 0

@@ -53,116 +53,116 @@ def lens(
     if back is not None and (level is None or line is not None):
         raise SessionError("--back is a line of a level.", "Name that with --level, and leave --line out.")
     loaded = load_task(task) if task is not None else None
-    wanted = named_chip(chip) if chip is not None else None
-    given = [read_source(path, dsl) for path in (source, other) if path is not None]
-    found = [look(one, loaded, wanted, unsandboxed) for one in given]
+    target_chip = named_chip(chip) if chip is not None else None
+    sources = [read_source(path, dsl) for path in (source, other) if path is not None]
+    lenses = [look(one, loaded, target_chip, unsandboxed) for one in sources]
     if counters:
-        found = [_counted(one, kernel, loaded, unsandboxed) for one, kernel in zip(found, given, strict=True)]
+        lenses = [_counted(one, kernel, loaded, unsandboxed) for one, kernel in zip(lenses, sources, strict=True)]
     names = [str(path) for path in (source, other) if path is not None]
-    change = _difference(found, names, level)
+    change = _difference(lenses, names, level)
     if html is not None:
-        _write_page(html, found, names)
+        _write_page(html, lenses, names)
     if out is not None:
-        write_files(out, {f"{one.name}.txt": one.text for one in found[0].levels})
+        write_files(out, {f"{one.name}.txt": one.text for one in lenses[0].levels})
     if json:
-        emit(_as_json(found, names, change, line) | _back_json(found[0], level, back))
+        emit(_as_json(lenses, names, change, line) | _back_json(lenses[0], level, back))
     elif change is not None:
         _tell_difference(change, names)
     elif line is not None:
-        _tell_line(found[0], line, level)
+        _tell_line(lenses[0], line, level)
     elif level is not None and back is not None:
-        _tell_back(found[0], level, back)
+        _tell_back(lenses[0], level, back)
     elif level is not None:
-        print(_level(found[0], level).text)
+        print(_level(lenses[0], level).text)
     else:
-        _tell(found[0])
+        _tell(lenses[0])
     return 0
 
 
-def _counted(found: Lens, kernel: Source, task: Task | None, unsandboxed: bool) -> Lens:
+def _counted(shown: Lens, kernel: Source, task: Task | None, unsandboxed: bool) -> Lens:
     """With counters where they can be read, else with a note that says why not, and how they could be."""
     from kernellab.lens.counters.read import counters
 
     if task is None:
-        return replace(found, notes=(*found.notes, "Counters need a task, whose inputs the kernel runs on: --task."))
+        return replace(shown, notes=(*shown.notes, "Counters need a task, whose inputs the kernel runs on: --task."))
     try:
-        return replace(found, facts=(*found.facts, *counters(kernel, task, unsandboxed)))
+        return replace(shown, facts=(*shown.facts, *counters(kernel, task, unsandboxed)))
     except SessionError as error:
-        return replace(found, notes=(*found.notes, f"{error.message} {error.remedy}"))
+        return replace(shown, notes=(*shown.notes, f"{error.message} {error.remedy}"))
 
 
-def _difference(found: list[Lens], names: list[str], level: str | None) -> Difference | None:
+def _difference(lenses: list[Lens], names: list[str], level: str | None) -> Difference | None:
     from kernellab.lens import difference
 
-    if len(found) < 2:
+    if len(lenses) < 2:
         return None
-    return difference(found[0], found[1], level or found[0].names[-1], (names[0], names[1]))
+    return difference(lenses[0], lenses[1], level or lenses[0].names[-1], (names[0], names[1]))
 
 
-def _write_page(path: Path, found: list[Lens], names: list[str]) -> None:
+def _write_page(path: Path, lenses: list[Lens], names: list[str]) -> None:
     from kernellab.lens.page import page
 
-    say(f"wrote {written(path, page(' and '.join(names), found, names))}")
+    say(f"wrote {written(path, page(' and '.join(names), lenses, names))}")
 
 
-def _as_json(found: list[Lens], names: list[str], change: Difference | None, line: int | None) -> dict[str, object]:
+def _as_json(lenses: list[Lens], names: list[str], change: Difference | None, line: int | None) -> dict[str, object]:
     from kernellab.lens.page import as_data
 
-    first = found[0]
+    first = lenses[0]
     linked = {one.name: list(one.down.get(line, ())) for one in first.levels} if line is not None else None
     return {
         "source": names[0], **as_data(first), **({"line": line, "linked": linked} if linked is not None else {}),
-        **({"other": as_data(found[1]), "difference": asdict(change)} if change is not None else {}),
+        **({"other": as_data(lenses[1]), "difference": asdict(change)} if change is not None else {}),
     }  # fmt: skip
 
 
-def _level(found: Lens, name: str) -> Level:
-    level = found.level(name)
+def _level(shown: Lens, name: str) -> Level:
+    level = shown.level(name)
     if level is None:
         raise SessionError(
-            f"The lens shows no level {name!r} of this source.", f"Choose one of {', '.join(found.names)}."
+            f"The lens shows no level {name!r} of this source.", f"Choose one of {', '.join(shown.names)}."
         )
     return level
 
 
-def _tell(found: Lens) -> None:
+def _tell(shown: Lens) -> None:
     from kernellab.lens.page import as_text
 
-    print(as_text(found))
-    for note in found.notes:
+    print(as_text(shown))
+    for note in shown.notes:
         say(note)
 
 
-def _tell_line(found: Lens, line: int, level: str | None) -> None:
+def _tell_line(shown: Lens, line: int, level: str | None) -> None:
     """What a line became, level by level."""
-    text = found.text.splitlines()
+    text = shown.text.splitlines()
     if line > len(text):
-        raise SessionError(f"{found.file} has {len(text)} lines.", "Name one of them with --line.")
-    print(f"{found.file}:{line}: {text[line - 1].strip()}")
-    for one in [_level(found, level)] if level else found.levels:
+        raise SessionError(f"{shown.file} has {len(text)} lines.", "Name one of them with --line.")
+    print(f"{shown.file}:{line}: {text[line - 1].strip()}")
+    for one in [_level(shown, level)] if level else shown.levels:
         lines, numbers = one.text.split("\n"), one.down.get(line, ())
         print(f"{one.name}: {len(numbers)} lines")
         for number in numbers:
             print(f"{number:6} {lines[number - 1]}")
 
 
-def _tell_back(found: Lens, name: str, number: int) -> None:
+def _tell_back(shown: Lens, name: str, number: int) -> None:
     """Where a line of a level came from, all places of an inlined chain."""
-    level, text = _level(found, name), found.text.splitlines()
+    level, text = _level(shown, name), shown.text.splitlines()
     lines = level.text.split("\n")
     if number > len(lines):
         raise SessionError(f"The level {name} has {len(lines)} lines.", "Name one of them with --back.")
     print(f"{name}:{number}: {lines[number - 1].strip()}")
     for line in level.up.get(number, ()):
-        print(f"{found.file}:{line}: {text[line - 1].strip() if line <= len(text) else ''}")
+        print(f"{shown.file}:{line}: {text[line - 1].strip() if line <= len(text) else ''}")
     if number not in level.up:
-        say(f"No line of {found.file} is known for it.")
+        say(f"No line of {shown.file} is known for it.")
 
 
-def _back_json(found: Lens, name: str | None, number: int | None) -> dict[str, object]:
+def _back_json(shown: Lens, name: str | None, number: int | None) -> dict[str, object]:
     if name is None or number is None:
         return {}
-    return {"back": {"level": name, "line": number, "source": list(_level(found, name).up.get(number, ()))}}
+    return {"back": {"level": name, "line": number, "source": list(_level(shown, name).up.get(number, ()))}}
 
 
 def _tell_difference(change: Difference, names: list[str]) -> None:

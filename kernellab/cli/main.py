@@ -102,27 +102,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and not os.environ.get("KERNELLAB_DEBUG"):
         # registered first, it runs last: nanobind then counts Triton's types as leaks, which is nothing for a person
         atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["evolve"] and given[1:2] and given[1] in {c.name for c in run_app.registered_commands}:
-        given[:1] = ["evolve-run"]
-    elif given[:2] == ["evolve", "--night"]:
-        given[:2] = ["evolve-run", "night"]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["evolve"] and words[1:2] and words[1] in {c.name for c in run_app.registered_commands}:
+        words[:1] = ["evolve-run"]
+    elif words[:2] == ["evolve", "--night"]:
+        words[:2] = ["evolve-run", "night"]
     try:
-        result = typer.main.get_command(app).main(args=given, prog_name="kernellab", standalone_mode=False)
-        return _stopped(given) if result == STOPPED else result if isinstance(result, int) else 0
+        result = typer.main.get_command(app).main(args=words, prog_name="kernellab", standalone_mode=False)
+        return _stopped(words) if result == STOPPED else result if isinstance(result, int) else 0
     except KernellabError as error:
         say(error.message)
         if error.remedy:
             say(f"  -> {error.remedy}")
         _debug()
-        _emit_error(given, error.message, error.remedy, error.exit_code)
+        _emit_error(words, error.message, error.remedy, error.exit_code)
         return error.exit_code
     except _WRONG_CALL as error:
         _say_wrong(error)
-        _emit_error(given, error.format_message(), "", 2)
+        _emit_error(words, error.format_message(), "", 2)
         return 2
     except KeyboardInterrupt:
-        return _stopped(given)
+        return _stopped(words)
     except typer.Abort:
         say("Nothing was begun.")
         return 2
@@ -134,19 +134,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"kernellab failed: {type(error).__name__}: {error}")
         say("  -> Set KERNELLAB_DEBUG=1 for the traceback, and report it.")
         _debug()
-        _emit_error(given, f"kernellab failed: {type(error).__name__}: {error}", "Report it.", 2)
+        _emit_error(words, f"kernellab failed: {type(error).__name__}: {error}", "Report it.", 2)
         return 2
 
 
-def _emit_error(given: Sequence[str], message: str, remedy: str | None, code: int) -> None:
+def _emit_error(words: Sequence[str], message: str, remedy: str | None, code: int) -> None:
     """The one JSON object of a call with ``--json`` that ended before it had a result."""
-    if "--json" in given:
+    if "--json" in words:
         emit({"passed": False, "error": message, "remedy": remedy or "", "exit_code": code})
 
 
-def _stopped(given: Sequence[str]) -> int:
+def _stopped(words: Sequence[str]) -> int:
     """Ctrl-C: what became of the work so far."""
-    kept = _KEPT.get(" ".join(given[:2])) or _KEPT.get(given[0]) if given else None
+    kept = _KEPT.get(" ".join(words[:2])) or _KEPT.get(words[0]) if words else None
     say("Stopped.")
     if kept:
         say(f"  -> {kept}")

@@ -47,21 +47,21 @@ def search(
     with without_rest_client():
         memory = _open(store)
     if task.endswith(".py"):
-        found = by_file(memory, Path(task), dsl or "", k, without, also or ())
+        hits = by_file(memory, Path(task), dsl or "", k, without, also or ())
     elif memory_defaults(find_workspace()).embed:
         from kernellab.session.memory_use import by_words as by_meaning
 
-        found = by_meaning(memory, task, k, find_workspace(), say)
+        hits = by_meaning(memory, task, k, find_workspace(), say)
     else:
-        found = by_words(memory, task, k)
+        hits = by_words(memory, task, k)
     for fault in memory.faults:
         say(fault)
     if json:
-        emit({"hits": [hit.as_dict() for hit in found]})
+        emit({"hits": [hit.as_dict() for hit in hits]})
     else:
-        scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in found]
-        _print([f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(found, scored, strict=True)])
-    return 0 if found else 1
+        scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in hits]
+        _print([f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(hits, scored, strict=True)])
+    return 0 if hits else 1
 
 
 @memory_app.command("add")
@@ -72,13 +72,13 @@ def add(
 ) -> int:
     """Add what sessions and runs verified, and failures with their fixes. Exit 1 when there was nothing."""
     memory = _open(store)
-    told = dict(_taken(memory, names))
-    kept = sum(told.values())
+    outcomes = dict(_taken(memory, names))
+    kept = sum(outcomes.values())
     if json:
-        emit({"kept": kept, "taken": told})
+        emit({"kept": kept, "taken": outcomes})
     else:
-        for name, taken in told.items():
-            say(f"{name}: {counted(taken, 'kernel')}")
+        for name, outcome in outcomes.items():
+            say(f"{name}: {counted(outcome, 'kernel')}")
         print(f"{counted(kept, 'kernel')} remembered")
     return 0 if kept else 1
 
@@ -132,16 +132,16 @@ def verify(
 
     memory = _open(store)
     refresh(memory)
-    wanted = ids or to_verify(memory, library)
-    left = 0 if ids or library else len(to_verify(memory, library=True)) - len(wanted)
+    chosen = ids or to_verify(memory, library)
+    left = 0 if ids or library else len(to_verify(memory, library=True)) - len(chosen)
     with Verifier() as verifier:
-        passed = verify_again(memory, verifier, wanted, say, tasks_of_library())
+        passed = verify_again(memory, verifier, chosen, say, tasks_of_library())
     if json:
-        emit({"judged": len(wanted), "passed": passed, "library_left": left})
+        emit({"judged": len(chosen), "passed": passed, "library_left": left})
     else:
         more = f"; {counted(left, 'kernel')} of the library: --library" if left else ""
-        print(f"{passed} of {counted(len(wanted), 'entry', 'entries')} passed{more}")
-    return 0 if passed == len(wanted) else 1
+        print(f"{passed} of {counted(len(chosen), 'entry', 'entries')} passed{more}")
+    return 0 if passed == len(chosen) else 1
 
 
 @memory_app.command("skills")
@@ -153,13 +153,13 @@ def skills(
     """List notes with their measured effect, proposed and approved."""
     from kernellab.memory.notes import as_markdown
 
-    found = _open(store).store.skills()
+    stored = _open(store).store.skills()
     if out is not None:
-        write_files(out, {f"{skill.id}.md": as_markdown(skill) for skill in found})
+        write_files(out, {f"{skill.id}.md": as_markdown(skill) for skill in stored})
     if json:
-        emit({"skills": [{"id": s.id, **s.model_dump(mode="json")} for s in found]})
+        emit({"skills": [{"id": s.id, **s.model_dump(mode="json")} for s in stored]})
     else:
-        _print([f"{s.id}  {'approved' if s.approved else 'proposed'}  {s.ratio:.2f}x  {s.advice}" for s in found])
+        _print([f"{s.id}  {'approved' if s.approved else 'proposed'}  {s.ratio:.2f}x  {s.advice}" for s in stored])
     return 0
 
 
@@ -246,11 +246,11 @@ def stats(store: Store = "", json: Json = False) -> int:
     """Count the entries by table, DSL and family."""
     from kernellab.session.memory_use import stats as counts
 
-    found = counts(_open(store))
+    totals = counts(_open(store))
     if json:
-        emit(found)
+        emit(totals)
     else:
-        _print([f"{name}: {rows}" for name, rows in found.items()])
+        _print([f"{name}: {rows}" for name, rows in totals.items()])
     return 0
 
 
@@ -289,9 +289,9 @@ def _taken(memory: Memory, names: list[str]) -> Iterator[tuple[str, int]]:
     from kernellab.session import open_session, sessions
     from kernellab.session.memory_export import offer
 
-    known = sessions()
-    designed = {*known, *(id.rpartition("-")[0] for id in known)}
-    for name in names or [*known, *runs()]:
+    recorded = sessions()
+    designed = {*recorded, *(id.rpartition("-")[0] for id in recorded)}
+    for name in names or [*recorded, *runs()]:
         if name not in designed and is_run(name):
             yield name, open_run(name).remember(memory)
         else:
@@ -316,8 +316,8 @@ class _Absent(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         setattr(self, name, type(name, (), {}))
-        made: type = getattr(self, name)
-        return made
+        loaded: type = getattr(self, name)
+        return loaded
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -23,9 +23,9 @@ def doctor(
     from kernellab.doctor import diagnose, report
 
     if json:
-        found = diagnose(probe)
-        emit(found.to_dict())
-        return 0 if any(dsl.ready for dsl in found.dsls.values()) else 1
+        findings = diagnose(probe)
+        emit(findings.to_dict())
+        return 0 if any(dsl.ready for dsl in findings.dsls.values()) else 1
     print(report(probe))
     return 0
 

@@ -60,8 +60,8 @@ def verify(
     target = target_at(call.target, candidate.dsl)
     loaded = load_task(task)
     weak = admit(loaded)
-    with Progress() as told, Verifier() as verifier:
-        verdict = verifier.verify(loaded, candidate, target, options=options, progress=told)
+    with Progress() as progress, Verifier() as verifier:
+        verdict = verifier.verify(loaded, candidate, target, options=options, progress=progress)
     verdict = verdict.model_copy(update={"conditions": joined(verdict.conditions, weaknesses(weak))})
     if json:
         emit(verdict_dict(verdict, candidate))
@@ -81,15 +81,15 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: boo
             "Run kernellab verify TASK SOURCE, or name one capsule.",
         )
     capsule = read_capsule(path)
-    with Progress() as told:
-        found = again(capsule, options, told, trusted=trusted)
+    with Progress() as progress:
+        outcome = again(capsule, options, progress, trusted=trusted)
     if json:
-        emit({**verdict_dict(found.verdict, capsule.source), "capsule": capsule_facts(found)})
+        emit({**verdict_dict(outcome.verdict, capsule.source), "capsule": capsule_facts(outcome)})
     else:
-        print(verdict_text(found.verdict))
+        print(verdict_text(outcome.verdict))
         print(f"The capsule of {capsule.name} ({capsule.target}, {capsule.made_by}) says: {capsule.verdict.text}")
-        print("\n".join(f"  {line}" for line in found.differences) or "  nothing differs")
-    return 0 if found.passed else 1
+        print("\n".join(f"  {line}" for line in outcome.differences) or "  nothing differs")
+    return 0 if outcome.passed else 1
 
 
 @with_requests
@@ -113,9 +113,9 @@ def check(
         raise KernellabError("--update records figures, and no lock is named.", "Pass --lock kernels.lock too.")
     options = verify_options(call, None).model_copy(update={"unsandboxed": call.unsandboxed})
     lock = ci.read_lock(call.lock, call.update) if call.lock is not None else None
-    found = ci.subjects(paths or [Path(".")], plain_dsl())
+    subjects = ci.subjects(paths or [Path(".")], plain_dsl())
     answers = ci.check(
-        found, options, least=call.min_speedup, lock=lock, accept=call.update, progress=lambda r: say(r.line)
+        subjects, options, least=call.min_speedup, lock=lock, accept=call.update, progress=lambda r: say(r.line)
     )
     results = list(answers)
     if call.update and lock is not None and call.lock is not None:
@@ -168,17 +168,17 @@ def rank(
     loaded = load_task(task)
     admit(loaded)
     options = RankOptions(allow_library=allow_library, unsandboxed=unsandboxed)
-    found: list[tuple[Path, Ranking]] = []
+    rankings: list[tuple[Path, Ranking]] = []
     with Verifier() as verifier:
         for path, source in candidates:
-            found.append((path, verifier.rank(loaded, source, detect_target(source.dsl), options=options)))
-            say(f"{path}: {found[-1][1].text or found[-1][1].reason}")
-    found.sort(key=_slowness)
+            rankings.append((path, verifier.rank(loaded, source, detect_target(source.dsl), options=options)))
+            say(f"{path}: {rankings[-1][1].text or rankings[-1][1].reason}")
+    rankings.sort(key=_slowness)
     if json:
-        emit({"verdict": None, "rankings": [_ranking_facts(path, r) for path, r in found]})
+        emit({"verdict": None, "rankings": [_ranking_facts(path, r) for path, r in rankings]})
     else:
-        print("\n".join(_place_line(place, path, r) for place, (path, r) in enumerate(found, 1)))
-    return 0 if any(r.ranked for _, r in found) else 1
+        print("\n".join(_place_line(place, path, r) for place, (path, r) in enumerate(rankings, 1)))
+    return 0 if any(r.ranked for _, r in rankings) else 1
 
 
 def _slowness(entry: tuple[Path, Ranking]) -> float:
@@ -280,8 +280,8 @@ def verdict_text(verdict: Verdict) -> str:
         )
     lines += [f"  {c.text} (it takes {_ms(c.baseline_time.median_ms)})" for c in verdict.comparisons]
     if verdict.sol_ms:
-        told = f": {verdict.sol_text}" if verdict.sol_text else ""
-        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}{told}")
+        share = f": {verdict.sol_text}" if verdict.sol_text else ""
+        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}{share}")
     if verdict.own_share is not None:
         unseen = verdict.marked("launches-not-seen")
         where = "outside the framework's operators" if unseen else "in its own code"

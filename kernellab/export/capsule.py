@@ -90,11 +90,11 @@ class Again:
 
 def capsule_of(kernel: VerifiedKernel) -> Capsule:
     """The capsule of a verified kernel."""
-    found = Capsule(
+    capsule = Capsule(
         made_by=f"kernellab {version('kernellab')}", name=kernel.name, task=kernel.task.text, source=kernel.source,
         sketch=kernel.sketch, verdict=kernel.verdict, target=kernel.target, hashes={},
     )  # fmt: skip
-    return found.model_copy(update={"hashes": found.parts()})
+    return capsule.model_copy(update={"hashes": capsule.parts()})
 
 
 def is_capsule(path: Path) -> bool:
@@ -118,7 +118,7 @@ def read_capsule(path: Path) -> Capsule:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise KernellabError(f"{path} is too large for a capsule.", remedy)
-        found = Capsule.model_validate_json(path.read_text(encoding="utf-8"))
+        capsule = Capsule.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise KernellabError(f"The capsule {path} cannot be read: {reason}.", "Give a capsule's path.") from None
@@ -127,15 +127,15 @@ def read_capsule(path: Path) -> Capsule:
         raise KernellabError(
             f"{path} is not a capsule: {'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}.", remedy
         ) from None
-    if found.format != _FORMAT:
-        raise KernellabError(f"{path} has the format {found.format}; this kernellab reads {_FORMAT}.", remedy)
-    wrong = [name for name, digest in found.parts().items() if found.hashes.get(name) != digest]
+    if capsule.format != _FORMAT:
+        raise KernellabError(f"{path} has the format {capsule.format}; this kernellab reads {_FORMAT}.", remedy)
+    wrong = [name for name, digest in capsule.parts().items() if capsule.hashes.get(name) != digest]
     if wrong:
         raise KernellabError(
             f"The {wrong[0]} in {path} does not have the hash that the capsule says: it was changed.",
             "Copy the capsule again from where it was made.",
         )
-    return found
+    return capsule
 
 
 def write_capsule(kernel: VerifiedKernel, path: Path) -> Path:
@@ -171,20 +171,20 @@ def again(
     return Again(capsule, verdict.model_copy(update={"conditions": joined(verdict.conditions, weaknesses(weak))}))
 
 
-def facts(found: Again) -> dict[str, Any]:
+def facts(repeated: Again) -> dict[str, Any]:
     """For one JSON object: the capsule's own figures next to what differs."""
-    then = found.capsule.verdict
+    then = repeated.capsule.verdict
     return {
-        "name": found.capsule.name,
-        "made_by": found.capsule.made_by,
-        "target": found.capsule.target,
-        "hashes": found.capsule.hashes,
+        "name": repeated.capsule.name,
+        "made_by": repeated.capsule.made_by,
+        "target": repeated.capsule.target,
+        "hashes": repeated.capsule.hashes,
         "passed": then.passed,
         "time_ms": then.time.median_ms if then.time else None,
         "speedups": {c.baseline: [c.speedup, c.low, c.high] for c in then.comparisons},
         "label": then.label,
         "labels": then.labels,
-        "differences": found.differences,
+        "differences": repeated.differences,
     }
 
 

@@ -37,11 +37,11 @@ def compiled(package: Package) -> Package:
     reasons: list[str] = []
     for kernel in package.kernels:
         try:
-            found = dict(_compiled(kernel))
+            by_file = dict(_compiled(kernel))
         except KernellabError as error:
             reasons.append(f"{error.message} {error.remedy}".strip())
             continue
-        binaries |= {f"kernels/k{kernel.source.hash}/{name}": data for name, data in found.items()}
+        binaries |= {f"kernels/k{kernel.source.hash}/{name}": data for name, data in by_file.items()}
     if any(k.facts("")["repeatable"] for k in package.kernels):
         try:
             built = Path(launcher.extension().__file__)
@@ -77,10 +77,10 @@ def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
     rounded = {d.name: min(max(sizes[d.name] // 16 * 16, 16), d.max) for d in kernel.task.dims}
     odd = {d.name: min(rounded[d.name] + 1, d.max) for d in kernel.task.dims}
     files: dict[str, bytes] = {}
-    for given in (sizes, rounded, odd) if sizes else (sizes,):
-        found = cubins(kernel.source, arguments(kernel.task, given), chip)
-        named = {prebuilt.cubin_name(text): data for text, data in found.programs.items()}
-        files |= {f"{prebuilt.CUBINS}/{name}": data for name, data in {**found.triton, **named}.items()}
+    for extents in (sizes, rounded, odd) if sizes else (sizes,):
+        by_name = cubins(kernel.source, arguments(kernel.task, extents), chip)
+        named = {prebuilt.cubin_name(text): data for text, data in by_name.programs.items()}
+        files |= {f"{prebuilt.CUBINS}/{name}": data for name, data in {**by_name.triton, **named}.items()}
     if not files:
         raise KernellabError(f"{kernel.name}'s kernel leaves no cubin.", "It is compiled where it is used.")
     yield from files.items()
@@ -100,12 +100,12 @@ def _library(kernel: VerifiedKernel) -> str:
 
     from kernellab.export.runtime import prebuilt
 
-    found: list[str] = []
+    files: list[str] = []
     build: Any = tvm_ffi.cpp.build
 
     def told(*args: Any, **options: Any) -> Any:
-        found.append(str(build(*args, **options)))
-        return found[-1]
+        files.append(str(build(*args, **options)))
+        return files[-1]
 
     with tempfile.TemporaryDirectory() as scratch:
         for name, text in kernel.source.files.items():
@@ -114,6 +114,6 @@ def _library(kernel: VerifiedKernel) -> str:
             prebuilt.loaded_by(told, Path(scratch) / kernel.source.entry_file)
         except Exception as error:  # whatever a compiler that is not there raises
             raise KernellabError(f"{kernel.name}'s kernel cannot be built here: {error}", "") from None
-    if len(found) != 1:
-        raise KernellabError(f"{kernel.name} builds {len(found)} libraries, and one can go along.", "")
-    return found[0]
+    if len(files) != 1:
+        raise KernellabError(f"{kernel.name} builds {len(files)} libraries, and one can go along.", "")
+    return files[0]

@@ -121,15 +121,15 @@ class VerifiedKernel:
     def _intervals(self) -> Mapping[str, Any]:
         """The least and the greatest value, None where there is none, outside of which the Verifier found it wrong."""
         conditions = self.verdict.conditions
-        found: dict[str, list[float | None]] = {}
+        intervals: dict[str, list[float | None]] = {}
         refuted = [c for c in of(conditions, Domain) if c.refuted]
         limits: list[Domain | DrawnLimit] = [*of(conditions, DrawnLimit), *refuted]
         for c in limits:
             if c.low is not None or c.high is not None:
-                low, high = found.get(c.argument, [None, None])
+                low, high = intervals.get(c.argument, [None, None])
                 lows, highs = ([e for e in ends if e is not None] for ends in ((low, c.low), (high, c.high)))
-                found[c.argument] = [max(lows, default=None), min(highs, default=None)]
-        return found
+                intervals[c.argument] = [max(lows, default=None), min(highs, default=None)]
+        return intervals
 
     def _magnitudes(self) -> Mapping[str, float]:
         """The smallest magnitude other than zero of each argument for which the kernel is right."""

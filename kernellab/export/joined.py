@@ -61,8 +61,8 @@ class Joined:
             files |= {f"{folder}/{name}": text for name, text in source.files.items()}
             module = ".".join([folder, *PurePosixPath(source.entry_file).with_suffix("").parts])
             imports.append(f"from {module} import {source.entry} as {folder}")
-        given = ", ".join(a.name for a in first.task.args)
-        *others, last = [f"return {names[k]}({given})" for _, k in self.starts]
+        arguments = ", ".join(a.name for a in first.task.args)
+        *others, last = [f"return {names[k]}({arguments})" for _, k in self.starts]
         lines = [f"    if size < {end}:\n        {line}" for end, line in zip(self.switches, others, strict=True)]
         values = {
             "{name}": first.name, "{dim}": self.dim, "{imports}": "\n".join(imports),
@@ -80,9 +80,9 @@ class Joined:
         """All of them as one kernel, with its verdict. Raises as :meth:`Verifier.verify`."""
         sides = tuple({self.dim: size} for switch in self.switches for size in (switch - 1, switch))
         options = options.model_copy(update={"sizes": (*options.sizes, *sides)})
-        found = verifier.verify(self.task, self.source, target, options=options)
-        switched = [Switched(dim=self.dim, starts=self.switches)] if found.passed and self.switches else []
-        verdict = found.model_copy(update={"conditions": conditions_of(found.conditions, switched)})
+        outcome = verifier.verify(self.task, self.source, target, options=options)
+        switched = [Switched(dim=self.dim, starts=self.switches)] if outcome.passed and self.switches else []
+        verdict = outcome.model_copy(update={"conditions": conditions_of(outcome.conditions, switched)})
         dim = next(d for d in self.task.dims if d.name == self.dim)
         where = f"{self.kernels[0].target}, {dim.name} from {dim.min} to {dim.max}"
         if self.switches:
@@ -120,17 +120,17 @@ def joined(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> J
 
 def _starts(at: Sequence[Dim], choice: Choice | None) -> Iterator[tuple[int, int]]:
     low, high = min(d.min for d in at), max(d.max for d in at)
-    wanted = choice.starts if choice is not None else ()
-    ends = {n for d in at for n in (d.min, d.max + 1)} | {start for start, _ in wanted} | {low, high + 1}
+    starts = choice.starts if choice is not None else ()
+    ends = {n for d in at for n in (d.min, d.max + 1)} | {start for start, _ in starts} | {low, high + 1}
     before: int | None = None
     for start, end in pairwise(sorted(n for n in ends if low <= n <= high + 1)):
         takers = [k for k, d in enumerate(at) if d.min <= start and end - 1 <= d.max]
         if not takers:
             raise _apart(f"none takes {at[0].name} from {start} to {end - 1}")
-        picked = next((k for least, k in reversed(wanted) if least <= start), None)
+        picked = next((k for least, k in reversed(starts) if least <= start), None)
         if picked not in takers:
             narrowest = min(takers, key=lambda k: at[k].max - at[k].min)
-            picked = before if wanted and picked is None and before in takers else narrowest
+            picked = before if starts and picked is None and before in takers else narrowest
         assert picked is not None
         if picked != before:
             yield start, picked
@@ -152,11 +152,11 @@ def _size_of(task: Task, dim: str) -> str:
     """Python that reads the size of ``dim`` from the arguments."""
     from kernellab.export.runtime.guards import value_of
 
-    found = [(a.name, i, str(e)) for a in task.tensors for i, e in enumerate(a.shape)]
-    for argument, axis, extent in found:
+    extents = [(a.name, i, str(e)) for a in task.tensors for i, e in enumerate(a.shape)]
+    for argument, axis, extent in extents:
         if extent == dim:
             return f"{argument}.shape[{axis}]"
-    for argument, axis, extent in found:
+    for argument, axis, extent in extents:
         base, one, two = (value_of(extent, {dim: n}) for n in range(3))
         if None not in (base, one, two) and two - one == one - base != 0:
             return f"({argument}.shape[{axis}] - {base}) // {one - base}"

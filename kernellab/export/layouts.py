@@ -143,7 +143,7 @@ def definition_of(kernel: VerifiedKernel) -> dict[str, Any]:
 
     names = ", ".join(a.name for a in task.args)
     outputs = [f"out{i}" for i in range(len(task.outputs))] if len(task.outputs) > 1 else ["out"]
-    found: dict[str, Any] = {
+    definition: dict[str, Any] = {
         "name": kernel.name,
         "op_type": "model" if task.form is TaskForm.KERNELBENCH else "function",
         "axes": axes,
@@ -153,4 +153,4 @@ def definition_of(kernel: VerifiedKernel) -> dict[str, Any]:
         "description": task.signature,
         "tags": [],
     }
-    return {**found, "constraints": constraints}
+    return {**definition, "constraints": constraints}

@@ -131,10 +131,10 @@ def package(
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference
-    said = described(kernels, choice, one)
-    files["__init__.py"] = _init(kernels, said, namespace, graph)
+    description = described(kernels, choice, one)
+    files["__init__.py"] = _init(kernels, description, namespace, graph)
     files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
-    return Package(first.name, namespace, files, tuple(kernels), said)
+    return Package(first.name, namespace, files, tuple(kernels), description)
 
 
 def _folder(kernel: VerifiedKernel) -> str:
@@ -184,10 +184,10 @@ def signature(args: Sequence[Arg]) -> str:
     )
 
 
-def _init(kernels: Sequence[VerifiedKernel], said: str, namespace: str, graph: bool) -> str:
+def _init(kernels: Sequence[VerifiedKernel], description: str, namespace: str, graph: bool) -> str:
     first = kernels[0]
     values = {
-        "{doc}": said,
+        "{doc}": description,
         "{namespace}": namespace,
         "{graph}": str(graph),
         "{signature}": signature(first.task.args),

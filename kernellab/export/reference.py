@@ -69,21 +69,21 @@ def reference_text(task: Task) -> str:
     kept = _needed(task.text, roots)
     names = [a.name for a in task.args]
     state = [a.name for a in task.args if a.key]
-    given = [_Name(n) for n in names[: len(names) - len(state)]]
+    passed = [_Name(n) for n in names[: len(names) - len(state)]]
     if module.numpy:
-        given = [_Name(f"_array({n})") for n in given]
-    positional, keywords = module.bind(given)
+        passed = [_Name(f"_array({n})") for n in passed]
+    positional, keywords = module.bind(passed)
     text = _HEAD.replace("{name}", task.name) + kept
     if native:
         arguments = [_spelt(v) for v in positional] + [f"{k}={_spelt(v)}" for k, v in keywords.items()]
         body = _NATIVE.replace("{result}", f"reference({', '.join(arguments)})")
         return text + (_NUMPY if module.numpy else "") + body.replace("{names}", ", ".join(names))
     init, named = module.init_arguments()
-    made = [_spelt(v) for v in init] + [f"{k}={_spelt(v)}" for k, v in named.items()]
+    constructor = [_spelt(v) for v in init] + [f"{k}={_spelt(v)}" for k, v in named.items()]
     if not _plain([init, named]):
-        made = ["*get_init_inputs()"]
+        constructor = ["*get_init_inputs()"]
     values = {
-        "{model}": f"Model({', '.join(made)})",
+        "{model}": f"Model({', '.join(constructor)})",
         "{evaluated}": ".eval()" if module.evaluates else "",
         "{names}": ", ".join(names),
         "{keys}": repr([a.key for a in task.args if a.key]),
@@ -141,14 +141,14 @@ def _needed(text: str, roots: set[str]) -> str:
     tree = ast.parse(text)
     lines = text.splitlines()
     binds = [(node, set(_bound(node))) for node in tree.body]
-    wanted, kept = set(roots), set[int]()
+    needed, kept = set(roots), set[int]()
     while True:
-        found = {i for i, (_, names) in enumerate(binds) if names & wanted} - kept
-        if not found:
+        binding = {i for i, (_, names) in enumerate(binds) if names & needed} - kept
+        if not binding:
             break
-        for i in found:
+        for i in binding:
             kept.add(i)
-            wanted |= _used(symtable.symtable(ast.unparse(binds[i][0]), "reference", "exec"))
+            needed |= _used(symtable.symtable(ast.unparse(binds[i][0]), "reference", "exec"))
     pieces: list[str] = []
     for i, (node, names) in enumerate(binds):
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
@@ -156,7 +156,7 @@ def _needed(text: str, roots: set[str]) -> str:
             continue
         if _of_kernellab(node):
             raise TaskError(
-                f"The reference uses {' and '.join(sorted(names & wanted))} of kernellab, which an export leaves out.",
+                f"The reference uses {' and '.join(sorted(names & needed))} of kernellab, which an export leaves out.",
                 "Write what the reference needs in torch alone.",
             )
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])

@@ -90,7 +90,7 @@ def jobs(root: Path, only: str = "") -> list[Job]:
     Raises:
         DocumentError: a document that cannot be read, or a fence that says what there is not.
     """
-    found: list[Job] = []
+    listed: list[Job] = []
     for path in sorted(root.rglob("*.md")):
         place = path.relative_to(root).as_posix()
         if place.startswith(only):
@@ -99,22 +99,22 @@ def jobs(root: Path, only: str = "") -> list[Job]:
             for block in read_page(path).blocks:
                 job = _job(block, place, spec, state)
                 if job is not None:
-                    found.append(job)
+                    listed.append(job)
     for path in sorted(root.glob("dsl/*/examples/*/*.py")):
         place = path.relative_to(root).as_posix()
         if place.startswith(only):
-            found.append(_example_job(path, place))
-    return found
+            listed.append(_example_job(path, place))
+    return listed
 
 
-def execute(found: Sequence[Job], told: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+def execute(queue: Sequence[Job], report: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
     """Runs what can be run, two warm processes at a time; one outcome a job, in order."""
     groups: dict[str, list[Job]] = {}
     outcomes: dict[str, Outcome] = {}
-    for job in found:
+    for job in queue:
         if job.reason:
             outcomes[job.where] = Outcome(job.where, job.kind, State.NOT_RUN, job.reason, 0.0, job.hash)
-            told(outcomes[job.where])
+            report(outcomes[job.where])
         else:
             groups.setdefault(job.group, []).append(job)
     with tempfile.TemporaryDirectory(prefix="kernellab-docs-") as scratch, ThreadPoolExecutor(2) as pool:
@@ -123,10 +123,10 @@ def execute(found: Sequence[Job], told: Callable[[Outcome], None] = lambda outco
             parts = -(-len(group) // _SHARE)
             for part in range(parts):
                 folder = Path(scratch) / f"{name or 'sketch'}-{part}"
-                ran.append(pool.submit(_run_group, group[part::parts], folder, told))
+                ran.append(pool.submit(_run_group, group[part::parts], folder, report))
         for future in ran:
             outcomes |= {outcome.where: outcome for outcome in future.result()}
-    return [outcomes[job.where] for job in found]
+    return [outcomes[job.where] for job in queue]
 
 
 # -- from blocks to jobs -----------------------------------------------------------------------------------------------
@@ -141,48 +141,48 @@ def _spec_of(path: Path) -> DslSpec | None:
 def _job(block: Block, place: str, spec: DslSpec | None, state: _Document) -> Job | None:
     where = f"{place}:{block.line}"
     digest = hashlib.sha256(json.dumps([block.language, dict(block.options), block.text, state.files]).encode())
-    made = Job(where, block.language, "", {"id": where, "text": block.text, "options": dict(block.options)})
-    made.hash = digest.hexdigest()[:16]
+    job = Job(where, block.language, "", {"id": where, "text": block.text, "options": dict(block.options)})
+    job.hash = digest.hexdigest()[:16]
     if block.language in _NOT_CODE:
         return None
     if block.language == "sketch":
-        return _sketch_job(made, block, state)
+        return _sketch_job(job, block, state)
     if block.language == "python" and "task" in block.options:
         state.tasks[block.options["task"]] = block.text
-        made.kind, made.payload["kind"], made.payload["name"] = "task", "task", block.options["task"]
-        return made
+        job.kind, job.payload["kind"], job.payload["name"] = "task", "task", block.options["task"]
+        return job
     if spec is None:
         raise DocumentError(f"{where}: nothing runs a {block.language!r} block here.", "Use sketch, or text.")
-    made.group, made.adapter = spec.name, _adapter(spec)
-    made.reason = _why_not(spec, made.adapter)
+    job.group, job.adapter = spec.name, _adapter(spec)
+    job.reason = _why_not(spec, job.adapter)
     if "file" in block.options:
         state.files[block.options["file"]] = block.text
         return None
     if block.language == "python":
-        made.payload |= {"kind": "python", "files": dict(state.files)}
+        job.payload |= {"kind": "python", "files": dict(state.files)}
     elif block.language == "cpp":
         build = ["c++", "-std=c++17", "-O2", "-fopenmp", "-march=native", "block.cpp", "-o", "block"]
-        made.payload |= {"kind": "command", "file": "block.cpp", "commands": [build, ["./block"]]}
+        job.payload |= {"kind": "command", "file": "block.cpp", "commands": [build, ["./block"]]}
     elif block.language == "cuda":
-        made.payload |= {
+        job.payload |= {
             "kind": "command",
             "file": "block.cu",
             "commands": [["nvcc", "-ptx", "block.cu", "-o", "block.ptx"]],
         }
-        made.kind = "cuda (compiled, not run)"
-        made.reason = "" if shutil.which("nvcc") else "nvcc is not found"
+        job.kind = "cuda (compiled, not run)"
+        job.reason = "" if shutil.which("nvcc") else "nvcc is not found"
     else:
-        made.reason = made.reason or f"nothing here runs {block.language}"
-    return made
+        job.reason = job.reason or f"nothing here runs {block.language}"
+    return job
 
 
-def _sketch_job(made: Job, block: Block, state: _Document) -> Job:
-    made.payload["kind"] = "sketch"
+def _sketch_job(job: Job, block: Block, state: _Document) -> Job:
+    job.payload["kind"] = "sketch"
     name = block.options.get("task")
     if name is not None:
-        made.kind = "sketch (run)"
-        made.payload |= {"task": task_text(name, state.tasks, made.where), "task_name": _identifier(name)}
-    return made
+        job.kind = "sketch (run)"
+        job.payload |= {"task": task_text(name, state.tasks, job.where), "task_name": _identifier(name)}
+    return job
 
 
 def _example_job(path: Path, place: str) -> Job:
@@ -233,7 +233,7 @@ def _why_not(spec: DslSpec, adapter: Adapter) -> str:
 # -- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run_group(group: Sequence[Job], scratch: Path, told: Callable[[Outcome], None]) -> list[Outcome]:
+def _run_group(group: Sequence[Job], scratch: Path, report: Callable[[Outcome], None]) -> list[Outcome]:
     scratch.mkdir(parents=True)
     preload, environment = _warm(group[0].adapter, scratch)
     if all(job.payload["kind"] == "command" for job in group):
@@ -263,7 +263,7 @@ def _run_group(group: Sequence[Job], scratch: Path, told: Callable[[Outcome], No
             job = by_id.pop(answer["id"])
             state = State.FAILED if answer["failure"] else State.PASSED
             outcomes.append(Outcome(job.where, job.kind, state, answer["failure"], answer["seconds"], job.hash))
-            told(outcomes[-1])
+            report(outcomes[-1])
     finally:
         process.kill()
         process.wait()

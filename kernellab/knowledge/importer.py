@@ -90,9 +90,9 @@ def import_raw(raw: str, dsl: str, *, like: Like | None = None, place: Place | N
     sections = [section for text in texts for section in parse_page(text).sections]
     if not sections:
         raise DocumentError(f"{raw} holds no text.", "Give Markdown, HTML or python:MODULE.")
-    found = Imported()
+    imported = Imported()
     parts: dict[str, list[str]] = {part: [] for part in PARTS}
-    taken: set[str] = set()
+    used: set[str] = set()
     for section in sections:
         where, why = classify(section)
         if not where and place is not None:
@@ -100,12 +100,12 @@ def import_raw(raw: str, dsl: str, *, like: Like | None = None, place: Place | N
         if where in PARTS:
             parts[where].append(_as_second_level(section))
         elif where == "examples":
-            name = _free(_slug(section.title) or "example", taken)
-            found.files[f"examples/{framework}/{name}.py"] = _example(section, name)
+            name = _free(_slug(section.title) or "example", used)
+            imported.files[f"examples/{framework}/{name}.py"] = _example(section, name)
         elif where != "drop":
-            found.unplaced.append((" / ".join(section.path), section.line, why))
+            imported.unplaced.append((" / ".join(section.path), section.line, why))
             continue
-        found.placed.append((" / ".join(section.path), where))
+        imported.placed.append((" / ".join(section.path), where))
     if place is not None:
         parts["api"] = _mapped(parts["api"], place)
     if offered:
@@ -114,14 +114,14 @@ def import_raw(raw: str, dsl: str, *, like: Like | None = None, place: Place | N
         # a page that says nothing is a page that lint asks for; suggestions may be missing
         if parts[part] or part != "suggestions":
             text = "\n".join([f"# {dsl}: {part}\n", *parts[part]])
-            found.files[f"{part}.md"] = _without_unknown(text, modules)
-    found.files["spec.toml"] = spec_text(dsl, like, modules, offered)
-    return found
+            imported.files[f"{part}.md"] = _without_unknown(text, modules)
+    imported.files["spec.toml"] = spec_text(dsl, like, modules, offered)
+    return imported
 
 
 def _mapped(sections: list[str], ask: Place) -> list[str]:
     """Sections of the API, those whose operations no name tells with the ones that a model names."""
-    known = {*OPS, "load", "store", "atomic_add", "gather", "scatter"}
+    operations = {*OPS, "load", "store", "atomic_add", "gather", "scatter"}
     open_ = {
         match[1]: at for at, text in enumerate(sections) if _OPERATIONS not in text and (match := _CALL.match(text))
     }
@@ -129,9 +129,9 @@ def _mapped(sections: list[str], ask: Place) -> list[str]:
         return sections
     heads = "\n".join(sections[at].partition("\n")[0].removeprefix("## ") for at in open_.values())
     mapped = list(sections)
-    for line in ask(prompt("operations", operations=", ".join(sorted(known)), functions=heads)).splitlines():
+    for line in ask(prompt("operations", operations=", ".join(sorted(operations)), functions=heads)).splitlines():
         name, _, words_ = line.strip(" -*`").partition(":")
-        named = [word for word in re.findall(r"\w+", words_) if word in known]
+        named = [word for word in re.findall(r"\w+", words_) if word in operations]
         at = open_.pop(name.strip(" `"), None)
         if at is not None and named:
             head, _, rest = sections[at].partition("\n")
@@ -154,8 +154,8 @@ def _introduction(offered: Offer, modules: Sequence[Module]) -> str:
 def _without_unknown(text: str, modules: Sequence[Module]) -> str:
     """``text`` without the roots of names that the installed modules do not have: docstrings may speak of parts that
     are imported apart."""
-    known = {module.alias: module.name for module in modules}
-    for name in sorted(missing_names(known, set(dotted(text, known))), key=len, reverse=True):
+    by_alias = {module.alias: module.name for module in modules}
+    for name in sorted(missing_names(by_alias, set(dotted(text, by_alias))), key=len, reverse=True):
         text = re.sub(rf"(?<![\w.]){re.escape(name)}\b", name.rpartition(".")[2], text)
     return text
 
@@ -172,12 +172,12 @@ def classify(section: Section) -> tuple[str, str]:
         return "api", ""
     if any(_is_program(block.text) for block in section.blocks if block.language in ("python", "py")):
         return ("examples", "") if not heading & (_INTRODUCES | _DEFINES) else ("basic", "")
-    for wanted, part in ((_ADVISES, "suggestions"), (_DEFINES, "api"), (_INTRODUCES, "basic")):
-        if heading & wanted:
+    for pattern, part in ((_ADVISES, "suggestions"), (_DEFINES, "api"), (_INTRODUCES, "basic")):
+        if heading & pattern:
             return part, ""
     outer = set(words(" ".join(section.path[:-1])))
-    for wanted, part in ((_ADVISES, "suggestions"), (_DEFINES, "api"), (_INTRODUCES, "basic")):
-        if outer & wanted:
+    for pattern, part in ((_ADVISES, "suggestions"), (_DEFINES, "api"), (_INTRODUCES, "basic")):
+        if outer & pattern:
             return part, ""
     signatures = sum(len(_SIGNATURE.findall(block.text)) for block in section.blocks)
     if signatures and re.search(r"\b(?:parameters?|arguments?|returns?|raises)\b", body, re.IGNORECASE):
@@ -221,12 +221,12 @@ def _slug(title: str) -> str:
     return "_".join(re.findall(r"[a-z0-9]+", title.lower()))[:40].strip("_")
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used: set[str]) -> str:
     number, free = 1, name
-    while free in taken:
+    while free in used:
         number += 1
         free = f"{name}_{number}"
-    taken.add(free)
+    used.add(free)
     return free
 
 

@@ -50,15 +50,15 @@ class Fault:
 
 def lint(root: Path) -> list[Fault]:
     """Every fault of the documents under ``root``, in order of place. Runs no block."""
-    found = [*_folders(root)]
-    found += [fault for path in sorted(root.rglob("*.md")) for fault in _document(path, root)]
-    found += list(_chips(root))
-    found += list(_unnamed(root / _OPERATIONS))
+    faults = [*_folders(root)]
+    faults += [fault for path in sorted(root.rglob("*.md")) for fault in _document(path, root)]
+    faults += list(_chips(root))
+    faults += list(_unnamed(root / _OPERATIONS))
     try:
-        found += list(_record(jobs(root), root))
+        faults += list(_record(jobs(root), root))
     except KernellabError as error:
-        found.append(Fault("blocks", error.message, error.remedy))
-    return sorted(found, key=lambda fault: _place(fault.where))
+        faults.append(Fault("blocks", error.message, error.remedy))
+    return sorted(faults, key=lambda fault: _place(fault.where))
 
 
 def _place(where: str) -> tuple[str, int]:
@@ -91,10 +91,10 @@ def _folders(root: Path) -> Iterator[Fault]:
             elif not any(section.text.partition("\n")[2].strip() for section in read_page(folder / name).sections):
                 yield Fault(f"{place}/{name}", "It says nothing yet.", _SAYS[name], "warning")
         for path in sorted(folder.rglob("*")):
-            known = path.name in (*_PARTS, SPEC, ADAPTER) or (
+            is_known = path.name in (*_PARTS, SPEC, ADAPTER) or (
                 path.suffix == ".py" and path.parents[1].name == "examples"
             )
-            if path.is_file() and not known and "__pycache__" not in path.parts:
+            if path.is_file() and not is_known and "__pycache__" not in path.parts:
                 relative = path.relative_to(root).as_posix()
                 yield Fault(relative, "The DocSpec does not provide for it.", "Move it to one of the four parts.")
         yield from _examples(folder, spec, root)
@@ -122,12 +122,12 @@ def _spec(spec: DslSpec, place: str) -> Iterator[Fault]:
 
 
 def _examples(folder: Path, spec: DslSpec, root: Path) -> Iterator[Fault]:
-    found = sorted(folder.glob("examples/*/*.py"))
-    if not found:
+    examples = sorted(folder.glob("examples/*/*.py"))
+    if not examples:
         remedy = "Add examples/<framework>/<name>.py: a model learns most from one."
         yield Fault(f"dsl/{spec.name}", "It has no example.", remedy, "warning")
     families = {path.stem for path in (root / "patterns").glob("*.md")}
-    for path in found:
+    for path in examples:
         place = path.relative_to(root).as_posix()
         if path.parent.name not in spec.frameworks:
             yield Fault(place, f"The spec has no framework {path.parent.name!r}.", f"One of {spec.frameworks}.")
@@ -191,9 +191,9 @@ def _links(page: Page, path: Path, place: str) -> Iterator[Fault]:
 
 
 def _operations(line: str, where: str) -> Iterator[Fault]:
-    known = {*operations(), *OPS, *LOOP_HINTS, *AXES, *MEMORY_HINTS, *_WORDS}
+    names = {*operations(), *OPS, *LOOP_HINTS, *AXES, *MEMORY_HINTS, *_WORDS}
     for name in (word.strip() for word in line.partition(":")[2].split(",")):
-        if name not in known:
+        if name not in names:
             yield Fault(where, f"The sketch language has no {name!r}.", "See language/operations.md.")
 
 
@@ -225,9 +225,9 @@ def _chips(root: Path) -> Iterator[Fault]:
             yield Fault(place, f"{name} names no source.", f"Add a line 'source.{name}: URL'.")
 
 
-def _record(found: list[Job], root: Path) -> Iterator[Fault]:
+def _record(executed: list[Job], root: Path) -> Iterator[Fault]:
     held = read_record(root)
-    for job in found:
+    for job in executed:
         if not job.reason and job.hash not in held:
             remedy = "Run kernellab docs run --record."
             yield Fault(job.where, "It has not passed since it was changed.", remedy, "warning")

@@ -56,10 +56,10 @@ class Knowledge:
         Raises:
             DocumentError: there are no documents at all.
         """
-        found = cls(target, Path(workspace) if workspace is not None else None)
-        if not found.roots:
+        knowledge = cls(target, Path(workspace) if workspace is not None else None)
+        if not knowledge.roots:
             raise DocumentError("There is no knowledge folder.", "Install kernellab again from its wheel.")
-        return found
+        return knowledge
 
     # -- the sketch language
 
@@ -68,8 +68,8 @@ class Knowledge:
         and the sections that these need; without, all of it that ``budget`` tokens hold."""
         pages = self._pages("language")
         sections = _order([s for _, page in pages for s in page.sections], first="overview", pages=pages)
-        wanted = list(names)
-        chosen = cut(sections, wanted, error, budget, keep_first=True)
+        asked = list(names)
+        chosen = cut(sections, asked, error, budget, keep_first=True)
         return Passage("The sketch language", "language/", _join(chosen))
 
     def of_language(self, name: str) -> str:
@@ -143,14 +143,14 @@ class Knowledge:
         that these sections, ``names`` and ``error`` speak of. ``model`` may cut the result further.
         """
         documents = self.dsl(dsl)
-        wanted = list(names)
+        asked = list(names)
         page = read_page(documents.folder / "api.md")
         answered = {name for section in page.sections for name in listed(section)}
-        wanted += [part for name in list(wanted) if name not in answered for part in written_with(name)]
-        chosen = cut(page.sections, wanted, error, budget * 2 // 3)
+        asked += [part for name in list(asked) if name not in answered for part in written_with(name)]
+        chosen = cut(page.sections, asked, error, budget * 2 // 3)
         text = _join(chosen)
-        told = {section.title for section in chosen}
-        signatures, versions = self._signatures(documents.spec, f"{text}\n{' '.join(wanted)}", error, told)
+        titles = {section.title for section in chosen}
+        signatures, versions = self._signatures(documents.spec, f"{text}\n{' '.join(asked)}", error, titles)
         source = documents.api.source
         room = budget - tokens(text)
         installed = _fit(signatures, room)
@@ -158,30 +158,30 @@ class Knowledge:
             text = f"{text}\n## As installed ({versions})\n\n{installed}"
             source = f"{source}; {versions}"
         if model is not None:
-            text = shorten(text, wanted, error, model, user_cache() / _MODEL_CACHE)
+            text = shorten(text, asked, error, model, user_cache() / _MODEL_CACHE)
         return Passage(documents.api.title, source, text)
 
-    def _signatures(self, spec: DslSpec, text: str, error: str, told: Collection[str]) -> tuple[list[str], str]:
+    def _signatures(self, spec: DslSpec, text: str, error: str, titles: Collection[str]) -> tuple[list[str], str]:
         modules = spec.documents.toolchain
         if not modules:
             return [], ""
         offered = toolchain(modules)
         asked = [*dotted(error, modules), *dotted(text, modules)]
-        known = [offered.names[name] for name in dict.fromkeys(asked) if name in offered.names]
+        signatures = [offered.names[name] for name in dict.fromkeys(asked) if name in offered.names]
         # a section that was imported begins with the signature
         rows = [
             _entry(n, n.name in error)
-            for n in known
-            if n.name in error or f"{n.name}{short_signature(n.signature)}" not in told
+            for n in signatures
+            if n.name in error or f"{n.name}{short_signature(n.signature)}" not in titles
         ]
         return rows, ", ".join(f"{name} {number}" for name, number in offered.versions.items())
 
     def examples(self, dsl: str, family: str = "", k: int = 2, words: str = "") -> tuple[Passage, ...]:
         """The ``k`` examples nearest to a family of operators and to ``words`` (a sketch, a task)."""
-        found = self.dsl(dsl).examples
-        rank = scores(f"{family} {words}", [f"{e.family} {e.title} {e.text}" for e in found])
-        order = sorted(range(len(found)), key=lambda i: (found[i].family != family, -rank[i]))
-        return tuple(found[i].passage for i in order[:k])
+        examples = self.dsl(dsl).examples
+        rank = scores(f"{family} {words}", [f"{e.family} {e.title} {e.text}" for e in examples])
+        order = sorted(range(len(examples)), key=lambda i: (examples[i].family != family, -rank[i]))
+        return tuple(examples[i].passage for i in order[:k])
 
     # -- chips and patterns
 
@@ -217,17 +217,17 @@ class Knowledge:
     def family(self, words: str) -> str:
         """The family that ``words`` (a task's text, a sketch, a person's sentence) speaks of most; empty when none."""
         pages = self._pages("patterns")
-        found = scores(words, [page.front.get("words", "") + " " + path.stem for path, page in pages])
-        best = max(range(len(pages)), key=lambda i: found[i], default=None)
-        return pages[best][0].stem if best is not None and found[best] > 0 else ""
+        ranking = scores(words, [page.front.get("words", "") + " " + path.stem for path, page in pages])
+        best = max(range(len(pages)), key=lambda i: ranking[i], default=None)
+        return pages[best][0].stem if best is not None and ranking[best] > 0 else ""
 
     def _pages(self, folder: str) -> list[tuple[Path, Page]]:
         """The documents of a folder by file name; a workspace's own goes before the installation's of that name."""
-        found: dict[str, Path] = {}
+        by_stem: dict[str, Path] = {}
         for root in self.roots:
             for path in sorted((root / folder).glob("*.md")):
-                found.setdefault(path.name, path)
-        return [(path, read_page(path)) for _, path in sorted(found.items())]
+                by_stem.setdefault(path.name, path)
+        return [(path, read_page(path)) for _, path in sorted(by_stem.items())]
 
 
 def chip_facts(chip: Chip) -> str:
@@ -279,10 +279,10 @@ def _without_title(page: Page) -> str:
     return "\n".join(line for line in lines if not line.startswith("# ")).strip() + "\n"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = sorted(known)
-    near = get_close_matches(name, known, n=1, cutoff=0.4)
-    listed = f"Choose one of {', '.join(known)}." if known else "There are none."
+def _nearest(name: str, names: Iterable[str]) -> str:
+    names = sorted(names)
+    near = get_close_matches(name, names, n=1, cutoff=0.4)
+    listed = f"Choose one of {', '.join(names)}." if names else "There are none."
     return f"Did you mean {near[0]!r}? {listed}" if near else listed
 
 
@@ -294,13 +294,13 @@ def _entry(name: Name, whole: bool) -> str:
 
 
 def _fit(rows: Sequence[str], budget: int) -> str:
-    taken: list[str] = []
+    kept: list[str] = []
     for row in rows:
         budget -= tokens(row) + 1
         if budget < 8:
             break
-        taken.append(row)
-    return "```text\n" + "\n".join(taken) + "\n```\n" if taken else ""
+        kept.append(row)
+    return "```text\n" + "\n".join(kept) + "\n```\n" if kept else ""
 
 
 # -- cutting -----------------------------------------------------------------------------------------------------------
@@ -327,33 +327,33 @@ def cut(
         chosen = range(len(sections))
         order = list(chosen)
     else:
-        found = scores([*names, error], [section.text for section in sections])
-        wanted = {word for name in names for word in (name.lower(), name.lower().rpartition(".")[2])}
-        wanted |= {word for word in words(error) if len(word) > 3}
-        named = [_named(section, wanted) for section in sections]
+        ranking = scores([*names, error], [section.text for section in sections])
+        name_words = {word for name in names for word in (name.lower(), name.lower().rpartition(".")[2])}
+        name_words |= {word for word in words(error) if len(word) > 3}
+        named = [_named(section, name_words) for section in sections]
         if any(named):  # then what others say matters for the error alone
             asked = scores(error, [section.text for section in sections])
-            found = [own if name else other for own, other, name in zip(found, asked, named, strict=True)]
-        least = _SHARE * max((f for f, name in zip(found, named, strict=True) if not name), default=0.0)
-        order = sorted(range(len(sections)), key=lambda i: (-named[i], -found[i]))
-        order = [i for i in order if named[i] or found[i] > least] or list(range(len(sections)))
+            ranking = [own if name else other for own, other, name in zip(ranking, asked, named, strict=True)]
+        least = _SHARE * max((f for f, name in zip(ranking, named, strict=True) if not name), default=0.0)
+        order = sorted(range(len(sections)), key=lambda i: (-named[i], -ranking[i]))
+        order = [i for i in order if named[i] or ranking[i] > least] or list(range(len(sections)))
         if keep_first and sections:
             order = [0, *(i for i in order if i != 0)]
-    taken: list[int] = []
+    kept: list[int] = []
     left = budget
     for index in order:
         size = tokens(sections[index].text)
         if size <= left:
-            taken.append(index)
+            kept.append(index)
             left -= size
-    return [sections[index] for index in sorted(taken)]
+    return [sections[index] for index in sorted(kept)]
 
 
-def _named(section: Section, wanted: set[str]) -> int:
+def _named(section: Section, asked: set[str]) -> int:
     """2 where the section is for one of the names, 1 where its heading has one (``load_module`` has load), else 0."""
-    if wanted & listed(section):
+    if asked & listed(section):
         return 2
-    return int(bool(wanted & set(words(section.title))))
+    return int(bool(asked & set(words(section.title))))
 
 
 def listed(section: Section) -> set[str]:
@@ -386,5 +386,5 @@ def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder:
 
 def dotted(text: str, roots: Iterable[str]) -> list[str]:
     """Names in ``text`` that begin with one of ``roots`` and a dot (``tl.math.exp``), in order."""
-    known = "|".join(map(re.escape, roots))
-    return re.findall(rf"(?<![\w.\"'/])(?:{known})(?:\.[A-Za-z_]\w*)+", text) if known else []
+    alternatives = "|".join(map(re.escape, roots))
+    return re.findall(rf"(?<![\w.\"'/])(?:{alternatives})(?:\.[A-Za-z_]\w*)+", text) if alternatives else []

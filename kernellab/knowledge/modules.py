@@ -92,13 +92,13 @@ def modules_of(raw: str) -> tuple[Module, ...]:
     """
     if not raw.startswith(PREFIX):
         return ()
-    found = []
+    modules = []
     for part in raw.removeprefix(PREFIX).split(","):
         match = re.fullmatch(r"\s*([A-Za-z_][\w.]*)(?:\s+as\s+([A-Za-z_]\w*))?\s*", part)
         if match is None:
             raise DocumentError(f"{part.strip()!r} names no module.", "Write python:MODULE, or python:MODULE as NAME.")
-        found.append(Module(match[1], match[2] or match[1].rpartition(".")[2]))
-    return tuple(found)
+        modules.append(Module(match[1], match[2] or match[1].rpartition(".")[2]))
+    return tuple(modules)
 
 
 def offer(modules: Sequence[Module]) -> Offer:
@@ -108,8 +108,8 @@ def offer(modules: Sequence[Module]) -> Offer:
         DocumentError: one is not installed, or cannot be imported.
     """
     first, *others = modules
-    known = [_names(module) for module in modules]
-    names = [n for n in known[0].names.values() if _is_public(n, first)]
+    by_module = [_names(module) for module in modules]
+    names = [n for n in by_module[0].names.values() if _is_public(n, first)]
     launchers = _likest([_last(n) for n in names if _launches(n)], ("launch", "call", "run"))
     decorators = _likest([_last(n) for n in names if _marks(n)], ("kernel", "jit"))
     # what a launcher's documentation calls by a proper name is needed for a launch
@@ -124,10 +124,10 @@ def offer(modules: Sequence[Module]) -> Offer:
         else:
             operations = operations_of(f"{word}{name.signature}")
         lines += _section(name, operations, _cut(name.doc))
-    for module, offered in zip(others, known[1:], strict=True):
+    for module, offered in zip(others, by_module[1:], strict=True):
         for operations, name in _one_each(n for n in offered.names.values() if _is_public(n, module)):
             lines += _section(name, operations, name.doc.split("\n\n")[0])
-    own = known[0].names.get(first.alias)
+    own = by_module[0].names.get(first.alias)
     return Offer(own.doc if own else "", "\n".join(lines), decorators, launchers)
 
 
@@ -189,15 +189,15 @@ def _likest(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
 
 def _one_each(names: Iterable[Name]) -> list[tuple[tuple[str, ...], Name]]:
     """For each operation the function of the shortest name (``max`` before ``amax``)."""
-    found: dict[tuple[str, ...], Name] = {}
+    by_path: dict[tuple[str, ...], Name] = {}
     for name in names:
         operations = operations_of(f"{_last(name)}{name.signature}")
         # another module's load and store are of files
         if not operations or operations[0] in ("load", "store"):
             continue
-        if operations not in found or len(name.name) < len(found[operations].name):
-            found[operations] = name
-    return sorted(found.items())
+        if operations not in by_path or len(name.name) < len(by_path[operations].name):
+            by_path[operations] = name
+    return sorted(by_path.items())
 
 
 def _section(name: Name, operations: tuple[str, ...], doc: str) -> list[str]:

@@ -143,11 +143,11 @@ def _info(info: str, line: int) -> tuple[str, dict[str, str]]:
 def _sections(lines: list[str], before: int, starts: list[tuple[int, int, str]], blocks: list[Block]) -> list[Section]:
     if not starts or any(line.strip() for line in lines[before : starts[0][0]]):
         starts = [(before, 0, ""), *starts]
-    found: list[Section] = []
+    sections: list[Section] = []
     path: list[tuple[int, str]] = []
     for (start, level, title), end in zip(starts, [*(s for s, _, _ in starts[1:]), len(lines)], strict=True):
         path = [*(p for p in path if p[0] < level), (level, title)]
         names = tuple(name for _, name in path if name)
         own = tuple(replace(b, section=names) for b in blocks if start < b.line <= end)
-        found.append(Section(names, level, "\n".join(lines[start:end]).rstrip() + "\n", start + 1, own))
-    return found
+        sections.append(Section(names, level, "\n".join(lines[start:end]).rstrip() + "\n", start + 1, own))
+    return sections

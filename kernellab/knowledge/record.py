@@ -20,12 +20,12 @@ RECORD = "executed.json"
 _ALWAYS = ("kernellab", "torch")
 
 
-def record(root: Path, found: Sequence[Job], outcomes: Iterable[Outcome]) -> None:
+def record(root: Path, executed: Sequence[Job], outcomes: Iterable[Outcome]) -> None:
     """Puts the blocks that passed into the record of ``root``, each with the versions of its DSL.
 
     What was recorded of blocks that were not run this time stays; blocks that no document has any more go.
     """
-    groups = {job.hash: job.group for job in found}
+    groups = {job.hash: job.group for job in executed}
     current = {job.hash for job in jobs(root)}
     kept = {digest: on for digest, on in read_record(root).items() if digest in current}
     on = {group: versions([group], root) for group in set(groups.values())}
@@ -43,14 +43,14 @@ def versions(dsls: Iterable[str], root: Path) -> dict[str, str]:
         spec = root / "dsl" / dsl / SPEC
         if dsl and spec.is_file():
             names += read_spec(spec).documents.versions
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    numbers = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in dict.fromkeys(names):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
     compiler = _compiler()
-    return found | ({"c++": compiler} if compiler else {})
+    return numbers | ({"c++": compiler} if compiler else {})
 
 
 @lru_cache(maxsize=1)

@@ -150,15 +150,15 @@ def _sketch(job: dict[str, Any], _: Path) -> None:
     """Checked; expected to fail with a rule where it says so; run against a task's reference where it names one."""
     from kernellab.sketch.check import check
 
-    found = check(job["text"])
-    told = "; ".join(f"line {d.line}: {d.rule}: {d.message}" for d in found.diagnostics)
+    checked = check(job["text"])
+    errors = "; ".join(f"line {d.line}: {d.rule}: {d.message}" for d in checked.diagnostics)
     expected = job["options"].get("fails")
     if expected is not None:
-        if expected not in {d.rule for d in found.diagnostics}:
-            raise Wrong(f"The checker does not say {expected!r} of it, but: {told or 'nothing'}.")
+        if expected not in {d.rule for d in checked.diagnostics}:
+            raise Wrong(f"The checker does not say {expected!r} of it, but: {errors or 'nothing'}.")
         return
-    if told:
-        raise Wrong(f"The checker says: {told}")
+    if errors:
+        raise Wrong(f"The checker says: {errors}")
     if job.get("task"):
         from kernellab.records import GateState
         from kernellab.sketch.gate import gate

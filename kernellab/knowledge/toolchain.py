@@ -63,13 +63,13 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
     own = {package: _changed(package) for package in sorted(packages - versions.keys())}
     key = json.dumps([present, versions, own, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
     path = user_cache() / "api" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
-    found = _stored(path)
-    if found is None:
-        found = _ask([present])
+    stored = _stored(path)
+    if stored is None:
+        stored = _ask([present])
         with suppress(KernellabError):  # a read-only home: asked again next time
-            written(path, json.dumps(found))
-    broken = tuple(alias for alias in present if alias not in found)
-    return Toolchain({name: Name(**row) for name, row in found.items()}, versions, (*missing, *broken))
+            written(path, json.dumps(stored))
+    broken = tuple(alias for alias in present if alias not in stored)
+    return Toolchain({name: Name(**row) for name, row in stored.items()}, versions, (*missing, *broken))
 
 
 def missing_names(modules: Mapping[str, str], names: Iterable[str]) -> list[str]:
@@ -105,20 +105,20 @@ def _version(package: str) -> str:
 
 def _stored(path: Path) -> dict[str, dict[str, str]] | None:
     try:
-        found: dict[str, dict[str, str]] = json.loads(path.read_text())
+        stored: dict[str, dict[str, str]] = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return found
+    return stored
 
 
 def _ask(arguments: list[Any]) -> dict[str, Any]:
     command = module_command("kernellab.knowledge.toolchain", json.dumps(arguments))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}  # its modules cannot be imported here: the caller lists them as missing
-    return found
+    return answer
 
 
 def describe(modules: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -127,10 +127,10 @@ def describe(modules: Mapping[str, str]) -> dict[str, dict[str, str]]:
     import inspect
     from types import ModuleType
 
-    found: dict[str, dict[str, str]] = {}
+    described: dict[str, dict[str, str]] = {}
 
     def add(name: str, value: object, root: str, depth: int) -> None:
-        found.setdefault(name, asdict(Name(name, _signature(value), inspect.getdoc(_plain(value)) or "")))
+        described.setdefault(name, asdict(Name(name, _signature(value), inspect.getdoc(_plain(value)) or "")))
         if depth == 0 or not (isinstance(value, type) or _inside(value, root)):
             return
         for inner in dir(value):
@@ -144,7 +144,7 @@ def describe(modules: Mapping[str, str]) -> dict[str, dict[str, str]]:
     for alias, module in modules.items():
         with suppress(ImportError):
             add(alias, importlib.import_module(module), module.split(".")[0], 2)
-    return found
+    return described
 
 
 def _plain(value: object) -> object:
@@ -169,7 +169,7 @@ def resolve(modules: Mapping[str, str], names: Iterable[str]) -> dict[str, bool]
     """Whether each dotted name can be reached, submodules included."""
     import importlib
 
-    found = {}
+    resolved = {}
     for name in names:
         alias, *parts = name.split(".")
         try:
@@ -178,10 +178,10 @@ def resolve(modules: Mapping[str, str], names: Iterable[str]) -> dict[str, bool]
                 if not hasattr(value, part):
                     importlib.import_module(".".join([modules[alias], *parts[: at + 1]]))
                 value = getattr(value, part)
-            found[name] = True
+            resolved[name] = True
         except Exception:  # a property of a foreign class may raise anything
-            found[name] = False
-    return found
+            resolved[name] = False
+    return resolved
 
 
 if __name__ == "__main__":

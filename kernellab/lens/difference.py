@@ -55,18 +55,18 @@ def difference(a: Lens, b: Lens, level: str, names: tuple[str, str] = ("a", "b")
 def _text(lens: Lens, level: str) -> str:
     if level == SOURCE:
         return lens.text
-    found = lens.level(level)
-    if found is None:
+    shown = lens.level(level)
+    if shown is None:
         raise SessionError(
             f"The lens shows no level {level!r} of this source.", f"Choose one of {', '.join([SOURCE, *lens.names])}."
         )
-    return found.text
+    return shown.text
 
 
 def _unnumbered(text: str) -> str:
     """With the compiler's numbers in the order in which they come."""
-    known: dict[str, str] = {}
-    return _NUMBERED.sub(lambda match: known.setdefault(match[0], f"#{len(known)}"), text)
+    numbers: dict[str, str] = {}
+    return _NUMBERED.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), text)
 
 
 def _facts(a: Lens, b: Lens) -> Iterator[ChangedFact]:

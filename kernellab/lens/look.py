@@ -50,9 +50,9 @@ def arguments(task: Task, sizes: Mapping[str, int] | None = None) -> Sequence[Ma
     """Shape and dtype of each argument in the task's own inputs; a scalar's value, and whether a kernel may have no
     parameter for it."""
     first = len(task.args) - task.last_defaults
-    found = task.module().default_sizes() if sizes is None else sizes
+    extents = task.module().default_sizes() if sizes is None else sizes
     return [
-        {"shape": list(arg.extents(found)), "dtype": arg.dtype}
+        {"shape": list(arg.extents(extents)), "dtype": arg.dtype}
         if arg.is_tensor
         else {"value": arg.value, **({"default": True} if i >= first else {})}
         for i, arg in enumerate(task.args)

@@ -32,18 +32,18 @@ class Level:
     @cached_property
     def down(self) -> Mapping[int, tuple[int, ...]]:
         """Lines of the level by line of the source."""
-        found = defaultdict[int, list[int]](list)
+        links = defaultdict[int, list[int]](list)
         for link in sorted(set(self.lines)):
-            found[link.source].append(link.level)
-        return {line: tuple(there) for line, there in found.items()}
+            links[link.source].append(link.level)
+        return {line: tuple(there) for line, there in links.items()}
 
     @cached_property
     def up(self) -> Mapping[int, tuple[int, ...]]:
         """Lines of the source by line of the level."""
-        found = defaultdict[int, list[int]](list)
+        links = defaultdict[int, list[int]](list)
         for link in sorted(set(self.lines)):
-            found[link.level].append(link.source)
-        return {line: tuple(there) for line, there in found.items()}
+            links[link.level].append(link.source)
+        return {line: tuple(there) for line, there in links.items()}
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ def canonical(graph: Graph) -> Canonical:
     steps, alias = _steps(graph)
     uses = _uses(steps)
     forms: dict[str, _Form] = {}
-    for given in graph.inputs:
-        leaf = "constant" if given.name in graph.constants else "tensor"
+    for argument in graph.inputs:
+        leaf = "constant" if argument.name in graph.constants else "tensor"
         # inputs have no names here: what is done with one tells it from another, x * x from x * w
-        forms[given.name] = _Form(leaf, _digest(leaf, uses.get(given.name, "")), (leaf,))
+        forms[argument.name] = _Form(leaf, _digest(leaf, uses.get(argument.name, "")), (leaf,))
     for step in steps:
         below = [_item(forms[name], item) for name, item in step.operands]
         hashes = [form.hash for form in below]
@@ -101,7 +101,7 @@ def _steps(graph: Graph) -> tuple[list[_Step], dict[str, tuple[str, int]]]:
     """The operations without views, products with a bias as a product and a sum; and what each view is a view of."""
     steps: list[_Step] = []
     alias: dict[str, tuple[str, int]] = {}
-    ranks = {given.name: len(given.shape) for given in graph.inputs}
+    ranks = {argument.name: len(argument.shape) for argument in graph.inputs}
     for node in graph.nodes:
         name, refs = base_name(node.op), list(node.refs())
         ranks[node.name] = len(node.shape)
@@ -114,8 +114,8 @@ def _steps(graph: Graph) -> tuple[list[_Step], dict[str, tuple[str, int]]]:
             steps.append(_Step(node.name, "add", (bias, (f"{node.name}'s product", 0))))
         else:
             word = word_of(node)
-            told = " ".join([word, *_attributes(node, word, ranks[refs[0].name] if refs else 0)])
-            steps.append(_Step(node.name, told, tuple(operands)))
+            described = " ".join([word, *_attributes(node, word, ranks[refs[0].name] if refs else 0)])
+            steps.append(_Step(node.name, described, tuple(operands)))
     return steps, alias
 
 
@@ -125,13 +125,13 @@ def _uses(steps: list[_Step]) -> dict[str, str]:
     for step in steps:
         for place, (name, _) in enumerate(step.operands):
             users[name].append((step, "" if step.commutes else str(place)))
-    found: dict[str, str] = {}
+    uses: dict[str, str] = {}
     for _ in range(ROUNDS + 1):
-        found = {
-            name: _digest(*sorted(_digest(s.told, place, found.get(s.name, "")) for s, place in listed))
+        uses = {
+            name: _digest(*sorted(_digest(s.told, place, uses.get(s.name, "")) for s, place in listed))
             for name, listed in users.items()
         }
-    return found
+    return uses
 
 
 def word_for(name: str) -> str:
@@ -157,13 +157,13 @@ def _attributes(node: Node, word: str, rank: int) -> list[str]:
         return [_along(node, rank)]
     if word == "transpose":
         return []
-    told = [_number(a) for a in node.args if not isinstance(a, (Ref, tuple, list)) and a is not None]
+    texts = [_number(a) for a in node.args if not isinstance(a, (Ref, tuple, list)) and a is not None]
     if word in COMMUTATIVE:
-        told.sort()
+        texts.sort()
     modes = [
         f"{key}={value}" for key, value in node.kwargs if isinstance(value, str) and key in ("approximate", "reduce")
     ]
-    return told + modes
+    return texts + modes
 
 
 def _along(node: Node, rank: int) -> str:
@@ -191,12 +191,12 @@ def _number(value: Any) -> str:
     return "number"
 
 
-def _labels(told: str, below: list[_Form]) -> tuple[str, ...]:
+def _labels(own: str, below: list[_Form]) -> tuple[str, ...]:
     """A node's labels: itself, itself over its operands, and over theirs."""
-    labels = [told]
+    labels = [own]
     for depth in range(ROUNDS):
         inside = sorted(form.labels[min(depth, len(form.labels) - 1)] for form in below)
-        labels.append(f"{told}({_digest(*inside) if depth else ','.join(inside)})")
+        labels.append(f"{own}({_digest(*inside) if depth else ','.join(inside)})")
     return tuple(labels)
 
 

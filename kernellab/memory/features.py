@@ -63,29 +63,29 @@ class Features:
 
 
 def features(
-    task: Task, graph: Graph, sizes: Mapping[str, int] | None = None, said: Sequence[str] = ()
+    task: Task, graph: Graph, sizes: Mapping[str, int] | None = None, words: Sequence[str] = ()
 ) -> Features:  # fmt: skip
     """The features of ``task`` at ``sizes`` (its default sizes when None).
 
-    ``said`` are operations that a person or a model names in addition to those of the graph (``softmax``, ``product``):
-    they make kernels with them nearer. The computation's name stays that of the graph.
+    ``words`` are operations that a person or a model names in addition to those of the graph (``softmax``,
+    ``product``): they make kernels with them nearer. The computation's name stays that of the graph.
     """
     form = canonical(graph)
     sizes = task.module().default_sizes() if sizes is None else sizes
     floats = [a.dtype for a in task.tensors if a.is_float] or [a.dtype for a in task.tensors] or ["float32"]
-    logic = logic_vector(form, family_of(graph).value, said)
+    logic = logic_vector(form, family_of(graph).value, words)
     return Features(form.hash, form.labels, form.words, logic, shape_vector(task, sizes), floats[0])
 
 
-def logic_vector(form: Canonical, family: str = "", said: Sequence[str] = ()) -> np.ndarray:
+def logic_vector(form: Canonical, family: str = "", words: Sequence[str] = ()) -> np.ndarray:
     """Families, words, parts and labels hashed into :data:`LOGIC` signed places, by log2(1 + count); of length 1.
 
-    What is ``said`` weighs as an operation of the graph does.
+    What is ``words`` weighs as an operation of the graph does.
     """
     weighted: defaultdict[str, float] = defaultdict(float)
     if family:
         weighted[f"task {family}"] += _OF_TASK
-    for label, count in [*form.words.items(), *((word_for(name), 1) for name in said)]:
+    for label, count in [*form.words.items(), *((word_for(name), 1) for name in words)]:
         base, times = label.split(" ", 1)[0], math.log2(1 + count)
         if base in _FAMILY:
             weighted[f"family {_FAMILY[base]}"] += _OF_FAMILY * times

@@ -131,11 +131,11 @@ def _opened(uri: str) -> Store:
 
 def matching(rows: Iterable[Row], text: str, limit: int) -> list[Row]:
     """The rows whose name, operations or rationale hold most of the words of ``text``, those of names first."""
-    wanted = {word for word in text.lower().replace("_", " ").split() if word}
+    asked = {word for word in text.lower().replace("_", " ").split() if word}
 
     def score(row: Row) -> tuple[int, int]:
         name, all_words = row.kernel.name.lower(), text_of(row.kernel).lower()
-        return sum(word in all_words for word in wanted), sum(word in name for word in wanted)
+        return sum(word in all_words for word in asked), sum(word in name for word in asked)
 
     scored = [(score(row), row) for row in rows]
     ranked = sorted((pair for pair in scored if pair[0][0]), key=lambda pair: pair[0], reverse=True)

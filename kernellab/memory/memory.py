@@ -85,8 +85,8 @@ class Memory:
     @classmethod
     def open_existing(cls, workspace: Path, uri: str = "") -> Memory | None:
         """The same where there is one, or a team's layer; None where nothing was ever remembered."""
-        wanted = uri or place_of(workspace).is_dir() or memory_defaults(workspace).layers
-        return cls.open(workspace, uri) if wanted else None
+        is_configured = uri or place_of(workspace).is_dir() or memory_defaults(workspace).layers
+        return cls.open(workspace, uri) if is_configured else None
 
     @property
     def store(self) -> Store:
@@ -131,8 +131,8 @@ class Memory:
     def propose(self, skill: Skill) -> bool:
         """Keep a skill as a proposal; False where it is known, was forgotten, or states no gain that was measured."""
         measured = skill.before and skill.after and skill.low > 1.0
-        known = {s.id for s in self.store.skills()} | self.forgotten()
-        if not measured or skill.id in known:
+        seen = {s.id for s in self.store.skills()} | self.forgotten()
+        if not measured or skill.id in seen:
             return False
         self._write([SkillRemembered(skill=skill)])
         return True
@@ -140,10 +140,10 @@ class Memory:
     def skill(self, id: str) -> Skill:
         """Raises MemoryStoreError: there is none of that id."""
         quoted = id.replace("'", "''")
-        found = self.store.skills(f"id = '{quoted}'")
-        if not found:
+        matches = self.store.skills(f"id = '{quoted}'")
+        if not matches:
             raise MemoryStoreError(f"The memory holds no skill {id!r}.", "`kernellab memory skills` lists them.")
-        return found[0]
+        return matches[0]
 
     def approve(self, id: str, note: str = "") -> Skill:
         """A person approves a skill, as its Markdown ``note`` says where one is given.
@@ -180,14 +180,15 @@ class Memory:
     def cures(self, dsl: str, signature: str, graph: str = "", k: int = 2) -> list[Failure]:
         """Failures like this one that something fixed, those of the same computation first, then the most gained."""
         own = self.own
-        found = [f for f in own.failures(_where(dsl=dsl, signature=signature)) if f.change] if own is not None else []
-        return sorted(found, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
+        failures = own.failures(_where(dsl=dsl, signature=signature)) if own is not None else []
+        fixed = [failure for failure in failures if failure.change]
+        return sorted(fixed, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
 
     def used(self, ids: Iterable[str], purpose: Purpose, reward: float, by: str = "") -> None:
         """Entries were in a brief; ``reward`` (0 to 1) says what came of it. What ``by`` told before counts once."""
-        told = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
+        counted = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
         own = self.own
-        present = [i for i in ids if (i, by) not in told and own is not None and own.get(i) is not None]
+        present = [i for i in ids if (i, by) not in counted and own is not None and own.get(i) is not None]
         self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
 
     def seed(self, rows: Iterable[Row], version: str) -> int:
@@ -228,9 +229,9 @@ class Memory:
     def mark_stale(self, why: Callable[[Kernel], str]) -> int:
         """Ask ``why`` of every kernel whether its figures still hold here (empty: they do); how many changed."""
         changed = [
-            (row.kernel.id, said) for row in self.store.kernels() if (said := why(row.kernel)) != row.kernel.stale
+            (row.kernel.id, reason) for row in self.store.kernels() if (reason := why(row.kernel)) != row.kernel.stale
         ]
-        self._write([Staled(id=i, why=said) for i, said in changed])
+        self._write([Staled(id=i, why=reason) for i, reason in changed])
         return len(changed)
 
     # -- the whole
@@ -287,10 +288,10 @@ class Memory:
             match event:
                 case Remembered(kernel=kernel, text=text):
                     held = self.store.get(kernel.id)
-                    found = self._look(text, kernel.name, kernel.sizes)
+                    looked_up = self._look(text, kernel.name, kernel.sizes)
                     # what use and people have said of an entry outlives a new measurement of it
                     kept = kernel if held is None else _with_values(kernel, held.kernel)
-                    self.store.put([Row(kept, found.logic, found.shape)])
+                    self.store.put([Row(kept, looked_up.logic, looked_up.shape)])
                 case FailureRemembered(failure=failure):
                     self.store.put_failures([failure])
                 case SkillRemembered(skill=skill):
@@ -314,10 +315,10 @@ class Memory:
         gone, held = self.forgotten(), {row.kernel.id: row.kernel for row in self.store.kernels()}
         put = []
         for row in rows:
-            known = held.get(row.kernel.id)
-            own = known is not None and known.provenance.origin != row.kernel.provenance.origin
-            if row.kernel.id not in gone and not own and (known is None or known.measured != row.kernel.measured):
-                put.append(row if known is None else replace(row, kernel=_with_values(row.kernel, known)))
+            existing = held.get(row.kernel.id)
+            own = existing is not None and existing.provenance.origin != row.kernel.provenance.origin
+            if row.kernel.id not in gone and not own and (existing is None or existing.measured != row.kernel.measured):
+                put.append(row if existing is None else replace(row, kernel=_with_values(row.kernel, existing)))
         self.store.put(put)
         return len(put)
 
@@ -381,8 +382,8 @@ def _changed(kernel: Kernel, event: Used | Judged | Staled) -> Kernel:
     if isinstance(event, Used):
         value = kernel.draft if event.purpose is Purpose.DRAFT else kernel.refine
         return kernel.model_copy(update={event.purpose.value: value.after(event.reward)})
-    told = {"thumb": event.thumb, "pinned": event.pinned, "rationale": event.rationale}
-    return kernel.model_copy(update={key: value for key, value in told.items() if value is not None})
+    changes = {"thumb": event.thumb, "pinned": event.pinned, "rationale": event.rationale}
+    return kernel.model_copy(update={key: value for key, value in changes.items() if value is not None})
 
 
 def _id_of(event: Event) -> str:

@@ -30,10 +30,10 @@ def edited(text: str, skill: Skill, approve: bool) -> Skill:
     parts = dict(_PART.findall(text))
     if set(parts) != {"Advice", "Change", "Measured"} or not parts["Advice"].strip():
         raise MemoryStoreError(f"The note of the skill {skill.id} lacks a part.", _FORM)
-    told = as_markdown(skill).split("# Measured\n", 1)[1].strip()
-    if parts["Measured"].strip() != told:
+    measured = as_markdown(skill).split("# Measured\n", 1)[1].strip()
+    if parts["Measured"].strip() != measured:
         raise MemoryStoreError(
-            f"The note of the skill {skill.id} states another effect than was measured.", f"Write: {told}"
+            f"The note of the skill {skill.id} states another effect than was measured.", f"Write: {measured}"
         )
     fields = dict(re.findall(r"^(operators|dsl|chip): (.+)$", text.split("# Advice")[0], re.M))
     change = _FENCE.search(parts["Change"])

@@ -70,8 +70,8 @@ class Recall:
             CaptureError, MemoryStoreError.
         """
         query, chip = replace(self.query(purpose), distinct=distinct), self.target.chip
-        found = self.memory.search(query, k)
-        return [hit.on(stale(hit.kernel, chip.name, None, chip.family), chip.family) for hit in found]
+        results = self.memory.search(query, k)
+        return [hit.on(stale(hit.kernel, chip.name, None, chip.family), chip.family) for hit in results]
 
     def starts(self, designs: Sequence[str], whys: Sequence[str] = (), k: int = _STARTS) -> list[Start]:
         """Where remembered kernels of like computations would begin among ``designs``, best first, none twice.
@@ -79,20 +79,20 @@ class Recall:
         Raises:
             CaptureError, MemoryStoreError, SketchError.
         """
-        found: dict[tuple[int, tuple[tuple[str, float], ...]], Start] = {}
+        by_point: dict[tuple[int, tuple[tuple[str, float], ...]], Start] = {}
         for hit in self.hits(Purpose.DRAFT, 2 * k, distinct=False):
             if hit.logic < _LIKE or hit.kernel.sketch is None or hit.kernel.dsl != self.target.dsl:
                 continue
             one = carried(hit.kernel.sketch, hit.kernel.constexpr, designs, hit.kernel.rationale, whys)
             if one is not None:
-                found.setdefault((one.design, one.values), Start(one, hit))
-        return list(found.values())[:k]
+                by_point.setdefault((one.design, one.values), Start(one, hit))
+        return list(by_point.values())[:k]
 
     def cures(self, signature: str, k: int = 2) -> list[Failure]:
         """What fixed failures like this one; of the task's own computation none where that is held out."""
         own = self.features.hash
-        found = self.memory.cures(self.target.dsl, signature, own, k + 8)
-        return [f for f in found if not (self.held_out and f.graph == own)][:k]
+        failures = self.memory.cures(self.target.dsl, signature, own, k + 8)
+        return [f for f in failures if not (self.held_out and f.graph == own)][:k]
 
     def skills(self, k: int = 3) -> list[Skill]:
         """Advice that a person approved, for this class of operators or for all, the largest effect first."""
@@ -106,21 +106,21 @@ class Recall:
         return [] if self.held_out else sorted(fits, key=lambda s: -s.ratio)[:k]
 
 
-def place_named(wanted: str) -> str:
+def place_named(name: str) -> str:
     """The store's place that a setting names; "" where it is a word, which means the workspace's own."""
-    return "" if wanted in ("", ON, OFF) else wanted
+    return "" if name in ("", ON, OFF) else name
 
 
-def open_recall(workspace: Path, wanted: str, task: Task, target: Target, held_out: bool = False) -> Recall | None:
-    """The memory for a task: ``wanted`` is "on", "off", a store's place, or "" (where the workspace has one).
+def open_recall(workspace: Path, name: str, task: Task, target: Target, held_out: bool = False) -> Recall | None:
+    """The memory for a task: ``name`` is "on", "off", a store's place, or "" (where the workspace has one).
 
     Raises:
         MemoryStoreError: it cannot be opened.
     """
-    if wanted == OFF:
+    if name == OFF:
         return None
-    uri = place_named(wanted)
-    memory = Memory.open(workspace, uri) if wanted == ON else Memory.open_existing(workspace, uri)
+    uri = place_named(name)
+    memory = Memory.open(workspace, uri) if name == ON else Memory.open_existing(workspace, uri)
     return None if memory is None else Recall(memory, task, target, held_out)
 
 

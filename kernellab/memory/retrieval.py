@@ -106,19 +106,19 @@ def retrieve(store: Layer, query: Query, k: int = 3) -> list[Hit]:
         "dsl": query.dsl, "backend": query.backend, "operator_class": query.operator_class, "chip": query.chip,
     }  # fmt: skip
     where = {column: value for column, value in where.items() if value}
-    found: dict[str, _Candidate] = {}
+    candidates: dict[str, _Candidate] = {}
     dropped: list[str] = []
     for drop in ("", *(column for column in _ORDER if column in where)):
         if drop:
             where = {column: value for column, value in where.items() if column != drop}
             dropped.append(drop)
         nears = store.near(query.features.logic, where, _WIDTH * max(k, 3), query.without)
-        nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.thumb >= 0 and n.id not in found]
+        nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.thumb >= 0 and n.id not in candidates]
         for candidate in _candidates(query, nears, dropped):
-            found[candidate.near.id] = candidate
-        if len({c.near.graph for c in found.values()} if query.distinct else found) >= k:
+            candidates[candidate.near.id] = candidate
+        if len({c.near.graph for c in candidates.values()} if query.distinct else candidates) >= k:
             break
-    ranked = sorted(found.values(), key=lambda c: -c.score)
+    ranked = sorted(candidates.values(), key=lambda c: -c.score)
     if query.distinct:
         ranked = list({c.near.graph: c for c in reversed(ranked)}.values())[::-1]
     chosen = _diverse(ranked, k)
@@ -166,7 +166,7 @@ def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
     if not ranked:
         return []
     logic, scores = np.stack([c.near.logic for c in ranked]), np.array([c.score for c in ranked])
-    made = [c.near.made for c in ranked]
+    dates = [c.near.made for c in ranked]
     redundant, chosen = np.zeros(len(ranked)), list[int]()
     while len(chosen) < min(k, len(ranked)):
         worths = scores - _REDUNDANCY * redundant
@@ -175,7 +175,7 @@ def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
         chosen.append(best)
         # two hits teach the same as far as they compute the same, and wholly where one sketch made both
         alike = 0.8 * np.clip(logic @ logic[best], 0.0, None)
-        redundant = np.maximum(redundant, np.where([m == made[best] for m in made], 1.0, alike))
+        redundant = np.maximum(redundant, np.where([m == dates[best] for m in dates], 1.0, alike))
     return [ranked[at] for at in sorted(chosen)]
 
 

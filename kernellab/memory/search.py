@@ -65,8 +65,8 @@ class Seen:
 
     def _read(self) -> dict[str, dict[str, str]]:
         with suppress(OSError, ValueError):
-            found = json.loads(self._file.read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else {}
+            entries = json.loads(self._file.read_text(encoding="utf-8"))
+            return entries if isinstance(entries, dict) else {}
         return {}
 
 
@@ -115,32 +115,32 @@ def open_memory(workspace: Path, uri: str = "") -> Memory:
 
 
 def by_task(
-    memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
+    memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, words: Sequence[str] = ()
 ) -> list[Found]:
-    """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``said`` are operations that somebody
+    """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``words`` are operations that somebody
     names in addition to the graph's. Raises CaptureError, TargetError: there is no such DSL."""
     graph = capture(task)
-    seen = features(task, graph, said=said)
+    seen = features(task, graph, words=words)
     return _nearest(memory, seen, family_of(graph).value, dsl, k, leave_out)
 
 
 def by_file(
-    memory: Memory, path: Path, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
+    memory: Memory, path: Path, dsl: str = "", k: int = 5, leave_out: bool = False, words: Sequence[str] = ()
 ) -> list[Found]:
     """As :func:`by_task` for a task's file. What was captured once is not captured again, and torch not imported.
 
     Raises:
         TaskError, CaptureError, TargetError.
     """
-    known = Seen(find_workspace())
+    seen = Seen(find_workspace())
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    held = None if said else known.get(text)
+    held = None if words else seen.get(text)
     if held is None:
         task = load_task(path)
         graph = capture(task)
-        held = features(task, graph, said=said), family_of(graph).value
-        if not said:
-            known.put(text, *held)
+        held = features(task, graph, words=words), family_of(graph).value
+        if not words:
+            seen.put(text, *held)
     return _nearest(memory, *held, dsl, k, leave_out)
 
 
@@ -168,8 +168,8 @@ def by_words(
     rows = memory.layered.words(words, _MORE * k)
     # of one computation in one DSL the first alone
     rows = list({(row.kernel.graph, row.kernel.dsl): row for row in reversed(rows)}.values())[::-1][:k]
-    found = {row.kernel.id: row for row in rows}
-    ranked = list(found)
+    by_id = {row.kernel.id: row for row in rows}
+    ranked = list(by_id)
     own = memory.own
     if embedder is not None and own is not None:
         try:
@@ -179,12 +179,13 @@ def by_words(
         except (ModelError, MemoryStoreError) as error:
             tell(f"Words alone: {error}")
     for id in ranked:
-        row = None if id in found or own is None else own.get(id)
+        row = None if id in by_id or own is None else own.get(id)
         if row is not None:
-            found[id] = row
-    told = [(found[id], stale_here(found[id].kernel)) for id in ranked if id in found]
+            by_id[id] = row
+    hits = [(by_id[id], stale_here(by_id[id].kernel)) for id in ranked if id in by_id]
     return [
-        Found(row.kernel, f"{row.kernel.name}: {figures(row.kernel, old)}{_layer(row)}", stale=old) for row, old in told
+        Found(row.kernel, f"{row.kernel.name}: {figures(row.kernel, stale)}{_layer(row)}", stale=stale)
+        for row, stale in hits
     ]
 
 
@@ -224,8 +225,8 @@ def machine(dsl: str) -> tuple[str, str, str] | None:
 
 
 def _family(dsl: str) -> str:
-    found = machine(dsl)
-    return found[2] if found else ""
+    host = machine(dsl)
+    return host[2] if host else ""
 
 
 __all__ = ["Found", "by_file", "by_task", "by_words", "figures", "machine", "open_memory", "stale_here", "stale_of"]

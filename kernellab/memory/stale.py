@@ -29,12 +29,12 @@ def verifier() -> str:
 @lru_cache(maxsize=8)
 def versions(dsl: str) -> dict[str, str]:
     """The versions on this machine that decide a kernel of ``dsl``."""
-    found = {"verifier": verifier()}
+    current = {"verifier": verifier()}
     for name in _DECIDES.get(dsl, {"torch": 2}):
-        told = _compiler() if name == "compiler" else _distribution(name)
-        if told:
-            found[name] = told
-    return found
+        number = _compiler() if name == "compiler" else _distribution(name)
+        if number:
+            current[name] = number
+    return current
 
 
 def stale(kernel: Kernel, chip: str, here: Mapping[str, str] | None = None, family: str = "") -> str:
@@ -55,8 +55,8 @@ def stale(kernel: Kernel, chip: str, here: Mapping[str, str] | None = None, fami
     return ""
 
 
-def _short(told: str, count: int) -> list[str]:
-    return told.split("+")[0].split(".")[:count]
+def _short(text: str, count: int) -> list[str]:
+    return text.split("+")[0].split(".")[:count]
 
 
 def _distribution(name: str) -> str:

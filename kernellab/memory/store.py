@@ -193,13 +193,13 @@ class Store:
     def tend(self) -> bool:
         """After writes: merge the files of the tables that have many small ones, which brings their indexes up to date
         too. Were there any?"""
-        found = False
+        changed = False
         for name in (KERNELS, FAILURES, SKILLS):
             table = self._table(name)
             if self._guard("read", table.stats)["fragment_stats"]["num_small_fragments"] > _MOST_FILES:
                 self._write(partial(table.optimize, cleanup_older_than=timedelta(days=1)))
-                found = True
-        return found
+                changed = True
+        return changed
 
     def index(self) -> None:
         """Make the indexes that a large store needs; a small one is searched whole, which is exact."""
@@ -236,12 +236,12 @@ class Store:
         probes = 0 if exact else _PROBES
         # an index says quickly what is of a value and slowly what is not: what is left out is read, and dropped here
         count = limit + (_LEFT_OUT if without else 0)
-        wanted = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], count, probes)
-        found = nearest(self._guard("searched", lambda: self._reader.search(wanted)), logic)
-        kept = [near for near in found if near.graph not in without]
-        if len(kept) < limit and len(found) == count and without:
+        query = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], count, probes)
+        rows = nearest(self._guard("searched", lambda: self._reader.search(query)), logic)
+        kept = [near for near in rows if near.graph not in without]
+        if len(kept) < limit and len(rows) == count and without:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
-            fewer = replace(wanted, where=" AND ".join(clauses), limit=limit)
+            fewer = replace(query, where=" AND ".join(clauses), limit=limit)
             kept = nearest(self._guard("searched", lambda: self._reader.search(fewer)), logic)
         return kept[:limit]
 
@@ -274,10 +274,10 @@ class Store:
 
                 table.create_index("text", config=FTS())
             query = table.search(text, query_type="fts").select(["record", "_score"])
-            found: list[dict[str, Any]] = query.limit(limit).to_list()
-            return found
+            rows: list[dict[str, Any]] = query.limit(limit).to_list()
+            return rows
 
-        return [row_of(found["record"]) for found in self._guard("searched", ask)]
+        return [row_of(row["record"]) for row in self._guard("searched", ask)]
 
     def count(self) -> dict[str, int]:
         """Rows a table."""
@@ -327,10 +327,10 @@ class Store:
         table = self._db.open_table(name)
         if name == KERNELS:
             for column, length in (("logic", LOGIC), ("shape", SHAPE)):
-                found = table.schema.field(column).type.list_size
-                if found != length:
+                size = table.schema.field(column).type.list_size
+                if size != length:
                     raise MemoryStoreError(
-                        f"The memory at {self.uri} holds {column} vectors of length {found}, not {length}.",
+                        f"The memory at {self.uri} holds {column} vectors of length {size}, not {length}.",
                         "Run `kernellab memory rebuild`.",
                     )
         return table

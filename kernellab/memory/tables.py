@@ -96,19 +96,19 @@ def schema(name: str) -> pa.Schema:
 
 def joined(values: Mapping[str, str]) -> tuple[str, str] | None:
     """The column of JOINED that says all of ``values``, and its value; None where none does."""
-    wanted = FILTERS[: len(values)]
-    if len(values) not in JOINED or not all(column in values for column in wanted):
+    columns = FILTERS[: len(values)]
+    if len(values) not in JOINED or not all(column in values for column in columns):
         return None
     # only the last one, the chip, is a text of anybody's
-    return JOINED[len(values)], "|".join(values[column] for column in wanted)
+    return JOINED[len(values)], "|".join(values[column] for column in columns)
 
 
 def kernel_row(row: Row) -> dict[str, Any]:
     kernel = row.kernel
     filters = {column: getattr(kernel, column) for column in FILTERS}
-    told = (joined({column: filters[column] for column in FILTERS[:count]}) for count in JOINED)
+    keys = (joined({column: filters[column] for column in FILTERS[:count]}) for count in JOINED)
     return {
-        **filters, **dict(one for one in told if one),
+        **filters, **dict(one for one in keys if one),
         "id": kernel.id, "graph": kernel.graph, "task": kernel.task, "dtype": kernel.dtype,
         "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
         "text": text_of(kernel),
@@ -140,13 +140,13 @@ def _packed(row: Row) -> bytes:
     """All of a kernel in one value, what hits are ranked by first: a search reads it once a row, and a read costs by
     its number more than by its bytes. Both vectors, the length of the facts, the facts, the record."""
     kernel = row.kernel
-    made = _made(kernel)
-    told = [
-        kernel.id, kernel.graph, kernel.dsl, kernel.backend, kernel.operator_class, kernel.chip, made,
+    created = _made(kernel)
+    columns = [
+        kernel.id, kernel.graph, kernel.dsl, kernel.backend, kernel.operator_class, kernel.chip, created,
         kernel.draft.mean, kernel.draft.uses, kernel.refine.mean, kernel.refine.uses, kernel.thumb, kernel.pinned,
         bool(kernel.stale),
     ]  # fmt: skip
-    facts = json.dumps(told).encode()
+    facts = json.dumps(columns).encode()
     vectors = row.logic.astype(np.float32).tobytes(), row.shape.astype(np.float32).tobytes()
     return b"".join((*vectors, len(facts).to_bytes(4, "little"), facts, kernel.model_dump_json().encode()))
 
@@ -174,12 +174,12 @@ def near_of(row: Row, logic: np.ndarray) -> Near:
     )  # fmt: skip
 
 
-def near(found: Any, logic: np.ndarray) -> list[Near]:
+def near(table: Any, logic: np.ndarray) -> list[Near]:
     """The rows of an Arrow table with its column ``record``, nearest to ``logic`` first.
 
     An index knows its vectors to a byte a number; the cosines are taken here, of the exact ones that rows bring along.
     """
-    values = found["record"].to_pylist()
+    values = table["record"].to_pylist()
     if not values:
         return []
     vectors = np.stack([np.frombuffer(value, np.float32, LOGIC + SHAPE) for value in values])
@@ -187,15 +187,15 @@ def near(found: Any, logic: np.ndarray) -> list[Near]:
     lengths = np.linalg.norm(logics, axis=1) * np.linalg.norm(logic)
     cosines = (logics @ logic.astype(np.float32)) / np.maximum(lengths, 1e-30)
     parts = [_unpacked(value) for value in values]
-    told = json.loads(b"[" + b",".join(facts for facts, _ in parts) + b"]")
+    records = json.loads(b"[" + b",".join(facts for facts, _ in parts) + b"]")
     rows = []
     for at in np.argsort(-cosines, kind="stable"):
         record = parts[at][1]
-        *names, draft, drafts, refine, refines, thumb, pinned, stale = told[at]
-        id, graph, dsl, backend, operator_class, chip, made = names
+        *names, draft, drafts, refine, refines, thumb, pinned, stale = records[at]
+        id, graph, dsl, backend, operator_class, chip, created = names
         rows.append(
             Near(
-                id, graph, dsl, backend, operator_class, chip, made, Tally(draft, drafts), Tally(refine, refines),
+                id, graph, dsl, backend, operator_class, chip, created, Tally(draft, drafts), Tally(refine, refines),
                 thumb, pinned, stale, logics[at], shapes[at], float(cosines[at]), record,
             )
         )  # fmt: skip

@@ -35,14 +35,14 @@ class Embedder:
     vectors: Callable[[Sequence[str]], np.ndarray]
 
 
-def open_embedder(wanted: str, settings: ModelSettings) -> Embedder:
-    """The model that ``wanted`` names. Raises ModelError: it names none, or what it needs is not there."""
-    kind, _, name = wanted.partition(":")
+def open_embedder(choice: str, settings: ModelSettings) -> Embedder:
+    """The model that ``choice`` names. Raises ModelError: it names none, or what it needs is not there."""
+    kind, _, name = choice.partition(":")
     if kind == "model" and name:
         return _at_endpoint(name, settings)
     if kind == "local" and name:
         return _here(name)
-    raise ModelError(ModelFault.CONFIG, f"{wanted!r} names no embedding model.", "Write model:NAME or local:NAME.")
+    raise ModelError(ModelFault.CONFIG, f"{choice!r} names no embedding model.", "Write model:NAME or local:NAME.")
 
 
 def _at_endpoint(name: str, settings: ModelSettings) -> Embedder:
@@ -95,10 +95,10 @@ def _in_parts(ask: Callable[[Sequence[str]], np.ndarray]) -> Callable[[Sequence[
 
 def _unit(rows: object, count: int) -> np.ndarray:
     """Raises ValueError: not one vector of numbers for each text."""
-    found = np.asarray(rows, dtype=np.float32)
-    if found.ndim != 2 or len(found) != count or not np.isfinite(found).all():
-        raise ValueError(f"{count} texts, and an answer of shape {found.shape}")
-    unit: np.ndarray = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    vectors = np.asarray(rows, dtype=np.float32)
+    if vectors.ndim != 2 or len(vectors) != count or not np.isfinite(vectors).all():
+        raise ValueError(f"{count} texts, and an answer of shape {vectors.shape}")
+    unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return unit
 
 
@@ -137,15 +137,15 @@ class Texts:
         query = table.search(vector, vector_column_name="vector").distance_type("cosine").select(["id", "_distance"])
         return [row["id"] for row in self._guard(lambda: query.limit(limit).to_list())]
 
-    def _update(self, given: Mapping[str, str], length: int, tell: Callable[[str], None]) -> None:
+    def _update(self, texts: Mapping[str, str], length: int, tell: Callable[[str], None]) -> None:
         table = self._held(length, tell)
         there = set(self._guard(lambda: _ids(table))) if table is not None else set()
-        new = [id for id in given if id not in there]
+        new = [id for id in texts if id not in there]
         for at in range(0, len(new), _PART):
             part = new[at : at + _PART]
-            vectors = self._embedder.vectors([given[id] for id in part])
+            vectors = self._embedder.vectors([texts[id] for id in part])
             self._guard(partial(self._add, part, vectors))
-        gone = sorted(there - set(given))
+        gone = sorted(there - set(texts))
         if gone and table is not None:
             listed = ", ".join("'" + id.replace("'", "''") + "'" for id in gone)
             self._guard(lambda: self._db.open_table(TABLE).delete(f"id IN ({listed})"))
@@ -155,18 +155,18 @@ class Texts:
         if TABLE not in self._guard(self._names):
             return None
         table = self._guard(lambda: self._db.open_table(TABLE))
-        made = json.loads((table.schema.metadata or {}).get(b"model", b'""'))
+        model = json.loads((table.schema.metadata or {}).get(b"model", b'""'))
         held, name = table.schema.field("vector").type.list_size, self._embedder.name
-        if (made, held) == (name, length):
+        if (model, held) == (name, length):
             return table
-        by = f"by the model {made}" if made != name else f"of length {held}, and {name} gives {length} now"
+        by = f"by the model {model}" if model != name else f"of length {held}, and {name} gives {length} now"
         tell(f"The texts' vectors are {by}: all texts are embedded again.")
         self._guard(lambda: self._db.drop_table(TABLE))
         return None
 
     def _names(self) -> list[str]:
-        found: list[str] = self._db.list_tables().tables
-        return found
+        names: list[str] = self._db.list_tables().tables
+        return names
 
     def _add(self, ids: Sequence[str], vectors: np.ndarray) -> None:
         import pyarrow as pa
@@ -185,9 +185,9 @@ class Texts:
         try:
             return work()
         except Exception as error:  # LanceDB raises RuntimeError, ValueError, OSError for faults of files
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise MemoryStoreError(
-                f"The texts' vectors at {self.uri} cannot be used: {said}", "Run `kernellab memory compact`."
+                f"The texts' vectors at {self.uri} cannot be used: {reason}", "Run `kernellab memory compact`."
             ) from error
 
 

@@ -40,7 +40,7 @@ def carried(
         old = load_program(sketch)
     except SketchError:
         return None
-    told = {c.name: c.value for c in old.tunables if c.value is not None} | dict(values)
+    chosen = {c.name: c.value for c in old.tunables if c.value is not None} | dict(values)
     best: Carried | None = None
     most = 0.0
     for index, design in enumerate(designs):
@@ -50,12 +50,12 @@ def carried(
         if likeness < _LEAST or likeness + same <= most:
             continue
         most = likeness + same
-        found = {
-            c.name: _nearest(told[c.name], c.choices) if c.name in told else c.value
+        carried_over = {
+            c.name: _nearest(chosen[c.name], c.choices) if c.name in chosen else c.value
             for c in new.tunables
-            if c.name in told or c.value is not None
+            if c.name in chosen or c.value is not None
         }
-        best = Carried(index, tuple(sorted((n, v) for n, v in found.items() if v is not None)), likeness)
+        best = Carried(index, tuple(sorted((n, v) for n, v in carried_over.items() if v is not None)), likeness)
     return best
 
 

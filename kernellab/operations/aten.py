@@ -81,11 +81,11 @@ def base_name(op: str) -> str:
 
 def power(exponent: object) -> tuple[str, ...]:
     """The operations of a sketch that raise to a constant ``exponent``: few products, a root or a quotient, or pow."""
-    known: Mapping[object, tuple[str, ...]] = {
+    special: Mapping[object, tuple[str, ...]] = {
         1: (), 2: ("mul",), 3: ("mul", "mul"), 4: ("mul", "mul"), 0.5: ("sqrt",), -0.5: ("rsqrt",), -1: ("div",),
     }  # fmt: skip
     is_number = isinstance(exponent, (int, float)) and not isinstance(exponent, bool)
-    return known.get(exponent, ("pow",)) if is_number else ("pow",)
+    return special.get(exponent, ("pow",)) if is_number else ("pow",)
 
 
 __all__ = [

@@ -63,8 +63,8 @@ def read(name: str, limit: int | str) -> Tuned | None:
         kept = _Kept.model_validate_json((folder() / f"{name}-{limit}.json").read_text())
     except (OSError, ValueError):
         return None  # never searched, or a file that was cut off or of another version
-    found = [Measured(Point.of(e.sketch, e.values), e.time, e.reason) for e in kept.measured]
-    return Tuned(found[kept.best].point if kept.best is not None else None, found, cached=True)
+    measured = [Measured(Point.of(e.sketch, e.values), e.time, e.reason) for e in kept.measured]
+    return Tuned(measured[kept.best].point if kept.best is not None else None, measured, cached=True)
 
 
 def write(name: str, limit: int | str, tuned: Tuned) -> None:

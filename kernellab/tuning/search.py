@@ -66,9 +66,9 @@ def tune(
     best = None
     for heats in [list(dict.fromkeys(own[:1] + begun)), own[1:]] if begun else [own]:
         tried = [p for p in heats if p not in race.seen]
-        found = race.winner(tried, heat) if tried and race.left > 0 and not stop() else None
-        if found is not None and (best is None or race.time(found) < race.time(best)):
-            best = race.climbed(space, found, heat)
+        winner = race.winner(tried, heat) if tried and race.left > 0 and not stop() else None
+        if winner is not None and (best is None or race.time(winner) < race.time(best)):
+            best = race.climbed(space, winner, heat)
     if best is not None:
         best = race.wandered(space, best, heat)
     return Tuned(best, list(race.seen.values()))
@@ -89,9 +89,9 @@ class _Race:
             for point in running:
                 if self._stop():
                     break
-                found = self._measure(point, heat * 2**number)
-                if found.time is not None or point not in self.seen:
-                    self.seen[point] = found
+                measured = self._measure(point, heat * 2**number)
+                if measured.time is not None or point not in self.seen:
+                    self.seen[point] = measured
             running = sorted((p for p in running if self._timed(p)), key=self.time)
             if len(running) <= 1:
                 break
@@ -119,11 +119,11 @@ class _Race:
         random = Random(best.sketch)
         while self.left > 0 and not self._stop():
             tried = space.drawn(best.sketch, random, min(_WIDTH, self.left), self.seen)
-            found = self.winner(tried, heat) if tried else None
+            measured = self.winner(tried, heat) if tried else None
             if not tried:
                 break
-            if found is not None and self.time(found) < _GAIN * self.time(best):
-                best = self.climbed(space, found, heat)
+            if measured is not None and self.time(measured) < _GAIN * self.time(best):
+                best = self.climbed(space, measured, heat)
         return best
 
     def _timed(self, point: Point) -> bool:

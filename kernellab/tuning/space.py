@@ -58,14 +58,14 @@ class Space:
         from kernellab.sketch.check import load_program
 
         choices = {c.name: sorted(c.choices) for c in load_program(point.sketch).tunables}
-        found = []
+        points = []
         for name, value in point.values:
             options = choices[name]
             at = options.index(value) if value in options else 0
             for step in (-1, 1):
                 if 0 <= at + step < len(options):
-                    found.append(Point.of(point.sketch, {**dict(point.values), name: options[at + step]}))
-        return self.ranked(found)
+                    points.append(Point.of(point.sketch, {**dict(point.values), name: options[at + step]}))
+        return self.ranked(points)
 
     def drawn(self, sketch: str, random: Random, count: int, seen: Container[Point]) -> list[Point]:
         """At most ``count`` legal points of a schedule that were not seen, by chance; fewer where few are left."""
@@ -77,7 +77,7 @@ class Space:
         total = math.prod(map(len, choices.values()))
         steps = (n for n in range(total // 3 + 1, total + 1) if math.gcd(n, total) == 1)
         step = random.choice(list(islice(steps, 64)))
-        at, found = random.randrange(total), list[Point]()
+        at, points = random.randrange(total), list[Point]()
         for _ in range(min(total, _LOOKS)):
             at = rest = (at + step) % total
             values = dict(start)
@@ -86,11 +86,11 @@ class Space:
                 if name in values:
                     values[name] = options[place]
             point = Point.of(sketch, values)
-            if point not in seen and point not in found and self.cost(point) is not None:
-                found.append(point)
-            if len(found) == count:
+            if point not in seen and point not in points and self.cost(point) is not None:
+                points.append(point)
+            if len(points) == count:
                 break
-        return found
+        return points
 
     def ranked(self, points: list[Point]) -> list[Point]:
         """The legal ones, by modelled time; those that the model cannot tell apart stay in order."""
@@ -113,10 +113,10 @@ class Space:
             binding = bind(program, self.task, {**dict(point.values), **self.fixed}, self.target)
             sizes = dict(self.task.module().default_sizes())
             symbols = binding.sizes(lambda at, dim: self.task.args[at].extents(sizes)[dim])
-            found = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), self.target.chip)
+            estimate = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), self.target.chip)
         except (KernellabError, KeyError, IndexError):
             return None
         limit = self.target.chip.on_chip_bytes
-        if limit and found.footprint > limit:
+        if limit and estimate.footprint > limit:
             return None
-        return found.time_ms if found.time_ms is not None else math.inf
+        return estimate.time_ms if estimate.time_ms is not None else math.inf

@@ -64,7 +64,7 @@ def test_a_product_with_a_bias_is_a_product_and_a_sum() -> None:
 def test_an_operation_that_somebody_names_makes_kernels_with_it_nearer() -> None:
     text = "import torch\n\n\ndef reference(x):\n    return x + 1\n\n\ndef inputs():\n    return torch.randn(6, 10)\n"
     task = load_task(text, "op")
-    plain, told = features(task, capture(task)), features(task, capture(task), said=["_softmax"])
+    plain, told = features(task, capture(task)), features(task, capture(task), words=["_softmax"])
     softmax = of("return torch.softmax(x, -1) + w")
     assert told.hash == plain.hash
     assert told.logic @ softmax.logic > plain.logic @ softmax.logic + 0.1

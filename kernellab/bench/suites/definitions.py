@@ -84,10 +84,10 @@ def solexec(asked: Asked) -> list[tuple[str, SuiteTask]]:
     return _tasks([(p, p.with_name("workload.jsonl")) for p in files], root, "definition.json")
 
 
-def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, wanted: str) -> list[tuple[str, SuiteTask]]:
+def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, asked_category: str) -> list[tuple[str, SuiteTask]]:
     if not files:
-        raise TaskError(f"There is no {wanted} in {str(root)!r}.", "Name a folder with such definitions.")
-    found = []
+        raise TaskError(f"There is no {asked_category} in {str(root)!r}.", "Name a folder with such definitions.")
+    tasks = []
     for path, lines in files:
         definition = _read(path)
         workloads = list(_workloads(lines)) if lines is not None and lines.is_file() else []
@@ -95,8 +95,8 @@ def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, wanted: str) -
         category = definition.op_type or above
         text, note = task_text(definition, workloads, root)
         task = SuiteTask(identifier(definition.name), category, text, definition.name, large=True, note=note)
-        found.append((f"{category}/{definition.name}", task))
-    return found
+        tasks.append((f"{category}/{definition.name}", task))
+    return tasks
 
 
 def _read(path: Path) -> Definition:
@@ -114,8 +114,8 @@ def _workloads(path: Path) -> Iterator[Workload]:
         if not line.strip():
             continue
         try:
-            given = json.loads(line)
-            yield Workload.model_validate(given.get("workload", given))
+            record = json.loads(line)
+            yield Workload.model_validate(record.get("workload", record))
         except (ValueError, AttributeError) as error:
             raise TaskError(
                 f"Line {number} of {path} is not a workload: {_first(error)}.", "Correct that line."
@@ -162,13 +162,13 @@ def _derived(definition: Definition) -> tuple[dict[str, str], list[str]]:
     rest = []
     for constraint in definition.constraints or ():
         name, equals, expression = (part.strip() for part in constraint.partition("=="))
-        known = _names(expression) if equals else {""}
+        names = _names(expression) if equals else {""}
         axis = definition.axes.get(name)
         if (
             axis is not None
             and axis.type == "var"
             and name not in derived
-            and known <= definition.axes.keys() - derived
+            and names <= definition.axes.keys() - derived
         ):
             derived[name] = _expression(expression, definition)
         else:
@@ -197,16 +197,16 @@ def _expression(text: str, definition: Definition) -> str:
 
 def _input(definition: Definition, workload: Workload, name: str, root: Path) -> str:
     """The expression that makes one input."""
-    spec, given = definition.inputs[name], workload.inputs.get(name, Input(type="random"))
+    spec, source = definition.inputs[name], workload.inputs.get(name, Input(type="random"))
     unknown = [axis for axis in spec.shape or () if axis not in definition.axes]
     if unknown:
         raise TaskError(f"The input {name} of {definition.name} has no axis {unknown[0]!r}.", "Declare it among axes.")
-    if given.type == "custom":
+    if source.type == "custom":
         return f"custom[{name!r}]"
-    if given.type == "safetensors":
-        return f"stored({str(_blob(root, given.path))!r}, {given.tensor_key!r})"
-    if given.type == "scalar":
-        return repr(given.value)
+    if source.type == "safetensors":
+        return f"stored({str(_blob(root, source.path))!r}, {source.tensor_key!r})"
+    if source.type == "scalar":
+        return repr(source.value)
     if spec.shape is None:
         return {"bool": "True"}.get(spec.dtype, "1.0" if "float" in spec.dtype else "1")
     return f"drawn([{', '.join(spec.shape)}], {spec.dtype!r})"

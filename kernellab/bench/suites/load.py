@@ -38,13 +38,13 @@ def akg(asked: Asked) -> list[tuple[str, SuiteTask]]:
 
 
 def _part(folder: Path, part: str) -> list[SuiteTask]:
-    found = []
+    components = []
     for path in sorted(folder.glob("*/*.py")):
         text = path.read_text(encoding="utf-8")
         if "class Model" in text:
             category = f"{part}/{path.parent.name}"
-            found.append(SuiteTask(identifier(path.stem), category, without_missing(text), path.stem, large=True))
-    return found
+            components.append(SuiteTask(identifier(path.stem), category, without_missing(text), path.stem, large=True))
+    return components
 
 
 # -- a checkout of KernelBench -----------------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequ
         )
     reader = READERS.get(kind) if colon or kind == "builtin" else None
     if reader is None and not Path(spec).is_dir():
-        known = ", ".join(name if name == "builtin" else f"{name}:CHECKOUT" for name in READERS)
-        raise TaskError(f"There is no suite or folder {spec!r}.", f"Name {known}, or a folder of task files.")
-    found = reader(Asked(rest, levels)) if reader else folder(Asked(spec))
-    if not found:
+        readers = ", ".join(name if name == "builtin" else f"{name}:CHECKOUT" for name in READERS)
+        raise TaskError(f"There is no suite or folder {spec!r}.", f"Name {readers}, or a folder of task files.")
+    suite = reader(Asked(rest, levels)) if reader else folder(Asked(spec))
+    if not suite:
         raise TaskError(f"{spec!r} holds no task.", "Name a suite, or a folder of tasks (Python files).")
-    tasks = [t for place, t in found if pattern.search(place) and (not numbers or leading_number(t.title) in numbers)]
+    tasks = [t for place, t in suite if pattern.search(place) and (not numbers or leading_number(t.title) in numbers)]
     if not tasks:
         raise TaskError(f"No task of {spec!r} matches.", "Look at --only, or name another suite.")
     return tasks[:limit]

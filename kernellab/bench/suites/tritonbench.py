@@ -49,8 +49,8 @@ def _task(path: Path, part: str) -> SuiteTask | None:
     name = called_first(functions, tests)
     if name is None:
         return None
-    known = f"{functions}\n{tests}"
-    stood_in = without_missing(known)
+    source_text = f"{functions}\n{tests}"
+    stood_in = without_missing(source_text)
     lines = functions.count("\n") + 1
     parts = stood_in.split("\n")
     text = _TASK.format(functions="\n".join(parts[:lines]), tests="\n".join(parts[lines:]), name=name)

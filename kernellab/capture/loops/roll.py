@@ -126,18 +126,18 @@ class _Roll:
         """The nodes of the last step, each at its place in the others; those of the step before stand for the rest."""
         left = iter(last)
         node = next(left, None)
-        found = []
+        aligned = []
         for p, (b, c) in enumerate(zip(*self._steps[1:_COMPARED], strict=True)):
             if node is not None and (node.op, node.shape, node.line) == (c.op, c.shape, c.line):
                 self._at[node.name] = (TRACED - 1, p)
                 if self._follows(b, c, node):
-                    found.append(node)
+                    aligned.append(node)
                     node = next(left, None)
                     continue
-            found.append(c)
+            aligned.append(c)
         if node is not None:
             raise _Differs("its steps do not do the same")
-        return found
+        return aligned
 
     def _follows(self, b: Node, c: Node, d: Node) -> bool:
         """Are these the second to the fourth step's forms of one operation?"""
@@ -344,15 +344,15 @@ def _swapped(value: Any, swap: Mapping[Ref, Ref]) -> Any:
 
 def _in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """The nodes, each behind those that it reads."""
-    named_, found = {n.name: n for n in nodes}, dict[str, Node]()
+    named_, ordered = {n.name: n for n in nodes}, dict[str, Node]()
 
     def visit(node: Node) -> None:
-        if node.name not in found:
+        if node.name not in ordered:
             for ref in node.refs():
                 if ref.name in named_:
                     visit(named_[ref.name])
-            found[node.name] = node
+            ordered[node.name] = node
 
     for node in nodes:
         visit(node)
-    return tuple(found.values())
+    return tuple(ordered.values())

@@ -72,7 +72,7 @@ class Loops:
         if not is_new and shape[dim] != 1:
             return None
         filled = tensors[0].new_zeros((*shape[:dim], count, *shape[dim + (not is_new) :]))
-        for tensor, mark in sorted(zip(tensors, marks, strict=True), key=lambda made: made[1]):
+        for tensor, mark in sorted(zip(tensors, marks, strict=True), key=lambda pair: pair[1]):
             # a list that runs against the steps has the last one's first of all
             place = mark[1] if steps == _ORDERS[0] else count - 1 - mark[1]
             self.now = mark

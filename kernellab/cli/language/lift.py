@@ -38,8 +38,8 @@ def lift(
     from kernellab.sketch.gate import gate
 
     loaded, values = load_task(task), dict(numbers(set_ or []))
-    given = read_source(source, dsl)
-    text, gated = lifted(given, loaded, values)
+    kernel = read_source(source, dsl)
+    text, gated = lifted(kernel, loaded, values)
     files = {}
     if to is not None:
         text, moved = move(text, loaded, detect_target(to), values)
@@ -52,7 +52,7 @@ def lift(
         )
     else:
         print(text, end="")
-        if (own := carried(given)) is not None and own.is_edited:
+        if (own := carried(kernel)) is not None and own.is_edited:
             say("The code was changed after it was lowered: this is what it does now, not the sketch that it carries.")
         say(f"{gated.state.value}: {gated.reason}")
     return 1 if gated.state is GateState.WRONG else 0

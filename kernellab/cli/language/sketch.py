@@ -39,13 +39,13 @@ def check(file: File, set_: Set = None, dsl: Dsl = None, json: Json = False) -> 
         from kernellab.dsls.machine import detect_target
 
         chip = detect_target(dsl).chip
-    found = check_sketch(text, chip=chip, constexpr=numbers(set_ or []))
-    if found.program is not None:
-        _known(found.program, numbers(set_ or []))
-    _tell(file, found.diagnostics, json)
-    if not json and not found.diagnostics:
+    checked = check_sketch(text, chip=chip, constexpr=numbers(set_ or []))
+    if checked.program is not None:
+        _known(checked.program, numbers(set_ or []))
+    _tell(file, checked.diagnostics, json)
+    if not json and not checked.diagnostics:
         say(f"{file}: no findings")
-    return 0 if found.ok else 1
+    return 0 if checked.ok else 1
 
 
 @sketch_app.command("print")
@@ -72,13 +72,13 @@ def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False)
     text = read_text(file, "sketch")
     if task is None:
         raise KernellabError("A sketch is run against a task's reference.", "Give it with --task FILE.")
-    found = gate(text, load_task(task), constexpr=numbers(set_ or []))
-    matches = found.state is GateState.RIGHT
+    result = gate(text, load_task(task), constexpr=numbers(set_ or []))
+    matches = result.state is GateState.RIGHT
     if json:
-        emit({"matches": matches, **found.model_dump(mode="json")})
+        emit({"matches": matches, **result.model_dump(mode="json")})
     else:
-        _tell(file, found.diagnostics, False)
-        print(f"{found.state.value}: {found.reason}")
+        _tell(file, result.diagnostics, False)
+        print(f"{result.state.value}: {result.reason}")
     return 0 if matches else 1
 
 
@@ -111,12 +111,12 @@ def cost(
     missing = [symbol for symbol in program.symbols if symbol not in sizes]
     if missing:
         raise KernellabError(f"The size of {', '.join(missing)} is not known.", "Give --size NAME=VALUE, or --task.")
-    found = cost_of(program, sizes, values, target.chip)
+    estimate = cost_of(program, sizes, values, target.chip)
     if json:
-        facts = _plain(asdict(found))
+        facts = _plain(asdict(estimate))
         emit({**facts, "bytes": facts.get("bytes_unique"), "sizes": sizes, "chip": target.chip.name})
     else:
-        print(_cost_text(found, sizes, target.chip.name))
+        print(_cost_text(estimate, sizes, target.chip.name))
     return 0
 
 

@@ -82,14 +82,14 @@ class ShapeClass:
     def refuses(self, args: Sequence[Any]) -> Refusal | None:
         """The first reason against a call, read without looking at values; None where there is none."""
         sizes: dict[str, int] = {}
-        for parameter, given in zip(self.parameters, args, strict=True):
+        for parameter, value in zip(self.parameters, args, strict=True):
             if not parameter.is_tensor:
-                if parameter.name in self.only and given != self.only[parameter.name]:
+                if parameter.name in self.only and value != self.only[parameter.name]:
                     return Refusal(
-                        f"{parameter.name}: number", f"{parameter.name} is {given}, not {self.only[parameter.name]}"
+                        f"{parameter.name}: number", f"{parameter.name} is {value}, not {self.only[parameter.name]}"
                     )
                 continue
-            reason = self._tensor(parameter, given, sizes)
+            reason = self._tensor(parameter, value, sizes)
             if reason:
                 return Refusal(f"{parameter.name}: {reason[0]}", reason[1])
         self._solve(args, sizes)
@@ -97,40 +97,40 @@ class ShapeClass:
             low, high = self.dims.get(name, (size, size))
             if not low <= size <= high:
                 return Refusal(f"{name}: {name} dim", f"{name} is {size}, outside {low} to {high}")
-        for parameter, given in zip(self.parameters, args, strict=True):
-            for size, extent in zip(given.shape, parameter.shape, strict=True) if parameter.is_tensor else ():
+        for parameter, value in zip(self.parameters, args, strict=True):
+            for size, extent in zip(value.shape, parameter.shape, strict=True) if parameter.is_tensor else ():
                 if isinstance(extent, str) and value_of(extent, sizes) not in (None, size):
                     return Refusal(f"{parameter.name}: shape", f"{parameter.name} has {size} where {extent} is meant")
         return None
 
-    def _tensor(self, parameter: Parameter, given: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
+    def _tensor(self, parameter: Parameter, value: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
         name = parameter.name
-        if not isinstance(given, torch.Tensor):
-            raise TypeError(f"{name} is of type {type(given).__name__}, where a tensor is meant")
-        if given.device.type != self.device:
-            return "device", f"{name} is on {given.device}, not on {self.device}"
-        dtype = str(given.dtype).removeprefix("torch.")
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(value).__name__}, where a tensor is meant")
+        if value.device.type != self.device:
+            return "device", f"{name} is on {value.device}, not on {self.device}"
+        dtype = str(value.dtype).removeprefix("torch.")
         if dtype != parameter.dtype:
             return "dtype", f"{name} has dtype {dtype}, not {parameter.dtype}"
         shown = f"[{', '.join(map(str, parameter.shape))}]"
-        if given.dim() != len(parameter.shape):
-            return "shape", f"{name} has shape {list(given.shape)}, not {shown}"
-        for size, extent in zip(given.shape, parameter.shape, strict=True):
+        if value.dim() != len(parameter.shape):
+            return "shape", f"{name} has shape {list(value.shape)}, not {shown}"
+        for size, extent in zip(value.shape, parameter.shape, strict=True):
             if isinstance(extent, int) and size != extent:
-                return "shape", f"{name} has shape {list(given.shape)}, not {shown}"
+                return "shape", f"{name} has shape {list(value.shape)}, not {shown}"
             if isinstance(extent, str) and extent.isidentifier() and sizes.setdefault(extent, size) != size:
                 return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
-        if not given.numel():
+        if not value.numel():
             return None
-        if given.is_contiguous():
+        if value.is_contiguous():
             pass
         elif self.layout == "contiguous":
             return "strides", f"{name} is not contiguous"
-        elif self.layout == "rows" and given.dim() and given.stride(-1) != 1 and given.shape[-1] > 1:
+        elif self.layout == "rows" and value.dim() and value.stride(-1) != 1 and value.shape[-1] > 1:
             return "strides", f"the rows of {name} are not contiguous"
-        elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(given.stride(), given.shape, strict=True)):
+        elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
             return "strides", f"{name} is expanded"
-        if given.data_ptr() % self.alignment:
+        if value.data_ptr() % self.alignment:
             return "alignment", f"{name} does not begin at a multiple of {self.alignment} bytes"
         return None
 
@@ -138,8 +138,8 @@ class ShapeClass:
         """The first two arguments that share memory, where none may; which calls share it, no strides say."""
         if self.shared:
             return None
-        given = [(p.name, *_ends(a)) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor and a.numel()]
-        for (one, begin, end), (other, first, last) in combinations(given, 2):
+        ranges = [(p.name, *_ends(a)) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor and a.numel()]
+        for (one, begin, end), (other, first, last) in combinations(ranges, 2):
             if begin < last and first < end:
                 return Refusal(f"{other}: shared", f"{one} and {other} share memory")
         return None
@@ -147,22 +147,22 @@ class ShapeClass:
     def refuses_values(self, args: Sequence[Any]) -> Refusal | None:
         """The first argument whose values lie outside what was verified; waits for a device to read them."""
         sizes = self.sizes(args)
-        for parameter, given in zip(self.parameters, args, strict=True):
-            if not parameter.is_tensor or not given.numel():
+        for parameter, value in zip(self.parameters, args, strict=True):
+            if not parameter.is_tensor or not value.numel():
                 continue
             domain = self.domain.get(parameter.name)
-            if domain and not _inside(given, domain, sizes):
+            if domain and not _inside(value, domain, sizes):
                 return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {_shown(domain)}")
             low, high = self.intervals.get(parameter.name, (None, None))
-            if not _between(given, low, high):
+            if not _between(value, low, high):
                 ends = ("-inf" if low is None else f"{low:g}", "inf" if high is None else f"{high:g}")
                 shown = " to ".join(ends)
                 return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {shown}")
             least = self.magnitudes.get(parameter.name)
-            if least is not None and bool(((given != 0) & (given.abs() < least)).any()):
+            if least is not None and bool(((value != 0) & (value.abs() < least)).any()):
                 reason = f"values of {parameter.name} lie between 0 and {least:g}"
                 return Refusal(f"{parameter.name}: values", reason)
-            if parameter.name in self.not_nan and bool(given.isnan().any()):
+            if parameter.name in self.not_nan and bool(value.isnan().any()):
                 return Refusal(f"{parameter.name}: values", f"{parameter.name} has a NaN")
         return None
 
@@ -174,9 +174,9 @@ class ShapeClass:
     def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
         """The Dims' sizes, each from the first shape that names it, or that has it as the one unknown of a sum."""
         sizes: dict[str, Any] = {}
-        for parameter, given in zip(self.parameters, args, strict=True):
+        for parameter, value in zip(self.parameters, args, strict=True):
             if parameter.is_tensor:
-                for size, extent in zip(given.shape, parameter.shape, strict=False):
+                for size, extent in zip(value.shape, parameter.shape, strict=False):
                     if isinstance(extent, str) and extent.isidentifier():
                         sizes.setdefault(extent, size)
         self._solve(args, sizes)
@@ -231,14 +231,14 @@ def _shown(domain: Sequence[str]) -> str:
 
 def _inside(x: torch.Tensor, domain: Sequence[str], sizes: Mapping[str, Any]) -> bool:
     word, *arguments = domain
-    given = [value_of(part, sizes) for part in arguments]
+    values = [value_of(part, sizes) for part in arguments]
     if word == "sorted":
         return x.dim() == 0 or bool((x.diff(dim=-1) >= 0).all())
     low, high = (float(v) for v in torch.aminmax(x.float() if x.is_floating_point() else x))
     if word == "index":
-        return given[0] is not None and low >= 0 and high < given[0]
+        return values[0] is not None and low >= 0 and high < values[0]
     if word == "range":
-        return given[0] is not None and given[1] is not None and given[0] <= low and high <= given[1]
+        return values[0] is not None and values[1] is not None and values[0] <= low and high <= values[1]
     limits = {
         "unit": low >= 0 and high <= 1,
         "prob": low >= 0 and high <= 1,

@@ -61,9 +61,9 @@ def extension() -> Any:
     if compiler is None:
         raise Unavailable("no C compiler is found to build the launcher")
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch) / name
+        library = Path(scratch) / name
         include = sysconfig.get_paths()["include"]
-        command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(made), "-ldl"]
+        command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library), "-ldl"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -72,7 +72,7 @@ def extension() -> Any:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
             raise Unavailable(f"the launcher does not compile ({first})")
         kept = built.with_name(f"{name}.{os.getpid()}")
-        shutil.copy(made, kept)
+        shutil.copy(library, kept)
         kept.replace(built)
     try:
         return _loaded(built)

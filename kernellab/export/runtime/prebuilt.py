@@ -39,8 +39,8 @@ def _flags() -> set[str]:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return set()
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return {word for word in found[1].split() if _INSTRUCTIONS.match(word)} if found else set()
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return {word for word in match[1].split() if _INSTRUCTIONS.match(word)} if match else set()
 
 
 def usable(folder: Path) -> bool:
@@ -53,27 +53,27 @@ def usable(folder: Path) -> bool:
     return same and set(facts["flags"]) <= _flags() and (folder / LIBRARY).exists()
 
 
-def load(path: Path, name: str, told: Callable[[str], None] = lambda _: None) -> ModuleType:
-    """A kernel's module; the compiled code next to it is taken for what it would build. ``told`` gets why not."""
+def load(path: Path, name: str, report: Callable[[str], None] = lambda _: None) -> ModuleType:
+    """A kernel's module; the compiled code next to it is taken for what it would build. ``report`` gets why not."""
     folder = path.parent
     if (folder / MACHINE).exists():
         if not usable(folder):
-            told("its library is for another processor or system")
+            report("its library is for another processor or system")
         else:
             try:
                 return loaded_by(lambda *args, **options: str(folder / LIBRARY), path, name)
             except Exception as error:  # another libc or runtime: whatever the loader raises
-                told(f"its library cannot be loaded here ({type(error).__name__})")
+                report(f"its library cannot be loaded here ({type(error).__name__})")
     elif (folder / CHIP).exists():
         facts = json.loads((folder / CHIP).read_text(encoding="utf-8"))
-        wanted = f"its cubins are for sm_{facts['capability']} ({facts['chip']})"
+        needs = f"its cubins are for sm_{facts['capability']} ({facts['chip']})"
         major, minor = torch.cuda.get_device_capability()
         if facts["capability"] != 10 * major + minor:
-            told(f"{wanted}, and this GPU is sm_{major}{minor}")
+            report(f"{needs}, and this GPU is sm_{major}{minor}")
         elif not facts["compiler"]:
             return _with_programs(folder / CUBINS, path, name)
         elif facts["compiler"] != triton_version():
-            told(f"{wanted} and {facts['compiler']}, and {triton_version()} is here")
+            report(f"{needs} and {facts['compiler']}, and {triton_version()} is here")
         else:
             _fill_cache(folder / CUBINS)
     return imported(path, name)
@@ -96,9 +96,9 @@ def _fill_cache(folder: Path) -> None:
         group = next((f.name for f in files if f.suffix == ".json"), "")
         if manager.get_group(group) if group else all(manager.get_file(f.name) for f in files):
             continue
-        made = {f.name: manager.put(f.read_bytes(), f.name) for f in files}
+        entries = {f.name: manager.put(f.read_bytes(), f.name) for f in files}
         if group:
-            manager.put_group(group, made)
+            manager.put_group(group, entries)
 
 
 def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
@@ -112,9 +112,11 @@ def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
             self.cubin, self.given, self.options = folder / cubin_name(code), (code, code_type, options), options
 
         def compile(self, target_type: str = "cubin", *args: Any, **more: Any) -> Any:
-            said = core.ProgramOptions(**self.options) if isinstance(self.options, dict) else self.options
+            options = core.ProgramOptions(**self.options) if isinstance(self.options, dict) else self.options
             # other options make another cubin of the same text
-            plain = said is None or said == core.ProgramOptions(name=said.name, std=said.std, arch=said.arch)
+            plain = options is None or (
+                options == core.ProgramOptions(name=options.name, std=options.std, arch=options.arch)
+            )
             if target_type == "cubin" and plain and not args and not more and self.cubin.exists():
                 return core.ObjectCode.from_cubin(self.cubin.read_bytes())
             return compiler(*self.given).compile(target_type, *args, **more)

@@ -197,14 +197,14 @@ def watched(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Rec
 
 def _recorded(watch: _Watch, args: Sequence[Any], result: Any) -> Recording:
     buffers = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-    made = [(len(args) + i, t) for i, t in enumerate(watch.made)]
+    temporaries = [(len(args) + i, t) for i, t in enumerate(watch.made)]
     steps = []
     for event in watch.events:
         if isinstance(event, _Launch):
             if 0 not in event.grid:
-                steps.append(_launch_step(event, buffers, made))
+                steps.append(_launch_step(event, buffers, temporaries))
         else:
-            steps.append(_fill_step(event, buffers, made))
+            steps.append(_fill_step(event, buffers, temporaries))
     if not any(not s.fill for s in steps):
         raise Refused("no launch of a compiled Triton kernel was seen")
     container, outs = _outs(result, watch.made)
@@ -220,7 +220,7 @@ def _recorded(watch: _Watch, args: Sequence[Any], result: Any) -> Recording:
     return Recording(tuple(makes), tuple(steps), container, tuple(outs))
 
 
-def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], made: list[tuple[int, Any]]) -> Step:
+def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> Step:
     kernel = event.kernel
     try:
         meta, types = kernel.metadata, list(kernel.src.signature.values())
@@ -236,7 +236,7 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], made: list[tuple
         types = [t for t in types if t != "constexpr"]
     data, offsets, patches = b"", [], []
     for kind, value in _flat(types, event.args):
-        piece, place = _parameter(kind, value, inputs, made)
+        piece, place = _parameter(kind, value, inputs, temporaries)
         data += bytes(-len(data) % len(piece))
         offsets.append(len(data))
         if place is not None:
@@ -264,11 +264,11 @@ def _flat(types: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, An
 
 
 def _parameter(
-    kind: str, value: Any, inputs: list[tuple[int, Any]], made: list[tuple[int, Any]]
+    kind: str, value: Any, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]
 ) -> tuple[bytes, tuple[int, int] | None]:
     if kind.startswith("*"):
         address = value.data_ptr() if hasattr(value, "data_ptr") else int(value or 0)
-        return bytes(8), _place(address, inputs, made) if address else None
+        return bytes(8), _place(address, inputs, temporaries) if address else None
     if kind == "bf16":
         return struct.pack("<H", struct.unpack("<I", struct.pack("<f", value))[0] >> 16), None
     if kind not in _FORMATS:
@@ -279,14 +279,14 @@ def _parameter(
         raise Refused(f"a kernel takes {value!r} as {kind} ({error})") from None
 
 
-def _place(address: int, inputs: list[tuple[int, Any]], made: list[tuple[int, Any]]) -> tuple[int, int]:
+def _place(address: int, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> tuple[int, int]:
     """The buffer that an address lies in, and how many bytes behind its beginning."""
-    found = [(i, address - t.data_ptr()) for i, t in (*made, *inputs) if 0 <= address - t.data_ptr() < _span(t)]
-    if not found:
+    places = [(i, address - t.data_ptr()) for i, t in (*temporaries, *inputs) if 0 <= address - t.data_ptr() < _span(t)]
+    if not places:
         raise Refused("a kernel reads memory that is neither an input nor made in the call")
-    if len(found) > 1:
+    if len(places) > 1:
         raise Refused("two of the call's tensors share their memory", final=False)
-    return found[0]
+    return places[0]
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -297,7 +297,7 @@ def _span(tensor: torch.Tensor) -> int:
     return (reach + 1) * tensor.element_size()
 
 
-def _fill_step(event: _Fill, inputs: list[tuple[int, Any]], made: list[tuple[int, Any]]) -> Step:
+def _fill_step(event: _Fill, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> Step:
     tensor = event.tensor
     if not tensor.is_contiguous() or not tensor.numel():
         raise Refused("it fills a tensor that is not contiguous")
@@ -308,29 +308,28 @@ def _fill_step(event: _Fill, inputs: list[tuple[int, Any]], made: list[tuple[int
     if width > 4:
         raise Refused(f"it fills a tensor of {tensor.dtype}")
     value = int.from_bytes(element[:width], "little")
-    return Step(
-        fill=True, patches=((0, *_place(tensor.data_ptr(), inputs, made)),), value=value, width=width, items=items
-    )
+    target = (0, *_place(tensor.data_ptr(), inputs, temporaries))
+    return Step(fill=True, patches=(target,), value=value, width=width, items=items)
 
 
 def listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [] if result is None else [result]
 
 
-def _outs(result: Any, made: list[torch.Tensor]) -> tuple[int, list[tuple[int, Any, Any, Any]]]:
+def _outs(result: Any, tensors: list[torch.Tensor]) -> tuple[int, list[tuple[int, Any, Any, Any]]]:
     """The result's container (0 a tensor, 1 a tuple, 2 a list, 3 None) and its tensors as parts of those made."""
     container = 3 if result is None else 1 if type(result) is tuple else 2 if type(result) is list else 0
     outs: list[tuple[int, Any, Any, Any]] = []
     for out in listed(result):
         if type(out) is not torch.Tensor:
             raise Refused(f"it returns a {type(out).__name__}")
-        at = next((i for i, t in enumerate(made) if t is out), None)
+        at = next((i for i, t in enumerate(tensors) if t is out), None)
         if at is not None:
             outs.append((at, None, None, None))
             continue
         storage = out.untyped_storage().data_ptr()
-        at = next((i for i, t in enumerate(made) if t.untyped_storage().data_ptr() == storage), None)
-        if at is None or out.dtype != made[at].dtype:
+        at = next((i for i, t in enumerate(tensors) if t.untyped_storage().data_ptr() == storage), None)
+        if at is None or out.dtype != tensors[at].dtype:
             raise Refused("its result is not a tensor that it makes")
         outs.append((at, tuple(out.size()), tuple(out.stride()), out.storage_offset()))
     return container, outs

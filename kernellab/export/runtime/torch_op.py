@@ -86,22 +86,22 @@ class Operator:
             asks = (*quiet(), torch._C._autograd._profiler_enabled, _forward_mode)
         except (Unavailable, AttributeError):
             return op
-        run, enabled, known = self._run, torch.is_grad_enabled, self._straight_to
+        run, enabled, classes = self._run, torch.is_grad_enabled, self._straight_to
         plain, parameter = torch.Tensor, torch.nn.Parameter
 
         def call(*args: Any) -> Any:
-            wanted = enabled()
+            grad_enabled = enabled()
             for a in args:
                 kind = type(a)
                 if kind is plain or kind is parameter:
-                    if a.is_meta or (wanted and a.requires_grad):
+                    if a.is_meta or (grad_enabled and a.requires_grad):
                         return op(*args)
                 elif isinstance(a, plain):
                     return op(*args)
             for ask in asks:
                 if ask():
                     return op(*args)
-            kernel = known.get(tuple(map(_look, args)))
+            kernel = classes.get(tuple(map(_look, args)))
             if kernel is not None and self.check_values != "always":
                 try:
                     return kernel(*args)
@@ -115,37 +115,37 @@ class Operator:
         """Below autograd: the kernel of the class that takes the call, or the reference."""
         args = self._complete(args)
         look = tuple(_look(a) for a in args)
-        found = self._looks.get(look)
-        first = found is None
-        if found is None:
-            found = self._class_of(args)
+        shape_class = self._looks.get(look)
+        first = shape_class is None
+        if shape_class is None:
+            shape_class = self._class_of(args)
             if len(self._looks) < _MOST_LOOKS:
-                self._looks[look] = found
-        if isinstance(found, ShapeClass) and found.limits_values and self._looks_at_values(first):
-            refusal = found.refuses_values(args)
+                self._looks[look] = shape_class
+        if isinstance(shape_class, ShapeClass) and shape_class.limits_values and self._looks_at_values(first):
+            refusal = shape_class.refuses_values(args)
             if refusal:
                 self._looks.pop(look, None)
-                found = refusal
-        if isinstance(found, ShapeClass):
-            found = found.refuses_shared(args) or found
-        if isinstance(found, Refusal):
-            return self._by_reference(found, args)
-        if not self._built(found):
+                shape_class = refusal
+        if isinstance(shape_class, ShapeClass):
+            shape_class = shape_class.refuses_shared(args) or shape_class
+        if isinstance(shape_class, Refusal):
+            return self._by_reference(shape_class, args)
+        if not self._built(shape_class):
             return self._by_the_reference(args)
         try:
-            result = self._by_kernel(found, args)
+            result = self._by_kernel(shape_class, args)
         except (TypeError, ValueError) as error:  # a kernel's own checks of its arguments are guards too
-            refusal = Refusal(f"{found.folder} refuses", str(error).rstrip("."))
+            refusal = Refusal(f"{shape_class.folder} refuses", str(error).rstrip("."))
             self._looks[look] = refusal
             return self._by_reference(refusal, args)
-        if first and found.shared and look in self._looks:
-            self._straight_to[look] = self._kernel(found)
+        if first and shape_class.shared and look in self._looks:
+            self._straight_to[look] = self._kernel(shape_class)
         return result
 
-    def _by_kernel(self, found: ShapeClass, args: tuple[Any, ...]) -> Any:
-        kernel = self._kernel(found)
-        by_values = found.limits_values and self.check_values == "always"
-        if self.launcher is None or not found.repeatable or not found.shared or by_values:
+    def _by_kernel(self, shape_class: ShapeClass, args: tuple[Any, ...]) -> Any:
+        kernel = self._kernel(shape_class)
+        by_values = shape_class.limits_values and self.check_values == "always"
+        if self.launcher is None or not shape_class.repeatable or not shape_class.shared or by_values:
             return kernel(*args)
         result = self.launcher.run(kernel, *args)
         note = self.launcher.notes.get(kernel)
@@ -168,8 +168,8 @@ class Operator:
             takers.append(candidate)
         if takers and self.choice is not None:
             size = takers[0].sizes(args)[self.choice["dim"]]
-            wanted = next(folder for least, folder in reversed(self.choice["starts"]) if least <= size)
-            return next((t for t in takers if t.folder == wanted), takers[0]) if wanted else _FASTER
+            folder_at = next(folder for least, folder in reversed(self.choice["starts"]) if least <= size)
+            return next((t for t in takers if t.folder == folder_at), takers[0]) if folder_at else _FASTER
         # of the class that came nearest to taking it
         return max(refusals, key=lambda refusal: _NEARER.index(refusal.key.rpartition(" ")[2]))
 
@@ -184,41 +184,41 @@ class Operator:
     def _by_the_reference(self, args: Sequence[Any]) -> Any:
         return self._packed(self._own(self.reference(*args), args))
 
-    def _built(self, found: ShapeClass) -> bool:
+    def _built(self, shape_class: ShapeClass) -> bool:
         """Is there a kernel of this class? One that cannot be built here is tried once, and said once."""
-        if found.folder in self._kernels:
+        if shape_class.folder in self._kernels:
             return True
         with self._loading:
-            if found.folder not in self._unbuilt:
+            if shape_class.folder not in self._unbuilt:
                 try:
-                    self._kernel(found)
+                    self._kernel(shape_class)
                     return True
                 except Exception as error:  # whatever a compiler or a runtime that is not there raises
-                    self._unbuilt.add(found.folder)
+                    self._unbuilt.add(shape_class.folder)
                     lines = str(error).strip().splitlines() or [""]
                     line = next((line for line in lines if "not found" in line or "error:" in line), lines[0])
                     said(
                         f"{self.name}: its kernel cannot be built here ({type(error).__name__}: {line.strip()[:200]}), "
-                        f"so the reference runs instead. It needs {_NEEDS.get(found.dsl, found.dsl)}.",
-                        f"{id(self)} {found.folder} build",
+                        f"so the reference runs instead. It needs {_NEEDS.get(shape_class.dsl, shape_class.dsl)}.",
+                        f"{id(self)} {shape_class.folder} build",
                     )
         return False
 
-    def _kernel(self, found: ShapeClass) -> Callable[..., Any]:
-        kernel = self._kernels.get(found.folder)
+    def _kernel(self, shape_class: ShapeClass) -> Callable[..., Any]:
+        kernel = self._kernels.get(shape_class.folder)
         if kernel is None:
             with self._loading:
-                kernel = self._kernels.get(found.folder) or self._loaded(found)
-                self._kernels[found.folder] = kernel
+                kernel = self._kernels.get(shape_class.folder) or self._loaded(shape_class)
+                self._kernels[shape_class.folder] = kernel
         return kernel
 
-    def _loaded(self, found: ShapeClass) -> Callable[..., Any]:
-        if found.interpreted:
+    def _loaded(self, shape_class: ShapeClass) -> Callable[..., Any]:
+        if shape_class.interpreted:
             os.environ.setdefault("TRITON_INTERPRET", "1")
-        path = self.folder / found.folder / found.entry_file
-        title = f"_{self.name}_{found.folder.replace('/', '_')}_{id(self)}"
+        path = self.folder / shape_class.folder / shape_class.entry_file
+        title = f"_{self.name}_{shape_class.folder.replace('/', '_')}_{id(self)}"
         module = load(path, title, lambda why: said(f"{self.name}: {why}; it is compiled here."))
-        function = getattr(module, found.entry)
+        function = getattr(module, shape_class.entry)
 
         def kernel(*args: Any) -> Any:
             return self._packed([t if t.is_contiguous() else t.contiguous() for t in _leaves(function(*args))])
@@ -227,11 +227,11 @@ class Operator:
 
     def _own(self, results: Sequence[torch.Tensor], args: Sequence[Any]) -> list[torch.Tensor]:
         """Contiguous results that share no memory with an argument, as an operator of torch must give."""
-        taken = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor) and a.numel()}
+        argument_storages = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor) and a.numel()}
         own = []
         for result in results:
             plain = result.detach().contiguous()
-            shared = plain.untyped_storage().data_ptr() in taken
+            shared = plain.untyped_storage().data_ptr() in argument_storages
             own.append(plain.clone() if shared else plain)
         return own
 
@@ -302,37 +302,37 @@ class Operator:
         return self._packed([torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes])
 
     def _gradients(
-        self, grads: list[torch.Tensor | None], tensors: list[torch.Tensor], numbers: list[Any], wanted: list[bool]
+        self, grads: list[torch.Tensor | None], tensors: list[torch.Tensor], numbers: list[Any], needs_grad: list[bool]
     ) -> list[torch.Tensor]:
         """The reference's gradients with respect to the wanted tensors, from inputs computed again."""
         with torch.enable_grad():
-            fresh = [t.detach().requires_grad_(w) for t, w in zip(tensors, wanted, strict=True)]
+            fresh = [t.detach().requires_grad_(w) for t, w in zip(tensors, needs_grad, strict=True)]
             results = self.reference(*self._joined(fresh, numbers))
         pairs = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
-        leaves = [t for t, w in zip(fresh, wanted, strict=True) if w]
+        leaves = [t for t, w in zip(fresh, needs_grad, strict=True) if w]
         if not pairs:
             return [torch.zeros_like(t) for t in leaves]
-        found = torch.autograd.grad([r for r, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
-        return [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(leaves, found, strict=True)]
+        computed = torch.autograd.grad([r for r, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(leaves, computed, strict=True)]
 
     def differentiable_gradients(
-        self, grads: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: list[Any], wanted: list[bool]
+        self, grads: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: list[Any], needs_grad: list[bool]
     ) -> list[torch.Tensor | None]:
         """As :meth:`_gradients`, one for each parameter, and themselves differentiable: for a second backward."""
         results = self.reference(*self._joined(tensors, numbers))
         pairs = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
-        leaves = [t for t, w in zip(tensors, wanted, strict=True) if w]
-        found: Any = (None,) * len(leaves)
+        leaves = [t for t, w in zip(tensors, needs_grad, strict=True) if w]
+        computed: Any = (None,) * len(leaves)
         if pairs:
-            found = torch.autograd.grad(
+            computed = torch.autograd.grad(
                 [r for r, _ in pairs], leaves, [g for _, g in pairs], create_graph=True, allow_unused=True
             )
-        rest, asked = iter(found), iter(wanted)
+        rest, asked = iter(computed), iter(needs_grad)
         return [next(rest) if p.is_tensor and next(asked) else None for p in self.parameters]
 
-    def _fake_gradients(self, grads: Any, tensors: list[torch.Tensor], numbers: Any, wanted: list[bool]) -> Any:
-        found = zip(tensors, wanted, strict=True)
-        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t, w in found if w]
+    def _fake_gradients(self, grads: Any, tensors: list[torch.Tensor], numbers: Any, needs_grad: list[bool]) -> Any:
+        pairs = zip(tensors, needs_grad, strict=True)
+        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t, w in pairs if w]
 
     def _joined(self, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> list[Any]:
         """The call's arguments in order."""
@@ -359,9 +359,9 @@ class _Differentiable(torch.autograd.Function):
         operator = ctx.operator
         if torch.is_grad_enabled():
             return (None, *operator.differentiable_gradients(grads, ctx.saved_tensors, ctx.numbers, ctx.wanted))
-        found = iter(operator._backward(list(grads), list(ctx.saved_tensors), ctx.numbers, ctx.wanted))
-        wanted = iter(ctx.wanted)
-        return (None, *(next(found) if p.is_tensor and next(wanted) else None for p in operator.parameters))
+        gradients = iter(operator._backward(list(grads), list(ctx.saved_tensors), ctx.numbers, ctx.wanted))
+        needs_grad = iter(ctx.wanted)
+        return (None, *(next(gradients) if p.is_tensor and next(needs_grad) else None for p in operator.parameters))
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------

@@ -83,11 +83,12 @@ def count(source: Source, task: Task, unsandboxed: bool = False) -> tuple[Kernel
             path = folder / "source" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        said = _run(ready.ncu, folder)
-    found = tuple(map(counted, rows(said)))
-    if not found:
-        raise SessionError(f"ncu gave no counter: {_last(said)}", "Check with `kernellab verify` that the kernel runs.")
-    return found
+        output = _run(ready.ncu, folder)
+    kernels = tuple(map(counted, rows(output)))
+    if not kernels:
+        why = f"ncu gave no counter: {_last(output)}"
+        raise SessionError(why, "Check with `kernellab verify` that the kernel runs.")
+    return kernels
 
 
 def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact]:
@@ -108,15 +109,15 @@ def _run(ncu: str, folder: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         raise SessionError(f"ncu took longer than {_SECONDS} s.", "Take a smaller task.") from None
-    said = done.stdout + done.stderr
-    if "ERR_NVGPUCTRPERM" in said:
+    output = done.stdout + done.stderr
+    if "ERR_NVGPUCTRPERM" in output:
         raise SessionError("The driver does not let this user read the GPU's counters (ERR_NVGPUCTRPERM).", PERMISSION)
-    return said
+    return output
 
 
-def rows(said: str) -> Iterator[dict[str, str]]:
+def rows(output: str) -> Iterator[dict[str, str]]:
     """The table that ncu prints behind its own lines: one row a kernel, after one of units."""
-    lines = said.splitlines()
+    lines = output.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         return
@@ -225,8 +226,8 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
         yield Fact("waits for", worst.replace("_", " "), sentence, kernel)
 
 
-def _last(said: str) -> str:
-    return next((line for line in reversed(said.splitlines()) if line.strip()), "it printed nothing")[:200]
+def _last(output: str) -> str:
+    return next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")[:200]
 
 
 # -- may counters be read here? If not: why, and how to get permission -------------------------------------------------

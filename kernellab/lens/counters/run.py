@@ -17,14 +17,14 @@ def main() -> None:
     folder = Path(sys.argv[1])
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     module = TaskModule(request["name"], request["text"])
-    given = [value.cuda() if isinstance(value, torch.Tensor) else value for value in module.sample()]
+    inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in module.sample()]
     built = candidate({"root": str(folder / "source"), **request["source"]}, "cuda")
-    given = given[: built.taken]
+    inputs = inputs[: built.taken]
     for _ in range(2):  # the first compiles, and tunes what tunes itself
-        built.function(*given)
+        built.function(*inputs)
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
-    built.function(*given)
+    built.function(*inputs)
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
 

@@ -88,8 +88,8 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
     """
     from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-    found = compiler()
-    if found is None:
+    driver = compiler()
+    if driver is None:
         raise SessionError("No C++ compiler is installed.", "`kernellab doctor` says how to install one.")
     # a compiler that is stopped may leave a process that still writes
     with tempfile.TemporaryDirectory(prefix="kernellab-asm-", ignore_cleanup_errors=True) as place:
@@ -100,15 +100,15 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
             path.write_text(text, encoding="utf-8")
         out, middle, remarks = folder / "out.s", folder / "out.middle", folder / "out.remarks"
         includes = [f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
-        is_gcc = not is_clang(found)
+        is_gcc = not is_clang(driver)
         common = [*flags, "-fPIC", *includes, str(folder / main)]
         intel = ["-masm=intel"] if platform.machine() in ("x86_64", "AMD64") else []
         asked = (
             [f"-fdump-tree-optimized-lineno={middle}", f"-fopt-info-vec={remarks}", "-fstack-usage"] if is_gcc else []
         )
-        _run([found, "-S", "-g1", *intel, *asked, "-fno-asynchronous-unwind-tables", *common, "-o", str(out)], folder)
+        _run([driver, "-S", "-g1", *intel, *asked, "-fno-asynchronous-unwind-tables", *common, "-o", str(out)], folder)
         if not is_gcc:
-            _run([found, "-S", "-emit-llvm", "-g1", *common, "-o", str(middle)], folder)
+            _run([driver, "-S", "-emit-llvm", "-g1", *common, "-o", str(middle)], folder)
         assembly = out.read_text(encoding="utf-8")
         places, offsets = places_of(assembly, folder)
         return Compiled(
@@ -137,19 +137,19 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 @lru_cache(maxsize=4)
-def is_clang(found: str) -> bool:
-    done = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+def is_clang(driver: str) -> bool:
+    done = subprocess.run([driver, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     return "clang" in done.stdout
 
 
 def _stack(folder: Path) -> dict[str, int]:
     """Bytes of frame by function, as GCC's -fstack-usage tells them."""
-    found = {}
+    frames = {}
     for path in folder.rglob("*.su"):
         for line in path.read_text(encoding="utf-8").splitlines():
             name, size, *_ = line.split("\t")
-            found[re.sub(r"^.*?:\d+:\d+:", "", name)] = int(size)
-    return found
+            frames[re.sub(r"^.*?:\d+:\d+:", "", name)] = int(size)
+    return frames
 
 
 def demangled(text: str) -> str:
@@ -177,9 +177,9 @@ _CHAIN = re.compile(r"^(?:.*\bat )?(.+):(\d+|\?)(?:\s+\(discriminator \d+\))?\s*
 def places_of(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
     """By line of the assembly: places, the innermost first (the marks alone where binutils are missing), and the offset
     in the code."""
-    found: dict[int, tuple[Place, ...]] = {number: (at,) for number, at in _marked(assembly)}
+    places: dict[int, tuple[Place, ...]] = {number: (at,) for number, at in _marked(assembly)}
     chains, offsets = _chains(assembly, folder)
-    return {**found, **chains}, offsets
+    return {**places, **chains}, offsets
 
 
 def _marked(assembly: str) -> Iterator[tuple[int, Place]]:
@@ -200,28 +200,28 @@ def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], 
     assembler, lister = shutil.which("as"), shutil.which("addr2line")
     if assembler is None or lister is None:
         return {}, {}
-    given, out = folder / "listed.s", folder / "listed.o"
-    given.write_text("\n".join(_in_one_section(assembly)), encoding="utf-8")
-    listed = _said([assembler, "-aln", str(given), "-o", str(out)], folder)
+    assembly_file, out = folder / "listed.s", folder / "listed.o"
+    assembly_file.write_text("\n".join(_in_one_section(assembly)), encoding="utf-8")
+    listed = _said([assembler, "-aln", str(assembly_file), "-o", str(out)], folder)
     code = {number for number, section in _sections(assembly) if section.startswith(".text")}
     lines = {int(at[1]): at[2] for line in reversed(listed.splitlines()) if (at := _LISTED.match(line))}
     lines = {number: lines[number] for number in sorted(code & lines.keys())}
     asked = "\n".join(f"0x{offset}" for offset in lines.values())
-    said = _said([lister, "-i", "-a", "-e", str(out), "-j", ".text"], folder, asked) if lines else ""
-    found = {}
-    answers = re.split(r"^0x[0-9a-f]+\n", said, flags=re.MULTILINE)[1:]
+    output = _said([lister, "-i", "-a", "-e", str(out), "-j", ".text"], folder, asked) if lines else ""
+    chains = {}
+    answers = re.split(r"^0x[0-9a-f]+\n", output, flags=re.MULTILINE)[1:]
     for number, answer in zip(lines, answers, strict=False):
         chain = tuple(place(m[1], m[2]) for line in answer.splitlines() if (m := _CHAIN.match(line)) and m[2] != "?")
         if chain:
-            found[number] = chain
-    return found, {number: int(at, 16) for number, at in lines.items()}
+            chains[number] = chain
+    return chains, {number: int(at, 16) for number, at in lines.items()}
 
 
-def _said(command: list[str], folder: Path, given: str = "") -> str:
+def _said(command: list[str], folder: Path, text: str = "") -> str:
     """What a program of binutils prints; "" where it fails, without which the marks alone are left."""
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
-            confined(str(folder), command), input=given, env=environment(str(folder)),
+            confined(str(folder), command), input=text, env=environment(str(folder)),
             capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False,
         )  # fmt: skip
         return done.stdout if done.returncode == 0 else ""
@@ -238,8 +238,8 @@ def _in_one_section(assembly: str) -> Iterator[str]:
         named = _SECTION.match(line)
         section = (named[1] or ".text") if named else ""
         if section.startswith(".text"):
-            known = section in parts
-            line = f"\t.text {parts.setdefault(section, len(parts))}" + ("" if known else f"; .p2align {begin}")
+            is_listed = section in parts
+            line = f"\t.text {parts.setdefault(section, len(parts))}" + ("" if is_listed else f"; .p2align {begin}")
         yield line
 
 

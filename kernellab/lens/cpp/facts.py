@@ -36,29 +36,29 @@ def vector_bits(instruction: str) -> int:
     return max(widths, default=0) if match and match["kind"][0] == "p" else 0
 
 
-def facts(made: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact], list[str]]:
+def facts(compiled: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact], list[str]]:
     """The facts, and notes on what is missing. ``rows`` are those of the level "asm"."""
     loops = innermost(rows)
     hot = loops[0] if loops else None
-    found = [*_width(rows, loops), *_vectorised(made, main), *_frame(made, rows)]
+    result = [*_width(rows, loops), *_vectorised(compiled, main), *_frame(compiled, rows)]
     notes = []
     if hot is not None:
-        found += _loop(hot, main)
-        known = modelled(hot)
-        if known is not None:
-            held = f"; what holds it back most is {known.held}" if known.held else ""
-            found.append(
+        result += _loop(hot, main)
+        model = modelled(hot)
+        if model is not None:
+            held = f"; what holds it back most is {model.held}" if model.held else ""
+            result.append(
                 Fact(
-                    "cycles an iteration", f"{known.cycles:.1f}",
-                    f"llvm-mca's model of {known.cpu}: {known.cycles:.1f} cycles an iteration of the loop at line "
-                    f"{hot.first} of asm, {known.ipc:.1f} instructions a cycle{held}. All data are taken to be in L1.",
+                    "cycles an iteration", f"{model.cycles:.1f}",
+                    f"llvm-mca's model of {model.cpu}: {model.cycles:.1f} cycles an iteration of the loop at line "
+                    f"{hot.first} of asm, {model.ipc:.1f} instructions a cycle{held}. All data are taken to be in L1.",
                 )
             )  # fmt: skip
         elif available() is None:
             notes.append(_NO_MCA)
         else:
             notes.append("llvm-mca knows no model of this CPU for the hottest loop's instructions.")
-    return found, notes
+    return result, notes
 
 
 def _width(rows: Sequence[Row], loops: Sequence[Loop]) -> list[Fact]:
@@ -78,38 +78,37 @@ def _width(rows: Sequence[Row], loops: Sequence[Loop]) -> list[Fact]:
         return []
     wide = sorted(kinds, key=lambda k: -int(k.split()[0]) if k[0].isdigit() else 0)
     total, single = sum(kinds.values()), kinds["one number"]
-    said = ", ".join(f"{kinds[k]} of {k}" if k[0].isdigit() else f"{kinds[k]} on one number" for k in wide)
+    widths = ", ".join(f"{kinds[k]} of {k}" if k[0].isdigit() else f"{kinds[k]} on one number" for k in wide)
     if single == total:
         what = "none of it is vectorised: each instruction computes one number"
     elif single:
         what = f"{total - single} of {total} instructions are vectorised"
     else:
         what = "all of it is vectorised"
-    sentence = f"Floating-point arithmetic in the innermost loops: {said}; {what}."
+    sentence = f"Floating-point arithmetic in the innermost loops: {widths}; {what}."
     return [Fact("vector width", wide[0] if wide[0] != "one number" else "scalar", sentence)]
 
 
-def _vectorised(made: Compiled, main: str) -> list[Fact]:
+def _vectorised(compiled: Compiled, main: str) -> list[Fact]:
     """GCC's own remarks about loops."""
     by_line: dict[tuple[str, int], int] = {}
-    for remark in made.remarks:
-        if found := _REMARK.search(remark):
-            place = found[1], int(found[2])
-            by_line[place] = max(by_line.get(place, 0), 8 * int(found[3]))
+    for remark in compiled.remarks:
+        if note := _REMARK.search(remark):
+            place = note[1], int(note[2])
+            by_line[place] = max(by_line.get(place, 0), 8 * int(note[3]))
     if not by_line:
         return []
     own = [f"line {line} ({bits} bits)" for (file, line), bits in sorted(by_line.items()) if file == main]
     other = sum(file != main for file, _ in by_line)
-    said = ", ".join(own) or "none of this file"
+    lines = ", ".join(own) or "none of this file"
     more = f", and {other} of the headers" if other else ""
-    return [Fact("loops vectorised", str(len(by_line)), f"GCC vectorised the loop at {said}{more}.")]
+    return [Fact("loops vectorised", str(len(by_line)), f"GCC vectorised the loop at {lines}{more}.")]
 
 
-def _frame(made: Compiled, rows: Sequence[Row]) -> list[Fact]:
+def _frame(compiled: Compiled, rows: Sequence[Row]) -> list[Fact]:
     shown = {row.text.rstrip(":") for row in rows if row.text.endswith(":") and not row.text.startswith(".L")}
-    named = (
-        dict(zip(demangled("\n".join(made.stack)).split("\n"), made.stack.values(), strict=False)) if made.stack else {}
-    )
+    names = demangled("\n".join(compiled.stack)).split("\n") if compiled.stack else ()
+    named = dict(zip(names, compiled.stack.values(), strict=False))
     own = {name: size for name, size in named.items() if name in shown}
     if not own:
         return []
@@ -125,7 +124,7 @@ def _loop(hot: Loop, main: str) -> list[Fact]:
     divisions = sum(bool(re.match(r"v?(?:div|sqrt)[ps][sd]|f(?:div|sqrt)", text)) for text in body)
     lines = hot.lines(main)
     at = f"line{'s' if len(lines) > 1 else ''} {_spans(lines)}" if lines else "no line of this file"
-    found = [
+    result = [
         Fact(
             "hottest loop",
             f"{len(body)} instructions",
@@ -141,17 +140,17 @@ def _loop(hot: Loop, main: str) -> list[Fact]:
         )
     else:
         sentence = "The loop keeps all its values in registers."
-    found.append(Fact("spills in the loop", str(len(stack)), sentence))
+    result.append(Fact("spills in the loop", str(len(stack)), sentence))
     if calls:
         names = ", ".join(calls)
-        found.append(
+        result.append(
             Fact("calls in the loop", str(len(calls)), f"The loop calls {names}, which keeps it from being vectorised.")
         )
     if divisions:
         what = counted(divisions, "division or square root", "divisions or square roots")
         sentence = f"{what} an iteration: each takes several times as long as a product."
-        found.append(Fact("divisions in the loop", str(divisions), sentence))
-    return found
+        result.append(Fact("divisions in the loop", str(divisions), sentence))
+    return result
 
 
 def _spans(lines: Sequence[int]) -> str:
@@ -221,5 +220,5 @@ def modelled(loop: Loop) -> Modelled | None:
 
 def _cpu(tool: str) -> str:
     done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
-    found = re.search(r"Host CPU: (\S+)", done.stdout)
-    return found[1] if found else "this CPU"
+    match = re.search(r"Host CPU: (\S+)", done.stdout)
+    return match[1] if match else "this CPU"

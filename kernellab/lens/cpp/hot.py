@@ -74,15 +74,15 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
     if main is None or hot is None:
         return ()
     try:
-        made = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
+        built = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
     except SessionError:
         return ()
-    lines = made.assembly.splitlines()
-    functions = _functions(made, lines)
+    lines = built.assembly.splitlines()
+    functions = _functions(built, lines)
     ran, near = defaultdict[int, Counter[int]](Counter), defaultdict[int, set[int]](set)
 
     def place_of(row: int) -> int:
-        return next((line for file, line in made.places.get(row, ()) if file == main), 0)
+        return next((line for file, line in built.places.get(row, ()) if file == main), 0)
 
     for spot in hot.spots:
         offsets, rows = functions.get(spot.function, ([], []))
@@ -96,21 +96,21 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
             # a counter stops at what waits for an instruction, or behind it (x86 of AMD)
             near[place].update(row for row in rows[max(at - _SKID, 0) : at + 1] if place_of(row) == place)
     text = source.files[main].splitlines()
-    found = [
+    hottest = [
         _line(main, number, text[number - 1].strip(), rows, near[number], lines, hot.samples, source)
         for number, rows in ran.items()
         if number <= len(text)
     ]
-    return tuple(sorted(found, key=lambda line: (-line.share, line.line)))
+    return tuple(sorted(hottest, key=lambda line: (-line.share, line.line)))
 
 
 def helpers_in(hot: HotSpots) -> tuple[str, ...]:
     """The helpers that have code of their own and were sampled, the most first."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for spot in hot.spots:
         if helper := _HELPER.match(spot.function):
-            found[f"kl::{helper[2][: int(helper[1])]}"] += spot.count
-    return tuple(name for name, _ in found.most_common())
+            counts[f"kl::{helper[2][: int(helper[1])]}"] += spot.count
+    return tuple(name for name, _ in counts.most_common())
 
 
 def _line(
@@ -125,26 +125,26 @@ def _line(
 ) -> HotLine:
     count = sum(rows.values())
     instructions = {row: lines[row - 1].strip() for row in rows}
-    computing = [said for row in near if ARITHMETIC.match(said := lines[row - 1].strip())]
+    computing = [instruction for row in near if ARITHMETIC.match(instruction := lines[row - 1].strip())]
     return HotLine(
         file, number, text, count / samples, samples, source.line_map.get(file, {}).get(number, 0),
         max(map(vector_bits, computing), default=0), bool(computing),
-        sum(rows[row] for row, said in instructions.items() if STACK.search(said)) / count,
+        sum(rows[row] for row, instruction in instructions.items() if STACK.search(instruction)) / count,
     )  # fmt: skip
 
 
-def _functions(made: Compiled, lines: list[str]) -> dict[str, tuple[list[int], list[int]]]:
+def _functions(built: Compiled, lines: list[str]) -> dict[str, tuple[list[int], list[int]]]:
     """By function: bytes from its beginning of each instruction, and its line of the assembly."""
-    found: dict[str, tuple[list[int], list[int]]] = {}
+    by_name: dict[str, tuple[list[int], list[int]]] = {}
     name, start = "", 0
     for number, line in enumerate(lines, 1):
         if label := _FUNCTION.match(line):
             name, start = label[1], -1
         elif line.startswith("\t.size"):
             name = ""  # what follows is padding before the next
-        elif name and number in made.offsets:
-            start = made.offsets[number] if start < 0 else start
-            offsets, rows = found.setdefault(name, ([], []))
-            offsets.append(made.offsets[number] - start)
+        elif name and number in built.offsets:
+            start = built.offsets[number] if start < 0 else start
+            offsets, rows = by_name.setdefault(name, ([], []))
+            offsets.append(built.offsets[number] - start)
             rows.append(number)
-    return found
+    return by_name

@@ -31,16 +31,16 @@ def look_cpp(source: Source) -> Lens:
             "The lens found no single C++ file that a compiler of this machine accepts.",
             "It reads sources with one .cpp file; `kernellab doctor` says whether there is a compiler.",
         )
-    made = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
+    built = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
     shown = Shown(main, source.files[main], {main: 0})
-    rows = assembly_rows(made, main)
-    language, title = _MIDDLE[made.kind]
+    rows = assembly_rows(built, main)
+    language, title = _MIDDLE[built.kind]
     levels = [level("asm", [rows], shown, "asm", "the functions of this file in assembly")]
-    if made.middle:
-        levels.insert(0, level(made.kind, [middle_rows(made, main)], shown, language, title))
-    found, notes = facts(made, rows, main)
+    if built.middle:
+        levels.insert(0, level(built.kind, [middle_rows(built, main)], shown, language, title))
+    listed, notes = facts(built, rows, main)
     notes.append("No counter of the CPU was read: cycles are a model's, and the hottest loop is a guess from the text.")
-    return Lens(main, shown.text, f"C++ on {cpu_facts().name}", tuple(levels), tuple(found), tuple(notes))
+    return Lens(main, shown.text, f"C++ on {cpu_facts().name}", tuple(levels), tuple(listed), tuple(notes))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -53,10 +53,10 @@ _CODE = re.compile(r"^\s+[a-z]")
 _LINE = re.compile(r"\[([^\[\]\s]+?):(\d+):\d+(?: discrim \d+)?\] ")
 
 
-def assembly_rows(made: Compiled, main: str) -> list[Row]:
+def assembly_rows(built: Compiled, main: str) -> list[Row]:
     """Functions that hold a line of ``main``; those that only libraries brought are left out, and directives."""
-    raw = made.assembly.splitlines()
-    shown = demangled(made.assembly).splitlines()
+    raw = built.assembly.splitlines()
+    shown = demangled(built.assembly).splitlines()
     functions: list[list[Row]] = []
     body: list[Row] = []
     for number, (line, named) in enumerate(zip(raw, shown, strict=False), 1):
@@ -66,7 +66,7 @@ def assembly_rows(made: Compiled, main: str) -> list[Row]:
         elif _LOCAL.match(line):
             body.append(Row(named))
         elif _CODE.match(line) and not line.lstrip().startswith("."):
-            body.append(Row(named.rstrip(), frozenset(made.places.get(number, ()))))
+            body.append(Row(named.rstrip(), frozenset(built.places.get(number, ()))))
     functions.append(body)
     owned = [b for b in functions if any(file == main for row in b for file, _ in row.places)]
     rows = [row for body in owned for row in [*body, Row("")]]
@@ -74,21 +74,21 @@ def assembly_rows(made: Compiled, main: str) -> list[Row]:
     return [row for row in rows if not (label := _LOCAL.match(row.text)) or label[1] in targets]
 
 
-def middle_rows(made: Compiled, main: str) -> list[Row]:
+def middle_rows(built: Compiled, main: str) -> list[Row]:
     """The last text before the assembly: of GCC the functions that hold a line of ``main``, of clang all of LLVM IR."""
-    if made.kind == "llir":
-        return llvm.rows(made.middle)
-    found: list[Row] = []
-    for part in re.split(r"^;; Function ", made.middle, flags=re.MULTILINE)[1:]:
+    if built.kind == "llir":
+        return llvm.rows(built.middle)
+    result: list[Row] = []
+    for part in re.split(r"^;; Function ", built.middle, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         start = next((n for n, line in enumerate(lines) if line == "{"), None)
         rows = [_gimple(line) for line in lines[(start or 1) - 1 :]]
         if start is None or not any(file == main for row in rows for file, _ in row.places):
             continue
         first = next((n for n, row in enumerate(rows) if row.text.lstrip().startswith("<bb ")), 0)
-        found += [*rows[:2], *rows[first:]]
-    names = demangled("\n".join(row.text for row in found)).split("\n")
-    return [Row(text, row.places) for text, row in zip(names, found, strict=True)]
+        result += [*rows[:2], *rows[first:]]
+    names = demangled("\n".join(row.text for row in result)).split("\n")
+    return [Row(text, row.places) for text, row in zip(names, result, strict=True)]
 
 
 def _gimple(line: str) -> Row:

@@ -44,8 +44,8 @@ def innermost(rows: Sequence[Row], first: int = 1) -> list[Loop]:
     ends = [at for at, row in enumerate(rows) if row.text.strip() == "ret"]
     spans = {(a, b) for a, b in spans if not any(a < at < b for at in ends)}
     inner = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
-    found = [Loop(rows[a].text.rstrip(":"), a + first, tuple(rows[a : b + 1])) for a, b in inner]
-    return sorted(found, key=_rank)
+    loops = [Loop(rows[a].text.rstrip(":"), a + first, tuple(rows[a : b + 1])) for a, b in inner]
+    return sorted(loops, key=_rank)
 
 
 def _rank(loop: Loop) -> tuple[int, int, int]:

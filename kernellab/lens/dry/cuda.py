@@ -74,7 +74,7 @@ class Compiler:
         if key not in self._made:
             place = Path(name)
             place.write_text(text, encoding="utf-8")
-            made = []
+            compiled = []
             for kind in ("ptx", "cubin"):
                 out = place.with_suffix(f".{kind}.out")
                 command = [
@@ -90,8 +90,8 @@ class Compiler:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
                 if done.returncode:
                     raise Refused(done.stderr or done.stdout)
-                made.append(out.read_bytes())
-            self._made[key] = made[0].decode(), made[1]
+                compiled.append(out.read_bytes())
+            self._made[key] = compiled[0].decode(), compiled[1]
         return self._made[key]
 
 
@@ -127,11 +127,11 @@ def _defined(one: Any) -> str:
 def _nvrtc() -> Any:
     """The module, None where it or its library is missing. cuda-core's own Program asks for a driver."""
     try:
-        found = import_module("cuda.bindings.nvrtc")
-        found.nvrtcVersion()
+        module = import_module("cuda.bindings.nvrtc")
+        module.nvrtcVersion()
     except Exception:
         return None
-    return found
+    return module
 
 
 def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> tuple[str, bytes]:
@@ -142,13 +142,13 @@ def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> tuple[s
         log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
         nvrtc.nvrtcGetProgramLog(program, log)
         raise Refused(bytes(log).decode(errors="replace").rstrip("\0"))
-    found = []
+    results = []
     for kind in ("PTX", "CUBIN"):
         got = bytearray(getattr(nvrtc, f"nvrtcGet{kind}Size")(program)[1])
         getattr(nvrtc, f"nvrtcGet{kind}")(program, got)
-        found.append(bytes(got))
+        results.append(bytes(got))
     nvrtc.nvrtcDestroyProgram(program)
-    return found[0].decode().rstrip("\0"), found[1]
+    return results[0].decode().rstrip("\0"), results[1]
 
 
 def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
@@ -230,8 +230,8 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
     return {"cuda.core": core, "cuda.core.experimental": core}
 
 
-def _three(given: Any) -> tuple[int, int, int]:
-    sizes = [int(n) for n in given] if isinstance(given, (tuple, list)) else [int(given)]
+def _three(size: Any) -> tuple[int, int, int]:
+    sizes = [int(n) for n in size] if isinstance(size, (tuple, list)) else [int(size)]
     x, y, z = (*sizes, 1, 1, 1)[:3]
     return x, y, z
 
@@ -279,8 +279,8 @@ def _taking(module: str, compiler: Compiler, kept: Kept) -> Any:
 
 
 def _device_texts(args: Sequence[Any], options: dict[str, Any]) -> Iterator[str]:
-    given = [*args[1:], *(options.get(k) for k in ("cuda_sources", "cuda_source", "sources", "cuda_files"))]
-    for value in given:
+    sources = [*args[1:], *(options.get(k) for k in ("cuda_sources", "cuda_source", "sources", "cuda_files"))]
+    for value in sources:
         for one in value if isinstance(value, (list, tuple)) else [value]:
             text = str(one) if isinstance(one, (str, Path)) else ""
             if text.endswith((".cu", ".cuh")) and Path(text).is_file():

@@ -71,12 +71,12 @@ def call(request: Request, held: list[str]) -> Answer:
     try:
         with cuda.compiled(request, kept), by_triton.compiled(request, kept), gpu(request):
             entry = _entry(request)
-            given = arguments(request.arguments)
-            entry(*given[: taken(entry, len(given), sum(bool(one.get("default")) for one in request.arguments))])
+            args = arguments(request.arguments)
+            entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in request.arguments))])
     except cuda.Refused as refused:
-        said = _first(str(refused))
+        reason = _first(str(refused))
         return Answer(
-            error=[f"The compiler refuses this source: {said}", "Its verdict lists all errors."], refused=said
+            error=[f"The compiler refuses this source: {reason}", "Its verdict lists all errors."], refused=reason
         )
     except BaseException as error:
         ended = _said(error, request)
@@ -88,18 +88,18 @@ def call(request: Request, held: list[str]) -> Answer:
         missing = f"{request.entry_file} launches no kernel of Triton or CUDA C++."
         return Answer(error=[missing, "The lens shows what such a kernel becomes."], refused=missing)
     PROGRAMS.mkdir(exist_ok=True)
-    for n, (text, (_, made)) in enumerate(kept.programs.items()):
+    for n, (text, (_, binary)) in enumerate(kept.programs.items()):
         (PROGRAMS / f"{n}.cu").write_text(text, encoding="utf-8")
-        (PROGRAMS / f"{n}.cubin").write_bytes(made)
-    found = []
+        (PROGRAMS / f"{n}.cubin").write_bytes(binary)
+    results = []
     for built, cubin in zip(kept.kernels, kept.cubins, strict=True):
         sass, used = tools.disassembled(cubin), tools.resources(cubin)
         texts = {**built.texts, "sass": sass} if sass else built.texts
         name = built.name or next(iter(used), "")
-        found.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
+        results.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
     if tools.tool("nvdisasm") is None:
         kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
-    return Answer(kernels=found, launches=kept.launches, notes=kept.notes, refused=ended, held=held)
+    return Answer(kernels=results, launches=kept.launches, notes=kept.notes, refused=ended, held=held)
 
 
 def _entry(request: Request):  # type: ignore[no-untyped-def]
@@ -151,7 +151,7 @@ def gpu(request: Request) -> Iterator[None]:
         shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, L2_cache_size=50 << 20,
     )  # fmt: skip
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
-    said: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "init": lambda: None,
@@ -167,9 +167,9 @@ def gpu(request: Request) -> Iterator[None]:
         "get_device_name": lambda device=None: facts.name,
         "device": lambda device=None: contextlib.nullcontext(),
     }
-    kept = {name: getattr(torch.cuda, name) for name in said if hasattr(torch.cuda, name)}
+    kept = {name: getattr(torch.cuda, name) for name in answer if hasattr(torch.cuda, name)}
     address = torch.Tensor.data_ptr
-    for name, value in said.items():
+    for name, value in answer.items():
         setattr(torch.cuda, name, value)
     torch.Tensor.data_ptr = _address  # type: ignore[method-assign, assignment]
     for name in ("init_gpu_context", "init_cuda_context"):
@@ -189,13 +189,13 @@ def _address(tensor: Any) -> int:
     return _ADDRESS + int(tensor.storage_offset()) * int(tensor.element_size())
 
 
-def arguments(given: Sequence[dict[str, Any]]) -> list[Any]:
+def arguments(specs: Sequence[dict[str, Any]]) -> list[Any]:
     """What the entry is called with, within :func:`gpu`."""
     import torch
 
     return [
         one["value"] if "value" in one else torch.empty(one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda")
-        for one in given
+        for one in specs
     ]
 
 

@@ -16,9 +16,9 @@ _SECONDS = 60
 
 def tool(name: str) -> str | None:
     """The path of nvdisasm or cuobjdump, None where there is none."""
-    found = shutil.which(name)
-    if found:
-        return found
+    path = shutil.which(name)
+    if path:
+        return path
     homes = [Path(home) / "bin" for home in [toolkit()] if home]
     spec = find_spec("triton")
     homes += (
@@ -36,21 +36,21 @@ def disassembled(cubin: bytes) -> str:
 
 def resources(cubin: bytes) -> dict[str, str]:
     """``REG:32 STACK:0 SHARED:0 LOCAL:0 ...`` by kernel; empty without the tool."""
-    said = _run("cuobjdump", ["--dump-resource-usage"], cubin)
-    return {match["name"]: match["usage"] for match in _USAGE.finditer(said)}
+    output = _run("cuobjdump", ["--dump-resource-usage"], cubin)
+    return {match["name"]: match["usage"] for match in _USAGE.finditer(output)}
 
 
 _USAGE = re.compile(r"Function (?P<name>[^\s:]+):\s*\n\s*(?P<usage>REG:.*)")
 
 
 def _run(name: str, options: list[str], cubin: bytes) -> str:
-    found = tool(name)
-    if found is None or not cubin:
+    program = tool(name)
+    if program is None or not cubin:
         return ""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         done = subprocess.run(
-            [found, *options, file.name], capture_output=True, text=True, timeout=_SECONDS, check=False
+            [program, *options, file.name], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     return done.stdout if done.returncode == 0 else ""

@@ -93,21 +93,21 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
     run, tune = jit.JITFunction.run, autotuner.Autotuner.run
 
     def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **options: Any) -> Any:
-        made = run(self, *args, grid=grid, warmup=True, **options)
+        compiled_kernel = run(self, *args, grid=grid, warmup=True, **options)
         names = dict(zip(self.arg_names, args, strict=False))
         places = grid({**names, **options}) if callable(grid) else grid
-        meta = made.metadata
-        texts = {name: _text(made.asm[name]) for name in TEXTS if name in made.asm}
+        meta = compiled_kernel.metadata
+        texts = {name: _text(compiled_kernel.asm[name]) for name in TEXTS if name in compiled_kernel.asm}
         kept.add(
             Built(
                 name=meta.name, texts=texts, grid=[int(n) for n in places], block=meta.num_warps * _WARP,
                 shared=int(meta.shared), stages=int(getattr(meta, "num_stages", 0) or 0),
             ),
-            _relined(made, request.capability),
+            _relined(compiled_kernel, request.capability),
         )  # fmt: skip
         if request.host:
-            _host_code(made)
-        return made
+            _host_code(compiled_kernel)
+        return compiled_kernel
 
     def choose(self: Any, *args: Any, **options: Any) -> Any:
         if len(self.configs) > 1:
@@ -125,50 +125,50 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
         jit.JITFunction.run, autotuner.Autotuner.run = run, tune
 
 
-def _host_code(made: Any) -> None:
+def _host_code(compiled_kernel: Any) -> None:
     """Builds into Triton's cache what launches the kernel: a C compiler's second or two at a first call."""
     # other versions name it otherwise, and a machine may have no compiler or driver: it is built where it is used
     with contextlib.suppress(Exception):
         from triton.backends.nvidia import driver  # type: ignore[import-untyped]
 
         driver.CudaUtils()
-        driver.CudaLauncher(made.src, made.metadata)
+        driver.CudaLauncher(compiled_kernel.src, compiled_kernel.metadata)
 
 
-def _relined(made: Any, capability: int) -> bytes:
+def _relined(compiled_kernel: Any, capability: int) -> bytes:
     """The cubin with right lines: LLVM gives those of an inline assembly (each load and store is one) to lines below,
     so the PTX is assembled again without these marks. The instructions must be the same, else the cubin stays as it is.
     """
-    cubin = bytes(made.asm.get("cubin", b""))
-    if not cubin or "ptx" not in made.asm:
+    cubin = bytes(compiled_kernel.asm.get("cubin", b""))
+    if not cubin or "ptx" not in compiled_kernel.asm:
         return cubin
-    text = _text(made.asm["ptx"])
+    text = _text(compiled_kernel.asm["ptx"])
     target = re.search(r"^\.target\s+(sm_\w+)", text, re.MULTILINE)
-    wanted = instructions(disassembled(cubin))
-    flags = [] if getattr(made.metadata, "enable_fp_fusion", True) else ["--fmad=false"]
+    expected = instructions(disassembled(cubin))
+    flags = [] if getattr(compiled_kernel.metadata, "enable_fp_fusion", True) else ["--fmad=false"]
     for assembler in _assemblers(capability):
         with tempfile.TemporaryDirectory() as folder:
-            given, out = Path(folder) / "a.ptx", Path(folder) / "a.cubin"
-            given.write_text(ptx.relined(text), encoding="utf-8")
+            source, out = Path(folder) / "a.ptx", Path(folder) / "a.cubin"
+            source.write_text(ptx.relined(text), encoding="utf-8")
             command = [assembler, "-lineinfo", *flags, f"--gpu-name={target[1] if target else f'sm_{capability}'}"]
             done = subprocess.run(
-                [*command, str(given), "-o", str(out)], capture_output=True, timeout=_SECONDS, check=False
+                [*command, str(source), "-o", str(out)], capture_output=True, timeout=_SECONDS, check=False
             )
             again = out.read_bytes() if done.returncode == 0 else b""
-        if again and instructions(disassembled(again)) == wanted:
+        if again and instructions(disassembled(again)) == expected:
             return again
     return cubin
 
 
 def _assemblers(capability: int) -> list[str]:
     """The ptxas that Triton takes for this architecture, then the others at hand."""
-    found = []
+    assemblers = []
     with contextlib.suppress(Exception):
         from triton.backends.nvidia.compiler import get_ptxas  # type: ignore[import-untyped]
 
-        found.append(str(get_ptxas(capability).path))
-    found += [str(path) for name in ("ptxas", "ptxas-blackwell") if (path := tool(name))]
-    return list(dict.fromkeys(found))
+        assemblers.append(str(get_ptxas(capability).path))
+    assemblers += [str(path) for name in ("ptxas", "ptxas-blackwell") if (path := tool(name))]
+    return list(dict.fromkeys(assemblers))
 
 
 def _text(value: Any) -> str:

@@ -28,11 +28,11 @@ def facts(built: Built, capability: int, cores: int, kernel: str) -> list[Fact]:
     used = {name: int(value) for name, value in _USED.findall(built.resources)}
     code = instructions(built.texts.get("sass", ""))
     shared = built.shared + static_shared(built.texts.get("ptx", ""))
-    found = [_registers(used, kernel)] if "REG" in used else []
+    result = [_registers(used, kernel)] if "REG" in used else []
     if code:
-        found.append(_spills(used, code, kernel))
-    found.append(_shared(shared, built.shared, kernel))
-    found += [
+        result.append(_spills(used, code, kernel))
+    result.append(_shared(shared, built.shared, kernel))
+    result += [
         *_occupancy(built, used.get("REG", 0), shared, capability, kernel),
         *_waves(built, used.get("REG", 0), shared, capability, cores, kernel),
         *_width(code, kernel),
@@ -40,7 +40,7 @@ def facts(built: Built, capability: int, cores: int, kernel: str) -> list[Fact]:
         *_asynchronous(code, kernel),
         *_counts(code, kernel),
     ]
-    return found
+    return result
 
 
 def static_shared(ptx: str) -> int:
@@ -75,24 +75,24 @@ def _shared(shared: int, dynamic: int, kernel: str) -> Fact:
 
 
 def _occupancy(built: Built, registers: int, shared: int, capability: int, kernel: str) -> list[Fact]:
-    found = occupancy(capability, built.block, registers, shared)
-    if found is None or not registers:
+    held = occupancy(capability, built.block, registers, shared)
+    if held is None or not registers:
         return []
-    if not found.blocks:
-        return [Fact("occupancy", "0 %", f"A block does not fit on an SM: {found.limited_by} allow none.", kernel)]
+    if not held.blocks:
+        return [Fact("occupancy", "0 %", f"A block does not fit on an SM: {held.limited_by} allow none.", kernel)]
     most = LIMITS[capability].warps
     sentence = (
-        f"{found.blocks} blocks of {built.block} threads fit on an SM, {found.warps} of {most} warps; "
-        f"{found.limited_by} allow no more."
+        f"{held.blocks} blocks of {built.block} threads fit on an SM, {held.warps} of {most} warps; "
+        f"{held.limited_by} allow no more."
     )
-    return [Fact("occupancy", f"{100 * found.share:.0f} %", sentence, kernel)]
+    return [Fact("occupancy", f"{100 * held.share:.0f} %", sentence, kernel)]
 
 
 def _waves(built: Built, registers: int, shared: int, capability: int, cores: int, kernel: str) -> list[Fact]:
-    found, blocks = occupancy(capability, built.block, registers, shared), prod(built.grid)
-    if found is None or not found.blocks or not built.grid or not cores:
+    held, blocks = occupancy(capability, built.block, registers, shared), prod(built.grid)
+    if held is None or not held.blocks or not built.grid or not cores:
         return []
-    at_once = found.blocks * cores
+    at_once = held.blocks * cores
     waves = blocks / at_once
     grid = " x ".join(str(n) for n in built.grid if n != 1) or "1"
     if waves < 1:
@@ -114,7 +114,7 @@ def _width(code: list[str], kernel: str) -> list[Fact]:
             widths[bits or small] += 1
     if not widths:
         return []
-    said = ", ".join(f"{count} of {bits} bits" for bits, count in sorted(widths.items(), reverse=True))
+    listed = ", ".join(f"{count} of {bits} bits" for bits, count in sorted(widths.items(), reverse=True))
     widest, total = max(widths), sum(widths.values())
     if set(widths) == {128}:
         verdict = "all are as wide as an instruction can be"
@@ -122,15 +122,15 @@ def _width(code: list[str], kernel: str) -> list[Fact]:
         verdict = f"{widths[128]} of {total} are as wide as they can be"
     else:
         verdict = "none is as wide as it can be (128): wider ones need fewer instructions for the same bytes"
-    return [Fact("vector width", f"{widest} bits", f"Loads and stores of global memory: {said}; {verdict}.", kernel)]
+    return [Fact("vector width", f"{widest} bits", f"Loads and stores of global memory: {listed}; {verdict}.", kernel)]
 
 
 def _tensor(code: list[str], kernel: str) -> list[Fact]:
     names = Counter(match["name"] for line in code if (match := _TENSOR.match(line)))
     plain = Counter(match["name"] for line in code if (match := _FLOAT.match(line)))
     if names:
-        said = ", ".join(f"{count} {name}" for name, count in names.items())
-        return [Fact("tensor cores", said, f"Products run on the tensor cores: {said} in the code.", kernel)]
+        listed = ", ".join(f"{count} {name}" for name, count in names.items())
+        return [Fact("tensor cores", listed, f"Products run on the tensor cores: {listed} in the code.", kernel)]
     if sum(plain.values()) < 64:
         return []
     return [
@@ -142,9 +142,9 @@ def _asynchronous(code: list[str], kernel: str) -> list[Fact]:
     names = Counter(match["name"] for line in code if (match := _ASYNC.match(line)))
     if not names:
         return []
-    said = ", ".join(f"{count} {name}" for name, count in names.items())
-    sentence = f"Data come to shared memory while the block computes: {said}, without registers between."
-    return [Fact("asynchronous copies", said, sentence, kernel)]
+    listed = ", ".join(f"{count} {name}" for name, count in names.items())
+    sentence = f"Data come to shared memory while the block computes: {listed}, without registers between."
+    return [Fact("asynchronous copies", listed, sentence, kernel)]
 
 
 def _counts(code: list[str], kernel: str) -> list[Fact]:
@@ -153,7 +153,7 @@ def _counts(code: list[str], kernel: str) -> list[Fact]:
     real = [line for line in code if not line.startswith(("NOP", "BRA `(.L_x", "BRA 0x"))]
     barriers = sum(bool(_BARRIER.match(line)) for line in code)
     doubles = sum((m := _FLOAT.match(line)) is not None and m["name"] == "D" for line in code)
-    found = [
+    result = [
         Fact(
             "instructions",
             str(len(real)),
@@ -163,5 +163,5 @@ def _counts(code: list[str], kernel: str) -> list[Fact]:
     ]
     if doubles:
         sentence = f"{doubles} instructions compute in 64 bits, which is many times slower on most GPUs: is that meant?"
-        found.append(Fact("64-bit arithmetic", str(doubles), sentence, kernel))
-    return found
+        result.append(Fact("64-bit arithmetic", str(doubles), sentence, kernel))
+    return result

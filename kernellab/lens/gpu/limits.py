@@ -84,12 +84,12 @@ def occupancy(capability: int, threads: int, registers: int, shared: int) -> Occ
     warps = -(-threads // _WARP)
     each = -(-max(registers, 1) * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
     by_registers = (_REGISTERS // each) // _WARP_UNIT * _WARP_UNIT // warps
-    taken = -(-(shared + (RESERVED if capability >= 80 else 0)) // _SHARED_UNIT) * _SHARED_UNIT
+    allocated = -(-(shared + (RESERVED if capability >= 80 else 0)) // _SHARED_UNIT) * _SHARED_UNIT
     ways = {
         # a full SM is held back by nothing else
         "warps": limits.warps // warps,
         "registers": by_registers,
-        "shared memory": limits.shared // taken if taken else limits.blocks,
+        "shared memory": limits.shared // allocated if allocated else limits.blocks,
         "blocks": limits.blocks,
     }
     blocks = min(ways.values())

@@ -58,9 +58,9 @@ def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip,
     shown = _shown(source, kernels, read)
     levels = [level(name, parts, shown, _LEVELS[name][1], _LEVELS[name][2]) for name, parts in read.items() if parts]
     many = len(kernels) > 1
-    found = [fact for built in kernels for fact in facts(built, capability, chip.cores, built.name if many else "")]
+    listed = [fact for built in kernels for fact in facts(built, capability, chip.cores, built.name if many else "")]
     target = f"sm_{capability}, as on {chip.name}"
-    return Lens(shown.file, shown.text, target, tuple(levels), tuple(found), tuple(answer.notes))
+    return Lens(shown.file, shown.text, target, tuple(levels), tuple(listed), tuple(answer.notes))
 
 
 class Cubins(NamedTuple):
@@ -138,12 +138,12 @@ def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
                 f"The dry call ended with {done.returncode}: {last[:200]}",
                 "Check with `kernellab verify` that the source runs.",
             )
-        said = json.loads(out.read_text(encoding="utf-8"))
-        answer = Answer(**{**said, "kernels": [Built(**built) for built in said["kernels"]]})
+        reply = json.loads(out.read_text(encoding="utf-8"))
+        answer = Answer(**{**reply, "kernels": [Built(**built) for built in reply["kernels"]]})
         if not collect:  # what confined code leaves is not looked at
             return answer, Cubins({}, {})
-        made = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
-        programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in made if text.is_file()}
+        sources = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
+        programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in sources if text.is_file()}
         return answer, Cubins(_of_triton(scratch / CACHE), programs)
     finally:
         sandbox.remove(str(folder))
@@ -152,17 +152,17 @@ def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
 def _of_triton(cache: Path) -> dict[str, bytes]:
     """The cubins of a Triton cache with what Triton must know of each, and the libraries that launch them; an entry's
     folder is named by its key."""
-    found: dict[str, bytes] = {}
+    cubins: dict[str, bytes] = {}
     for cubin in cache.glob("*/*.cubin"):
         about = cubin.with_suffix(".json")
         if about.is_file():
             key = json.loads(about.read_text(encoding="utf-8"))["hash"]
-            found |= {f"{key}/{path.name}": path.read_bytes() for path in (cubin, about)}
+            cubins |= {f"{key}/{path.name}": path.read_bytes() for path in (cubin, about)}
     for built in cache.glob("*/*.so"):
         name = built.parent.name
         key = base64.b32decode(name + "=" * (-len(name) % 8)).hex()
-        found[f"{key}/{built.name}"] = built.read_bytes()
-    return found
+        cubins[f"{key}/{built.name}"] = built.read_bytes()
+    return cubins
 
 
 def _shown(source: Source, kernels: Sequence[Built], read: Mapping[str, Sequence[Sequence[Row]]]) -> Shown:

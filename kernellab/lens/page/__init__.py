@@ -27,10 +27,10 @@ def page(title: str, lenses: Sequence[Lens], names: Sequence[str] = (), theme: s
     }
     texts = {name: (here / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
     # what is put in may hold braces, and must not end the script
-    said = json.dumps(data).replace("<", "\\u003c")
+    embedded = json.dumps(data).replace("<", "\\u003c")
     html = texts["html"].replace("{title}", escape(title)).replace("{css}", texts["css"])
     before, _, after = html.partition("{data}")
-    return f"{before}{said}{after.replace('{js}', texts['js'])}"
+    return f"{before}{embedded}{after.replace('{js}', texts['js'])}"
 
 
 def framed(html: str, height: int = 620) -> str:

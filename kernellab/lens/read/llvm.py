@@ -17,8 +17,8 @@ def rows(text: str) -> list[Row]:
     meta = {match[1]: match[2] for line in text.splitlines() if (match := _META.match(line))}
 
     def value(key: str, name: str) -> str:
-        found = re.search(rf"\b{name}: (!?\w+|\"[^\"]*\")", meta.get(key, ""))
-        return found[1].strip('"') if found else ""
+        match = re.search(rf"\b{name}: (!?\w+|\"[^\"]*\")", meta.get(key, ""))
+        return match[1].strip('"') if match else ""
 
     @cache
     def places(key: str) -> frozenset[Place]:
@@ -37,15 +37,15 @@ def rows(text: str) -> list[Row]:
 
     def _file(scope: str) -> str:
         for _ in range(32):
-            if found := value(scope, "file"):
-                return found
+            if name := value(scope, "file"):
+                return name
             scope = value(scope, "scope")
         return ""
 
-    found = []
+    read = []
     for line in text.splitlines():
         if _NOISE.match(line):
             continue
-        said = _DBG.findall(line)
-        found.append(Row(_DBG.sub("", line), frozenset(at for key in said for at in places(key))))
-    return found
+        references = _DBG.findall(line)
+        read.append(Row(_DBG.sub("", line), frozenset(at for key in references for at in places(key))))
+    return read

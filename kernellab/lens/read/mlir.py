@@ -15,37 +15,37 @@ _NAMED = re.compile(r"#loc\d*")
 def rows(text: str) -> list[Row]:
     """The text's rows without locations."""
     defined = {match[1]: match[2] for line in text.splitlines() if (match := _DEFINED.match(line))}
-    known: dict[str, frozenset[Place]] = {}
+    locations: dict[str, frozenset[Place]] = {}
 
-    def places(said: str, below: int = 0) -> Iterator[Place]:
-        for file, line in _LITERAL.findall(said):
+    def places(location: str, below: int = 0) -> Iterator[Place]:
+        for file, line in _LITERAL.findall(location):
             yield place(file, line)
-        for name in _NAMED.findall(said):
-            if name not in known and below < 64:
-                known[name] = frozenset()
-                known[name] = frozenset(places(defined.get(name, ""), below + 1))
-            yield from known.get(name, ())
+        for name in _NAMED.findall(location):
+            if name not in locations and below < 64:
+                locations[name] = frozenset()
+                locations[name] = frozenset(places(defined.get(name, ""), below + 1))
+            yield from locations.get(name, ())
 
-    found = []
+    read = []
     for line in text.splitlines():
         if _DEFINED.match(line):
             continue
-        bare, said = _without(line)
-        found.append(Row(bare, frozenset(at for one in said for at in places(one))))
-    return found
+        bare, location = _without(line)
+        read.append(Row(bare, frozenset(at for one in location for at in places(one))))
+    return read
 
 
 def _without(line: str) -> tuple[str, list[str]]:
     """The line without ``loc(...)``, and what stood in them. A location may hold brackets, and quoted ones."""
-    bare, said, at = "", [], 0
+    bare, location, at = "", [], 0
     while (start := line.find(" loc(", at)) >= 0:
         end = _closed(line, start + 4)
         if end is None:
             break
         bare += line[at:start]
-        said.append(line[start + 5 : end])
+        location.append(line[start + 5 : end])
         at = end + 1
-    return bare + line[at:], said
+    return bare + line[at:], location
 
 
 def _closed(line: str, start: int) -> int | None:

@@ -26,7 +26,7 @@ def rows(text: str) -> list[Row]:
     files = {match[1]: match[2] for line in text.splitlines() if (match := _FILE.match(line))}
     chains: dict[tuple[str, ...], frozenset[Place]] = {}
     now, inside, marked, debug = NOWHERE, False, False, 0
-    found: list[Row] = []
+    read: list[Row] = []
     for line in text.splitlines():
         if debug or _SECTION.match(line):
             debug = 0 if debug and line.strip() == "}" else 1
@@ -50,8 +50,8 @@ def rows(text: str) -> list[Row]:
             continue
         if line.startswith(("}", ")")):
             now = NOWHERE
-        found.append(Row(_COMMENT.sub("", line.rstrip()), now if _CODE.match(line) else NOWHERE))
-    return found
+        read.append(Row(_COMMENT.sub("", line.rstrip()), now if _CODE.match(line) else NOWHERE))
+    return read
 
 
 def relined(text: str) -> str:

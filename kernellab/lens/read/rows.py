@@ -59,10 +59,10 @@ def level(name: str, parts: Sequence[Sequence[Row]], shown: Shown, language: str
 
 def _trimmed(rows: Iterable[Row]) -> list[Row]:
     """Without empty lines at the ends, and with one where there were several."""
-    found: list[Row] = []
+    kept: list[Row] = []
     for row in rows:
-        if row.text.strip() or (found and found[-1].text.strip()):
-            found.append(row)
-    while found and not found[-1].text.strip():
-        found.pop()
-    return found
+        if row.text.strip() or (kept and kept[-1].text.strip()):
+            kept.append(row)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return kept

@@ -15,7 +15,7 @@ def rows(text: str) -> list[Row]:
     """Labels and instructions."""
     now: set[Place] = set()
     fresh = True
-    found = []
+    read = []
     for line in text.splitlines():
         if at := _AT.search(line):
             now = set() if fresh else now
@@ -25,10 +25,10 @@ def rows(text: str) -> list[Row]:
                 now.add(place(at[3], at[4]))
         elif code := _CODE.match(line):
             fresh = True
-            found.append(Row(f"    {code[1]}", frozenset(now)))
+            read.append(Row(f"    {code[1]}", frozenset(now)))
         elif _LABEL.match(line):
-            found.append(Row(line.strip()))
-    return found
+            read.append(Row(line.strip()))
+    return read
 
 
 def instructions(text: str) -> list[str]:

@@ -62,8 +62,8 @@ class Listed:
     def nearest(self, sizes: Sizes) -> int:
         """The position of the case whose sizes are nearest to ``sizes``, by their ratios."""
 
-        def distance(known: Sizes) -> float:
-            return sum(abs(log2((n + 1) / (known[name] + 1))) for name, n in sizes.items())
+        def distance(listed_sizes: Sizes) -> float:
+            return sum(abs(log2((n + 1) / (listed_sizes[name] + 1))) for name, n in sizes.items())
 
         return min(zip(self.kept, self.sizes, strict=True), key=lambda case: distance(case[1]))[0]
 
@@ -91,27 +91,27 @@ def listed(cases: Sequence[Sequence[Any]], chosen: int | None, what: str) -> Lis
     if chosen is not None and not 0 <= chosen < len(cases):
         raise TaskError(f"{CHOSEN} is {chosen}, and {what}() lists {len(cases)} cases.", "Count cases from 0.")
     places = [slots_of(case, what) for case in cases]
-    given = [arguments(case, slots) for case, slots in zip(cases, places, strict=True)]
-    sizes_of = [[_bytes(v) for v in values] for values in given]
+    drawn = [arguments(case, slots) for case, slots in zip(cases, places, strict=True)]
+    sizes_of = [[_bytes(v) for v in values] for values in drawn]
     total = [sum(sizes) for sizes in sizes_of]
     main = total.index(max(total)) if chosen is None else chosen
-    kept = [i for i, values in enumerate(given) if places[i] == places[main] and _alike(values, given[main])]
+    kept = [i for i, values in enumerate(drawn) if places[i] == places[main] and _alike(values, drawn[main])]
     columns = [
         None
         if not is_array(value)
-        else [tuple(int(given[i][at].shape[axis]) for i in kept) for axis in range(value.ndim)]
-        for at, value in enumerate(given[main])
+        else [tuple(int(drawn[i][at].shape[axis]) for i in kept) for axis in range(value.ndim)]
+        for at, value in enumerate(drawn[main])
     ]
-    found: dict[tuple[int, ...], Extent] = {}
+    extents: dict[tuple[int, ...], Extent] = {}
     named: dict[str, tuple[int, ...]] = {}
     for column in sorted({c for axes in columns for c in axes or ()}, key=lambda c: (sum(c), c)):
         related = _related(column, named)
         if related is None:
             related = f"D{len(named)}"
             named[related] = column
-        found[column] = related
+        extents[column] = related
     sizes: list[Sizes] = [{name: column[i] for name, column in named.items()} for i in range(len(kept))]
-    shapes = [None if axes is None else tuple(found[column] for column in axes) for axes in columns]
+    shapes = [None if axes is None else tuple(extents[column] for column in axes) for axes in columns]
     dims = tuple(Dim(name, 1, max(s[name] for s in sizes)) for name in named)
     return Listed(
         main, tuple(kept), dims, tuple(sizes), tuple(shapes), tuple(total), tuple(max(s, default=0) for s in sizes_of)
@@ -123,9 +123,9 @@ def _related(column: tuple[int, ...], named: Mapping[str, tuple[int, ...]]) -> E
     it and a few more, the product of two; None where there is none."""
     if len(set(column)) == 1:
         return column[0]
-    for name, known in named.items():
-        ratios = {Fraction(n, k) if k else Fraction(-1) for n, k in zip(column, known, strict=True)}
-        more = {n - k for n, k in zip(column, known, strict=True)}
+    for name, sizes_of in named.items():
+        ratios = {Fraction(n, k) if k else Fraction(-1) for n, k in zip(column, sizes_of, strict=True)}
+        more = {n - k for n, k in zip(column, sizes_of, strict=True)}
         ratio = next(iter(ratios))
         if len(ratios) == 1 and ratio > 0 and 1 in (ratio.numerator, ratio.denominator):
             part = f" // {ratio.denominator}" if ratio.denominator > 1 else ""
@@ -151,24 +151,24 @@ def _alike(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def inputs_at(
-    cases: Callable[[], Sequence[Sequence[Any]]], known: Listed, sizes: Sizes, what: str
+    cases: Callable[[], Sequence[Sequence[Any]]], table: Listed, sizes: Sizes, what: str
 ) -> tuple[list[Any], tuple[Slot, ...]]:
     """The arguments of a kernel at ``sizes``, and the places that they have in the call. ``cases`` draws the list."""
-    position = known.nearest(sizes)
-    with _drawing(known.largest[position]):
+    position = table.nearest(sizes)
+    with _drawing(table.largest[position]):
         values = _case(cases(), position, what)
     slots = slots_of(values, what)
     args = arguments(values, slots)
     if any(is_array(a) and getattr(getattr(a, "device", None), "type", "") == "meta" for a in args):
         # the case's own tensors are made of a larger one
         args = arguments(_case(cases(), position, what), slots)
-    before = known.sizes[known.kept.index(position)]
+    before = table.sizes[table.kept.index(position)]
     if before == sizes:
         return args, slots
-    wanted = [None if s is None else [extent(e, sizes) for e in s] for s in known.shapes]
-    extents = {e for shape in known.shapes for e in shape or ()}
+    expected = [None if s is None else [extent(e, sizes) for e in s] for s in table.shapes]
+    extents = {e for shape in table.shapes for e in shape or ()}
     ends = sorted((extent(e, before), extent(e, sizes)) for e in extents)
-    return [a if w is None else _stretched(a, w, ends) for a, w in zip(args, wanted, strict=True)], slots
+    return [a if w is None else _stretched(a, w, ends) for a, w in zip(args, expected, strict=True)], slots
 
 
 def _case(values: Sequence[Sequence[Any]], position: int, what: str) -> list[Any]:

@@ -32,8 +32,8 @@ class Recorded:
     def __init__(self, namespace: Mapping[str, Any], name: str, tests: str) -> None:
         self._namespace, self._name, self._tests = namespace, name, tests
         owner, _, method = name.partition(".")
-        found = namespace.get(owner)
-        function = getattr(found, method, None) if method else found
+        member = namespace.get(owner)
+        function = getattr(member, method, None) if method else member
         if not callable(function):
             raise TaskError(f"The tests call {name}, which is not a function.", "Name a function of the file.")
         self._function = function
@@ -107,11 +107,11 @@ def _on_cpu() -> Any:
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.Tensor.cuda:
                 return args[0]
-            given = {**(kwargs or {})}
-            if "device" in given:
-                given["device"] = here(given["device"])
+            keywords = {**(kwargs or {})}
+            if "device" in keywords:
+                keywords["device"] = here(keywords["device"])
             if function is torch.Tensor.to:
                 args = tuple(here(a) for a in args)
-            return function(*args, **given)
+            return function(*args, **keywords)
 
     return OnCpu()

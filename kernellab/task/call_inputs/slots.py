@@ -70,21 +70,21 @@ def slots_of(values: Sequence[Any], what: str) -> tuple[Slot, ...]:
     return tuple(_slot(value, f"{what}() gives", f" as value {i}") for i, value in enumerate(values, 1))
 
 
-def _slot(value: Any, told: str, place: str, name: str = "") -> Slot:
+def _slot(value: Any, type_text: str, place: str, name: str = "") -> Slot:
     if kind := unusable(value):
-        raise TaskError(f"{told} {kind}{place}, which no kernel argument can be.", DENSE)
+        raise TaskError(f"{type_text} {kind}{place}, which no kernel argument can be.", DENSE)
     if is_argument(value):
         return Hole(name)
     if isinstance(value, (list, tuple)) and any(unusable(v) or _has_array(v) for v in value):
-        inner = tuple(_slot(v, told, place, f"{name}_{i}") for i, v in enumerate(value))
+        inner = tuple(_slot(v, type_text, place, f"{name}_{i}") for i, v in enumerate(value))
         return Several(list if isinstance(value, list) else tuple, inner)
     if isinstance(value, dict) and any(unusable(v) or _has_array(v) for v in value.values()):
         named = [str(k) if str(k).isidentifier() else str(i) for i, k in enumerate(value)]
-        inner = tuple(_slot(v, told, place, f"{name}_{k}") for k, v in zip(named, value.values(), strict=True))
+        inner = tuple(_slot(v, type_text, place, f"{name}_{k}") for k, v in zip(named, value.values(), strict=True))
         return Several(dict, inner, tuple(value))
     if not _is_plain(value):
         raise TaskError(
-            f"{told} a {type(value).__name__}{place}, which no kernel argument can be.",
+            f"{type_text} a {type(value).__name__}{place}, which no kernel argument can be.",
             "Give tensors, NumPy arrays, numbers, None, words, and lists or dicts of them.",
         )
     return Fixed(value)
@@ -109,13 +109,13 @@ def _is_plain(value: Any) -> bool:
 
 def arguments(values: Sequence[Any], slots: Sequence[Slot]) -> list[Any]:
     """The kernel's arguments among ``values``, in order."""
-    found: list[Any] = []
+    result: list[Any] = []
     for value, slot in zip(values, slots, strict=True):
         if isinstance(slot, Hole):
-            found.append(value)
+            result.append(value)
         elif isinstance(slot, Several):
-            found.extend(arguments(slot.values(value), slot.slots))
-    return found
+            result.extend(arguments(slot.values(value), slot.slots))
+    return result
 
 
 def filled(slots: Sequence[Slot], args: Iterator[Any]) -> list[Any]:
@@ -133,10 +133,10 @@ def filled(slots: Sequence[Slot], args: Iterator[Any]) -> list[Any]:
 
 def holes(slots: Sequence[Slot], names: Sequence[str]) -> list[str]:
     """The names of the kernel's arguments; ``names`` are the call's, one a slot."""
-    found: list[str] = []
+    result: list[str] = []
     for slot, name in zip(slots, names, strict=True):
         if isinstance(slot, Hole):
-            found.append(f"{name}{slot.name}")
+            result.append(f"{name}{slot.name}")
         elif isinstance(slot, Several):
-            found.extend(holes(slot.slots, [name] * len(slot.slots)))
-    return found
+            result.extend(holes(slot.slots, [name] * len(slot.slots)))
+    return result

@@ -136,7 +136,7 @@ class Sampler:
 
     def look(self, weight: float = 1.0) -> None:
         """One look at all threads that run; nothing is kept where none is found."""
-        found: list[Sample] = []
+        samples: list[Sample] = []
         for pid in process_stats.descendants(self.worker.first, CAPS.processes):
             for task in _running(pid):
                 try:
@@ -145,9 +145,9 @@ class Sampler:
                     self.refused = str(refused)
                     return
                 if sample is not None:
-                    found.append(sample)
-        if found:
-            self.looks.append(found)
+                    samples.append(sample)
+        if samples:
+            self.looks.append(samples)
             self.weights.append(weight)
 
     def _sampled(self, pid: int, task: int) -> Sample | None:
@@ -212,7 +212,7 @@ def _with_code(sample: Sample) -> Sample:
 
 def executable(pid: int) -> list[Mapped]:
     """The executable pieces of a process's memory by address; none where it has gone."""
-    found = []
+    mapped = []
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").split("\n"):
             if not line:
@@ -222,22 +222,22 @@ def executable(pid: int) -> list[Mapped]:
                 low, high = (int(n, 16) for n in span.split("-"))
                 path = name[0].strip() if name else ""
                 # memory without a file, to which a process may give a name
-                found.append(Mapped(low, high, "" if path.startswith("[anon") else path, int(offset, 16)))
-    return _without_holes(found)
+                mapped.append(Mapped(low, high, "" if path.startswith("[anon") else path, int(offset, 16)))
+    return _without_holes(mapped)
 
 
 def _without_holes(maps: list[Mapped]) -> list[Mapped]:
     """Memory without a file between two pieces of one file stands where that file's code stood: it is its copy."""
     last: dict[str, int] = {m.path: i for i, m in enumerate(maps) if m.path.startswith("/")}
-    found: list[Mapped] = []
+    joined: list[Mapped] = []
     before: Mapped | None = None
     for i, m in enumerate(maps):
         if m.path.startswith("/"):
             before = m
         elif not m.path and before is not None and last[before.path] > i:
             m = Mapped(m.low, m.high, before.path, before.offset + m.low - before.low, False)
-        found.append(m)
-    return found
+        joined.append(m)
+    return joined
 
 
 def rounding_modes(pid: int) -> dict[int, int]:
@@ -248,14 +248,14 @@ def rounding_modes(pid: int) -> dict[int, int]:
     """
     if platform.machine() != "x86_64":
         raise Unseen("there is no MXCSR")
-    found = {}
+    modes = {}
     for task in _tasks(pid):
         with _held(task) as held:
             if held:
                 (word,) = struct.unpack_from("<I", _registers(task, _FLOATING), _MXCSR)
                 # the exceptions that have been, bits 0 to 5, are no mode
-                found[task] = word & ~0x3F
-    return found
+                modes[task] = word & ~0x3F
+    return modes
 
 
 def x87_modes(pid: int) -> int:

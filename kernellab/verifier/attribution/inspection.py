@@ -80,8 +80,8 @@ class Looks:
 
     def unsure(self, usual: float) -> bool:
         """Have most looks at calls of ``usual`` seconds found a library, and were they too few to say how often?"""
-        found = found_in(self.sampler, usual, self.only_moves)
-        return not found.told and not found.unseen and found.library > found.own
+        shares = found_in(self.sampler, usual, self.only_moves)
+        return not shares.told and not shares.unseen and shares.library > shares.own
 
     def _go(self) -> None:
         self._start = time.perf_counter()

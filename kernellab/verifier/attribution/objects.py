@@ -178,8 +178,8 @@ def _computing() -> tuple[str, ...]:
     """The largest objects of packages and system that compute, small ones first: libraries, NumPy's and SciPy's own."""
     places = [(root, p) for root in _packages() for p in ("*/lib*.so*", "*/lib/lib*.so*")]
     places += [(root, p) for root in ("/usr/lib", "/usr/lib64") for p in ("lib*.so.*", "*/lib*.so.*")]
-    found = [path for root, pattern in places for path in Path(root).glob(pattern)]
-    named = {str(p) for p in found if _SYSTEM.search(p.name)}
+    candidates = [path for root, pattern in places for path in Path(root).glob(pattern)]
+    named = {str(p) for p in candidates if _SYSTEM.search(p.name)}
     named |= {str(p) for root in _packages() for name in ("numpy", "scipy") for p in Path(root, name).rglob("*.so")}
     return tuple(sorted((p for p in named if os.path.getsize(p) >= _LARGE_FILE), key=os.path.getsize))
 

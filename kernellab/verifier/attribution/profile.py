@@ -113,16 +113,16 @@ class Profile:
         much work on them."""
         pids = {worker.pid, *worker.halted}
         low, high = (int(t * 1e9) for t in (call.began, call.began + call.seconds))
-        found = [r for ring in self._rings for r in ring.records() if r.pid in pids and low <= r.time <= high]
-        samples = [self._sample(r) for r in self._random.sample(found, min(len(found), _LOOKED_UP))]
+        records = [r for ring in self._rings for r in ring.records() if r.pid in pids and low <= r.time <= high]
+        samples = [self._sample(r) for r in self._random.sample(records, min(len(records), _LOOKED_UP))]
         if worker is self.worker:
             self._seconds.append(call.seconds)
             self._calls.append(samples)
 
-    def keep(self, told: Sequence[bool]) -> None:
-        """Of the calls so far only those count that are ``told``."""
-        self._calls = list(compress(self._calls, told))
-        self._seconds = list(compress(self._seconds, told))
+    def keep(self, kept: Sequence[bool]) -> None:
+        """Of the calls so far only those count that are ``kept``."""
+        self._calls = list(compress(self._calls, kept))
+        self._seconds = list(compress(self._seconds, kept))
 
     def of_all(self) -> Seen:
         return self._seen(self._calls)
@@ -137,8 +137,8 @@ class Profile:
         return Seen(self.worker, looks, [1.0] * len(looks))
 
     def _sample(self, record: _Record) -> Sample:
-        found = self._places.sample(record.pid, record.counter)
-        return found if found.path else replace(found, caller=self._places.caller(record.pid, record.stack))
+        sample = self._places.sample(record.pid, record.counter)
+        return sample if sample.path else replace(sample, caller=self._places.caller(record.pid, record.stack))
 
 
 @dataclass(frozen=True)

@@ -56,20 +56,20 @@ class Build:
     @cached_property
     def _files(self) -> list[tuple[str, tuple[int, int, int]]]:
         """The regular ones, each with what tells its contents apart: inode, size, time."""
-        found: list[tuple[str, tuple[int, int, int]]] = []
+        files: list[tuple[str, tuple[int, int, int]]] = []
         number = 0
         for folder, _, names in os.walk(self.scratch):
             for path in (os.path.join(folder, name) for name in names):
                 number += 1
                 if number > CAPS.files:
-                    return found
+                    return files
                 try:
                     held = os.lstat(path)
                 except OSError:
                     continue
                 if stat.S_ISREG(held.st_mode) and _SOUGHT <= held.st_size <= _MOST:
-                    found.append((path, (held.st_ino, held.st_size, held.st_mtime_ns)))
-        return found
+                    files.append((path, (held.st_ino, held.st_size, held.st_mtime_ns)))
+        return files
 
 
 @lru_cache(maxsize=4096)

@@ -141,13 +141,13 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
             ):
                 deadline = stages.context.left(stages.call_deadline(case))
                 seconds.append(own_seconds(worker.call(layout, (0,), deadline, late=contents.next())))
-        found = found_in(sampler, statistics.median(seconds), only_moves)
-        if found.unseen or (found.told and not (found.library or found.strangers)):
+        shares = found_in(sampler, statistics.median(seconds), only_moves)
+        if shares.unseen or (shares.told and not (shares.library or shares.strangers)):
             break
         # they are few at first then; where all of them show a library, more are asked for
-        if number and (found.told or found.own or not found.library):
+        if number and (shares.told or shares.own or not shares.library):
             break
-    return replace(found, hot=hot_spots([sampler]))
+    return replace(shares, hot=hot_spots([sampler]))
 
 
 def own_seconds(call: Call) -> float:
@@ -167,7 +167,7 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     mine = [s for s, kind in kinds.items() if kind is Kind.OWN]
     loose = [s for s, kind in kinds.items() if kind is Kind.LIBRARY and not s.path]
     # code that was made at run time is a library's where that calls it, unless that is its DSL's, whose build wrote it
-    made = {
+    seconds_of = {
         s: library_of(s.caller) for s in mine
         if makes_code(s.caller) and not is_of(s.caller, worker.runtime)
         and not (is_of(s.caller, worker.packages) and build.holds(s))
@@ -175,7 +175,7 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
     named = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in theirs}
     named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
-    named |= {**_copied([s for s in (*mine, *loose) if s not in made]), **made}
+    named |= {**_copied([s for s in (*mine, *loose) if s not in seconds_of]), **seconds_of}
     named |= _builtins(sampler.looks, kinds, seconds)
     for s in (*_launching(sampler, named, seconds), *_handling(sampler, named, seconds)):
         named.pop(s, None)
@@ -231,12 +231,12 @@ def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
 def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
     """The samples in the compiled code of the DSL's own runtime, where all of them take no longer than launches do."""
     runtime = sampler.worker.runtime
-    found = {s for s in named if s.path and runtime and is_of(s.path, runtime)}
+    launching = {s for s in named if s.path and runtime and is_of(s.path, runtime)}
     looks = list(zip(sampler.looks, sampler.weights, strict=True))
-    share = sum(weight for look, weight in looks if found & set(look)) / (sum(w for _, w in looks) or 1)
+    share = sum(weight for look, weight in looks if launching & set(look)) / (sum(w for _, w in looks) or 1)
     took = share * seconds
-    apart = took <= HONEST.slow_launch_seconds and _longest(found, sampler, seconds) <= HONEST.handling_seconds
-    return found if took <= HONEST.launch_seconds or apart else set()
+    apart = took <= HONEST.slow_launch_seconds and _longest(launching, sampler, seconds) <= HONEST.handling_seconds
+    return launching if took <= HONEST.launch_seconds or apart else set()
 
 
 def _longest(samples: set[Sample], sampler: Looked, seconds: float) -> float:
@@ -290,14 +290,14 @@ def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seco
     """
     ran = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
     places = sorted(s.place for s in ran)
-    found: set[int] = set()
+    addresses: set[int] = set()
     least = max(HONEST.samples_least, HONEST.loop_share * len(places))
     for i, low in enumerate(places):
         inside = bisect_left(places, low + HONEST.loop_bytes) - i
         share = inside / max(len(looks), 1)
         if inside >= least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
-            found.update(places[i : i + inside])
-    return {s: "the interpreter's own functions" for s in ran if s.place in found}
+            addresses.update(places[i : i + inside])
+    return {s: "the interpreter's own functions" for s in ran if s.place in addresses}
 
 
 def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
@@ -307,8 +307,8 @@ def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
         by_object.setdefault((sample.pid, sample.path), []).append(sample)
     names: dict[tuple[int, str], str] = {}
     beside = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
-    for key, found in by_object.items():
-        if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in found):
-            code = [piece for s in found if (piece := s.stood(s.address, HONEST.sample_bytes))]
+    for key, of_object in by_object.items():
+        if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in of_object):
+            code = [piece for s in of_object if (piece := s.stood(s.address, HONEST.sample_bytes))]
             names[key] = copied_from(random.SystemRandom().sample(code, min(HONEST.sample_pieces, len(code))))
     return {s: names[s.pid, s.path] for s in samples if names.get((s.pid, s.path))}
