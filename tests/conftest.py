@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,10 @@ def _has_gpu() -> bool:
 # without a GPU Triton can only interpret, and it reads this once, when it is imported
 if not _has_gpu():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    if find_spec("triton") is not None:
+        from kernellab.dsls.interpreter import accept_one_element_bounds
+
+        accept_one_element_bounds()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -133,11 +133,21 @@ def baseline(message: dict[str, Any], role: str, device: str) -> Built:
     torch.set_grad_enabled(False)
     if role not in COMPILED:
         return Built(function, load)
-    found = Built(torch.compile(function, mode=COMPILED[role]), load)
+    _precompile_no_headers()
+    compiled = Built(torch.compile(function, mode=COMPILED[role]), load)
     # the first calls compile; they happen here, so that the judge need not wait for them
     for _ in range(2):
-        found.function(*load(sample(module, message["sizes"], 0, device)))
-    return found
+        compiled.function(*load(sample(module, message["sizes"], 0, device)))
+    return compiled
+
+
+def _precompile_no_headers() -> None:
+    """Inductor would write torch's headers, precompiled, into the temporary folder of the process that imported it,
+    which this one may not write to. Releases before torch 2.12 read no variable for it (judge/pool.py sets that)."""
+    from torch._inductor import config
+
+    if hasattr(config, "cpp_cache_precompile_headers"):
+        config.cpp_cache_precompile_headers = False
 
 
 def _model_of(model: Any) -> tuple[Load, Callable[..., Any]]:

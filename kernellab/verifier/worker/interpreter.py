@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from kernellab.dsls.interpreter import accept_one_element_bounds
 from kernellab.verifier.worker.guards import Trespass
 
 
@@ -155,7 +156,6 @@ def install() -> None:
     builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
     to_pointer, launched, tuned = builder.create_int_to_ptr, executor.__call__, Autotuner.run
     to_grid, multiplied = builder.set_grid_dim, builder.create_dot
-    to_tensors = interpreter._patch_lang_tensor
     to_program, load, combined = builder.set_grid_idx, builder.create_masked_load, interpreter.ReduceScanOpInterface
 
     def made_of_integer(*args: Any, **kwargs: Any) -> Any:
@@ -197,13 +197,8 @@ def install() -> None:
         self.configs = self.configs[:1]
         return tuned(self, *args, **kwargs)
 
-    def scalars(tensor: Any, *scope: Any) -> None:
-        to_tensors(tensor, *scope)
-        # Triton 3.6 gives int() an array of one element for a loop's end, which NumPy 2.4 refuses
-        tensor.__index__ = lambda self: int(self.handle.data.item())
-
     builder.create_int_to_ptr, executor.__call__, Autotuner.run = made_of_integer, launch, run
-    interpreter._patch_lang_tensor = scalars
+    accept_one_element_bounds()
     builder.set_grid_idx, builder.create_masked_load = program, loaded
     # a reduction, a scan and a product have barriers in them
     builder.create_barrier, builder.create_dot = waiting(builder.create_barrier), waiting(product)
