@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from kernellab.capture.graph import Extent, Graph, Node
+from kernellab.capture.graph import LOOP, Body, Extent, Graph, Node
 from kernellab.operations.aten import POINTWISE, Role, role_of
 
 
@@ -119,7 +119,7 @@ def _matmul(look: _Look) -> bool:
 
 def _scan(look: _Look) -> bool:
     scans = [n for n in look.nodes if role_of(n.aten) is Role.SCAN]
-    return any(not _of_places(look, node) for node in scans) or _recurrence(look)
+    return any(not _of_places(look, node) for node in scans) or _recurrence(look) or _loop(look)
 
 
 def _of_places(look: _Look, node: Node) -> bool:
@@ -149,6 +149,23 @@ def _recurrence(look: _Look, linear: bool = True) -> bool:
         ways[node.name] = depth + bool(works), words | own
     longest, words = max(ways.values(), key=lambda way: way[0], default=start)
     return longest >= max(map(len, slices.values())) and (words <= _LINEAR) is linear
+
+
+def _loop(look: _Look, linear: bool = True) -> bool:
+    """A loop over a Dim, whose step leaves to the next what sums and products alone make of it where ``linear``."""
+    bodies: list[Body] = [node.keyword("body") for node in look.nodes if node.op == LOOP]
+    return any((_carried_by(body) <= _LINEAR) is linear for body in bodies if body.before)
+
+
+def _carried_by(body: Body) -> set[str]:
+    """The operations on the way from what a step finds to what it leaves."""
+    reached, words = set(body.before), dict[str, set[str]]()
+    for node in body.nodes:
+        if any(ref.name in reached for ref in node.refs()):
+            reached.add(node.name)
+            works = {node.aten} if role_of(node.aten) in POINTWISE or role_of(node.aten) in _SUMS else set[str]()
+            words[node.name] = works.union(*(words.get(ref.name, set()) for ref in node.refs()))
+    return set[str]().union(*(words.get(ref.name, set()) for ref in body.after))
 
 
 def _loss(look: _Look) -> bool:
@@ -217,7 +234,7 @@ _RULES: tuple[tuple[Family, Callable[[_Look], bool]], ...] = (
     (Family.NONE, lambda look: look.has(*_FOREIGN)),
     (Family.MATMUL, _matmul),
     (Family.SCAN, _scan),
-    (Family.NONE, lambda look: _recurrence(look, linear=False)),
+    (Family.NONE, lambda look: _recurrence(look, linear=False) or _loop(look, linear=False)),
     (Family.ORDER, lambda look: look.has(Role.ORDER)),
     (Family.LOSS, _loss),
     (Family.INDEXING, _indexing),

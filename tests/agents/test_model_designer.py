@@ -52,6 +52,23 @@ def test_a_faulty_reply_goes_back_with_what_is_wrong_and_the_fixed_one_is_taken(
     assert "Fixed in 1 round" in reply.rationale
 
 
+def test_what_is_stated_as_json_without_a_block_is_read_and_is_no_part_of_the_words() -> None:
+    stated = '\n{"constexpr": {"BLOCK": 128}, "claims": ["moves 0.2 MB"]}\n'
+    with line(Role.DESIGNER, fenced(SKETCH) + stated) as to:
+        reply = ModelDesigner(to.talk).design(BRIEF)
+    assert (reply.constexpr, reply.claims, reply.rationale) == (
+        {"BLOCK": 128}, ("moves 0.2 MB",), "Rows are independent."
+    )  # fmt: skip
+
+
+def test_words_of_a_design_that_a_repair_has_given_up_do_not_stand_for_the_one_that_came() -> None:
+    two = SKETCH.replace("x[M, N]", "x[M, Q]") + "\n" + SKETCH.replace("sketch ", "sketch second_", 1)
+    given_up = fenced(two).replace("Rows are independent.", "Two launches.")
+    with line(Role.DESIGNER, given_up, fenced(SKETCH)) as to:
+        reply = ModelDesigner(to.talk).design(BRIEF)
+    assert reply.rationale == "Rows are independent. Fixed in 1 round."
+
+
 def test_a_sketch_of_other_tensors_is_said_not_to_have_run() -> None:
     other = SKETCH.replace("x[M, N]", "x[M, N, M]").replace("load(x[m, n", "load(x[m, 0, n")
     with line(Role.DESIGNER, fenced(other), fenced(SKETCH)) as to:

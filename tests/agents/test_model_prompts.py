@@ -212,7 +212,12 @@ def test_a_new_sketchs_coder_gets_the_best_code_and_its_designer_knows_what_is_l
     assert "The best code so far" not in "\n".join(m.content for m in prompt(alone, knowledge).messages)
     design = DesignBrief(task=NORM, target=CPU, history=(first, best), previous=NORM_SKETCH)
     told = "\n".join(message.content for message in prompt(design, knowledge).messages)
-    assert "lowered afresh, without these changes: the best lowering so far takes 3.5 ms, this kernel 0.5 ms" in told
+    assert "lowered afresh, without these changes: the best lowering so far takes 3.5 ms, this kernel 0.5 ms; a" in told
+    ran = Comparison(baseline="best", baseline_time=Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9), speedup=1.2,
+                     low=1.0, high=1.4)  # fmt: skip
+    apart = replace(design, history=(first, replace(best, next_to_best=ran)))
+    told = "\n".join(message.content for message in prompt(apart, knowledge).messages)
+    assert "timed apart: in one run this kernel was 1.20 times as fast" in told, "two times may say the contrary"
 
 
 def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Knowledge) -> None:
@@ -299,6 +304,8 @@ def test_a_designer_is_shown_what_was_changed_by_hand_in_the_fastest_kernel(know
     brief = replace(briefs(CPU)["design"], previous=NORM_SKETCH, history=tuple(tried))
     told = prompt(brief, knowledge).messages[-1].content
     assert "# What was changed by hand in the fastest kernel" in told and "+// by hand" in told
+    line = NORM_SKETCH.splitlines()[2].strip()
+    assert told.count(line) == NORM_SKETCH.count(line), "the difference names lines that stand in the prompt"
     plain = prompt(replace(brief, history=tuple(tried[:1])), knowledge).messages[-1].content
     assert "by hand" not in plain
 

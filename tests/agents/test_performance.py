@@ -332,7 +332,8 @@ sketch scaled {
     found = brief(task, passed(0.5, ms=3.0), sketch=first + last)
     words, facts = slow_because(found)
     said = "\n".join(fact.text for fact in facts)
-    assert not any(fact.of_cost for fact in facts)  # a prompt's figures are of the sketch as a whole
+    # a prompt states the roofline of the sketch as a whole, and nothing of one launch
+    assert [fact.text.partition(" is ")[0] for fact in facts if fact.of_cost] == ["the sketch's own roofline"]
     assert "of 2 launches product (line 1) takes the most by the cost model, 9" in said
     assert "4 iterations can run at once" in said and "Only 4 iterations" in words  # not the last launch's one
     assert "in which of the 2 launches" in said and "was not measured" in said

@@ -70,6 +70,19 @@ def test_only_a_linear_recurrence_is_a_scan(step: str, family: str) -> None:
     assert family_of(export_graph(load_task(text, "steps"))).value == family
 
 
+@pytest.mark.parametrize(
+    ("step", "family"),
+    [("h = torch.sigmoid(d) * h + x[:, t]; y.append(torch.tanh(h))", "scan"),
+     ("h = torch.maximum(h + d, x[:, t]); y.append(h)", "")],
+)  # fmt: skip
+def test_a_loop_over_a_dim_is_a_scan_where_its_state_is_linear(step: str, family: str) -> None:
+    loop = f"    h, y = torch.zeros_like(x[:, 0]), []\n    for t in range(x.shape[1]):\n        {step}\n"
+    head = 'import torch\nfrom kernellab import Dim\n\nT = Dim("T", 2, 64)\n\n\ndef reference(x, d):\n'
+    text = f"{head}{loop}    return torch.stack(y, 1)\n\n\ndef inputs(T=8):\n"
+    task = load_task(f"{text}    return torch.randn(4, T), torch.rand(4)\n", "loop")
+    assert family_of(export_graph(task)).value == family
+
+
 def test_every_document_of_known_designs_is_of_a_family() -> None:
     assert set(Knowledge.load().families) <= {family.value for family in Family if family is not Family.NONE}
 

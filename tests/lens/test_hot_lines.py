@@ -14,7 +14,7 @@ from kernellab.agents.model.prompts.facts import hot_text, verdict_figures
 from kernellab.agents.model.prompts.route import performance_lines
 from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
-from kernellab.agents.rules.performance import slow_because, time_goes
+from kernellab.agents.rules.performance import rounded_shares, slow_because, time_goes
 from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge
@@ -205,7 +205,7 @@ def test_a_line_is_where_to_begin_only_where_much_of_the_time_is(elsewhere: int,
     assert "so by the cost model the time goes into" not in words, "what was sampled stands for what a model guesses"
     listed_in_part = verdict.model_copy(update={"hot": hot.model_copy(update={"further": elsewhere})})
     around, _ = slow_because(RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, listed_in_part, turns_left=3))
-    assert ("many lines share the time" in around) is bool(elsewhere) and "around the lines" not in around
+    assert ("No line of the kernel has more than" in around) is bool(elsewhere) and "around the lines" not in around
     assert time_goes(source, listed_in_part) == told[:1], "samples at places that are not listed may be at its lines"
 
 
@@ -272,8 +272,8 @@ def test_what_is_at_no_line_is_not_said_to_be_shared_by_lines() -> None:
         return slow_because(brief, RouteKind.CODER)[0]
 
     # 7 of 20 wait and 6 are in the call: neither is most of it, and together they are
-    assert "65% of the samples are at no line of the kernel: faster lines change at most the other 35%." in words(7)
-    assert "faster lines" not in words(40)
+    assert "Faster lines change at most 35% of the time" in words(7)
+    assert "aster lines" not in words(40)
 
 
 def test_samples_that_no_line_stands_out_of_are_said_to_be_shared_by_many() -> None:
@@ -292,7 +292,7 @@ def test_samples_that_no_line_stands_out_of_are_said_to_be_shared_by_many() -> N
     brief = RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, verdict, turns_left=3)
     words, _ = slow_because(brief, RouteKind.CODER)
     assert not time_goes(source, verdict)
-    assert "many lines share the time" in words and "do not say" not in words
+    assert "No line of the kernel has more than" in words and "do not say" not in words
 
 
 def test_helpers_with_code_of_their_own_are_named() -> None:
@@ -307,3 +307,10 @@ def test_helpers_with_code_of_their_own_are_named() -> None:
     )
     spots = tuple(HotSpot(function=name, offset=n, count=count) for n, (name, count) in enumerate(places))
     assert helpers_in(HotSpots(samples=16, spots=spots)) == ("kl::pack_upright", "kl::block")
+
+
+@pytest.mark.parametrize(("counts", "samples"), [([26, 24, 22], 151), ([9, 8, 7], 51), ([17, 8], 42), ([1, 1, 1], 7)])
+def test_shares_in_whole_numbers_add_up_to_the_share_of_their_sum(counts: list[int], samples: int) -> None:
+    shares = rounded_shares(counts, samples)
+    assert sum(shares) == round(100 * sum(counts) / samples)
+    assert all(abs(share - 100 * count / samples) < 1 for share, count in zip(shares, counts, strict=True))

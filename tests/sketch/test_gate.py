@@ -77,7 +77,7 @@ def test_an_error_in_the_last_tile_is_said_to_lie_there() -> None:
     )
     result = gate(body, RMS)
     assert result.state is GateState.WRONG
-    assert "along axis 1" in result.reason or "every element" in result.reason
+    assert "of axis 1" in result.reason or "every element" in result.reason
 
 
 def test_each_axis_and_diagonal_that_errors_keep_to_is_named() -> None:
@@ -87,9 +87,12 @@ def test_each_axis_and_diagonal_that_errors_keep_to_is_named() -> None:
 
     rows, columns = torch.arange(5)[:, None], torch.arange(7)[None, :]
     assert _pattern(rows == columns).endswith(
-        "; only before 5 along axis 1 and where the indices of axes 0 and 1 are equal"
+        "; only at positions 0 to 4 of axis 1 and where the indices of axes 0 and 1 are equal"
     )
-    assert _pattern((rows > 0) & (columns > 1)) == "; only from 1 on along axis 0 and from 2 on along axis 1"
+    assert _pattern((rows > 0) & (columns > 1)) == (
+        "; only from position 1 of axis 0 on and from position 2 of axis 1 on"
+    )
+    assert _pattern((rows == 4) & (columns < 1)) == "; only at position 4 of axis 0 and at position 0 of axis 1"
     assert "equal" not in _pattern((rows == 1) & (columns == 1)), "one element is no diagonal"
     assert _pattern(rows + columns >= 0) == ""
 

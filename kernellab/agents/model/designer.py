@@ -15,6 +15,7 @@ from kernellab.agents.model.prompts.design import design_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.reply.reading import (
+    SKETCH_HEAD,
     AnswerError,
     NoAnswer,
     SketchAnswer,
@@ -100,7 +101,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     """The sketch that a conversation ends with, fixed in as many rounds as ``options.repairs`` allows."""
     gated = "gate" not in options.ablation | brief.ablation
     best = judged = judge_sketch(text, brief, gated, brief.previous)
-    first = judged.answer
+    meant = judged.answer
     rounds = words_alone = 0
     while judged.findings and rounds < options.repairs:
         words_alone = words_alone + 1 if judged.words else 0
@@ -112,6 +113,8 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
         judged = judge_sketch(conversation.again(request, "repair-sketch"), brief, gated, shown)
         if judged.worth >= best.worth:
             best = judged
+            if meant is None or (best.answer is not None and _launches(best.answer) != _launches(meant)):
+                meant = best.answer
     if best.answer is None:
         said = f'It answers: "{shorten(judged.words, _QUOTED)}"' if judged.words else best.problem
         raise DesignError(
@@ -126,9 +129,14 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     answer = best.answer
     fixed = f"Fixed in {counted(rounds, 'round')}." if rounds and not best.findings else ""
     open_ = f"Still open after {counted(rounds, 'repair')}: {best.findings[0]}" if best.findings and rounds else ""
-    # a repair says what it repairs; what the design is meant for stands in the first reply
-    words = dict.fromkeys(filter(None, (first.rationale if first else "", fixed, answer.rationale, open_)))
+    # a repair says what it repairs; what the design is meant for stands in the first reply that has its launches
+    words = dict.fromkeys(filter(None, (meant.rationale if meant else "", answer.rationale, fixed, open_)))
     return DesignReply(answer.sketch, answer.constexpr or {}, " ".join(words), answer.claims)
+
+
+def _launches(answer: SketchAnswer) -> int:
+    """How many sketches an answer holds."""
+    return len(SKETCH_HEAD.findall(answer.sketch))
 
 
 def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str | None = None) -> Judged:

@@ -15,14 +15,14 @@ from kernellab.records import Author, Evidence, GateState, RouteFact, RouteKind,
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
-from kernellab.verifier.protocol.remedies import OWN_PART
+from kernellab.verifier.protocol.remedies import OWN_PART, right_with_own_inputs
 
 #: where more of an output is wrong than this, its errors do not lie in one place
 _MOSTLY = 0.5
 #: of errors that lie like those of a tail, at sizes where other values are right
 _OF_VALUES = (
-    "At these sizes it is right with the task's own inputs, so values decide: look for equal ones, large ones, "
-    "rounding next to a limit, and a pad that is not neutral."
+    "At these sizes it is right with the task's own inputs, so values decide: look for equal ones, large ones, small "
+    "ones whose digits a difference loses, rounding next to a limit, and a pad that is not neutral."
 )
 #: an error this small next to the output's norm, of nearly all elements, is no tail's
 _LITTLE = 1e-3
@@ -77,23 +77,27 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     if verdict is None:
         return facts
     facts += [RouteFact(text=f"changed since it last passed: {at}") for at in _changed_since_it_passed(brief)[:5]]
-    facts.append(RouteFact(text=f"stage {verdict.stage.value}: {verdict.reason}", of_stage=True))
+    place = f"passed at {verdict.trust.value}" if verdict.passed else f"stage {verdict.stage.value}"
+    facts.append(RouteFact(text=f"{place}: {verdict.reason}", of_stage=True))
     evidence = verdict.evidence or Evidence()
     told = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
     facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]
     if evidence.sizes:
         facts += [RouteFact(text=text) for text in failing_case(verdict)]
-    return facts + [RouteFact(text=line) for line in contrast_lines(evidence)] + wrong_elements(evidence)
+    return (
+        facts + [RouteFact(text=line) for line in contrast_lines(evidence)] + wrong_elements(evidence, verdict.reason)
+    )
 
 
-def wrong_elements(evidence: Evidence) -> list[RouteFact]:
-    """The first wrong element, or the largest error where no element alone is over its limit; and how many are."""
+def wrong_elements(evidence: Evidence, reason: str) -> list[RouteFact]:
+    """The first wrong element, or the largest error where no element alone is over its limit; and how many are, where
+    the verdict's reason does not count them."""
     alone = evidence.wrong_fraction != 0.0
     facts = []
     if evidence.first_wrong is not None:
         text = f"{'first wrong element' if alone else 'largest error, at'} {evidence.first_wrong}"
         facts.append(RouteFact(text=text, got=evidence.got, want=evidence.want))
-    if evidence.wrong_fraction is not None:
+    if evidence.wrong_fraction is not None and not (alone and " elements " in reason):
         share = f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"
         facts.append(RouteFact(text=share if alone else "no element alone is over its limit, the error as a whole is"))
     return facts
@@ -135,9 +139,11 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         made = f" (made from sketch line {sketch_line})" if sketch_line else ""
         return f"Fix {first.place}{made}."
     if evidence.signature in ("edge-tile", "mask-missing"):
-        return _OF_VALUES if _right_with_own_inputs(evidence) else _about_edge(brief, evidence)
+        return _OF_VALUES if right_with_own_inputs(evidence) else _about_edge(brief, evidence)
     if fix := _fixes(brief, evidence):
         return fix
+    if right_with_own_inputs(evidence):
+        return _OF_VALUES
     if evidence.signature in ("library", "library-call", "no-kernel"):
         return f"{OWN_PART}."
     if evidence.compiler:
@@ -146,12 +152,6 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
     # the sizes say more, and the reason stands with the evidence
     told = multiple(evidence) or limit(evidence)
     return "" if told else f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
-
-
-def _right_with_own_inputs(evidence: Evidence) -> bool:
-    """Is it right at the failing sizes with the task's own inputs?"""
-    right, _ = _told_apart(evidence)
-    return evidence.family not in (None, "", "inputs") and any(case.sizes == evidence.sizes for case in right)
 
 
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:

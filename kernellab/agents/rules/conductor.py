@@ -70,12 +70,11 @@ class RulesConductor:
             quotes = ""
         elif gate is not None and gate.state is GateState.RIGHT and not to_code and is_verbatim(brief):
             reason = (
-                f"The code is byte for byte what the sketch compiles to, and the sketch was run on small sizes only "
-                f"({gate.reason.rstrip('.')}): "
+                "The code is byte for byte what the sketch compiles to, and the sketch was run on small sizes only: "
             )
         elif gate is not None and gate.state is GateState.RIGHT:
             to_code = True
-            reason = f"The sketch runs right ({gate.reason.rstrip('.')}), so the code is wrong: "
+            reason = "The gate found the sketch right, so the code is wrong: "
         elif gate is not None and gate.state is GateState.WRONG:
             to_code = False
             reason, quotes = "The sketch itself is wrong: ", gate.reason

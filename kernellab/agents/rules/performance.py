@@ -255,9 +255,9 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
             f"The sketch does {ratio:.1f} times the arithmetic of the reference, most of it {most.operation} in line "
             f"{most.line}: look for what is computed there more than once, or is not used."
         ]
-    standing = standing_of(brief)
+    standing, own = standing_of(brief), list[str]()
     if standing is not None:
-        found.insert(0, f"the sketch's own roofline is {duration(standing.sketch_ms)}")
+        own = [f"the sketch's own roofline is {duration(standing.sketch_ms)}"]
         if follows and standing.code_costs_more and len(cost.launches) > 1:
             found.append(
                 f"the judge times a call as a whole: in which of the {len(cost.launches)} launches the other "
@@ -268,10 +268,11 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
             samples = verdict.hot.samples if verdict is not None and verdict.hot is not None else 0
             words = [_about_code(standing, cost, gain, hot, follows, samples)]
             if not follows:
-                found = []  # where a sketch's bytes go is not where those of other code do
+                own, found = [], []  # where a sketch's bytes go is not where those of other code do
     of_cost = len(cost.launches) < 2
     return " ".join(words), [
-        *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=of_cost) for fact in found)
+        *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=True) for fact in own),
+        *(RouteFact(text=fact, of_cost=of_cost) for fact in found),
     ]  # fmt: skip
 
 
@@ -336,7 +337,7 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     if (around := _elsewhere(brief, brief.verdict, hot, found)) or not lines:
         return around
     if (hottest := found[0]).share < _BEGIN_SHARE:
-        return f"No line has more than {hottest.share:.0%} of the samples: many lines share the time."
+        return f"No line of the kernel has more than {hottest.share:.0%} of the samples."
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
@@ -357,8 +358,8 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
     waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
     if waiting >= max(call, _ELSEWHERE_SHARE):
         said = f"{waiting:.0%} of the samples are of threads that start or wait"
-        if load := other_load(verdict):
-            return f"{said}, while other work was on the machine ({load}): that says little of the code."
+        if other_load(verdict):
+            return f"{said}; with other work on the machine that says little of the code."
         return (
             f"{said}: give each thread more work in one piece and all of them alike, or use one thread where there is "
             "little."
@@ -370,10 +371,7 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
             f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
             f"change{helps}."
         )
-    return (
-        f"{outside:.0%} of the samples are at no line of the kernel: faster lines change at most the other "
-        f"{1 - outside:.0%}."
-    )
+    return f"Faster lines change at most {1 - outside:.0%} of the time: the other samples are at no line of the kernel."
 
 
 def _has_temporaries(brief: RouteBrief) -> bool:
@@ -416,7 +414,19 @@ def _outside_told(hot: HotSpots, outside: float) -> str:
         (_calling(hot), "in the call and its host code"),
         (helpers, f"in helpers{f' ({names})' if names else ''}"),
     )
-    return f"{said}: {', '.join(f'{count / hot.samples:.0%} {where}' for count, where in parts if count > 0)}."
+    named = [(count, where) for count, where in parts if count > 0]
+    shares = rounded_shares([count for count, _ in named], hot.samples)
+    return f"{said}: {', '.join(f'{share}% {where}' for share, (_, where) in zip(shares, named, strict=True))}."
+
+
+def rounded_shares(counts: Sequence[int], samples: int) -> list[int]:
+    """Each count in percent of ``samples``, in whole numbers that add up to what their sum is in percent."""
+    exact = [100 * count / samples for count in counts]
+    whole = [int(share) for share in exact]
+    missing = round(sum(exact)) - sum(whole)
+    for place in sorted(range(len(exact)), key=lambda i: whole[i] - exact[i])[:missing]:
+        whole[place] += 1
+    return whole
 
 
 def _calling(hot: HotSpots) -> int:

@@ -151,9 +151,11 @@ def _along(wrong: Tensor, axis: int) -> str:
     places = [int(i) for i in line.nonzero().reshape(-1)]
     size = wrong.shape[axis]
     if len(places) < size and places == list(range(places[0], size)):
-        return f"from {places[0]} on along axis {axis}"
+        one = len(places) == 1
+        return f"at position {places[0]} of axis {axis}" if one else f"from position {places[0]} of axis {axis} on"
     if len(places) < size and places == list(range(places[-1] + 1)):
-        return f"before {places[-1] + 1} along axis {axis}"
+        ends = f"0 to {places[-1]}" if len(places) > 1 else "0"
+        return f"at position{'s' * (len(places) > 1)} {ends} of axis {axis}"
     steps = {b - a for a, b in pairwise(places)}
     if len(places) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
         return f"at every {step}th place of axis {axis}"

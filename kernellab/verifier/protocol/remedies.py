@@ -94,3 +94,9 @@ def remedy(verdict: Verdict) -> str:
     """What to do about a verdict that refuses, by its signature; "" where it passed or nothing is known."""
     evidence = verdict.evidence or Evidence()
     return "" if verdict.passed else REMEDIES.get(evidence.signature or "", "")
+
+
+def right_with_own_inputs(evidence: Evidence) -> bool:
+    """Is it right at the failing sizes with the task's own inputs, so that values decide and not sizes?"""
+    own = [case for case in evidence.tried if case.right and case.family in ("", "inputs")]
+    return evidence.family not in (None, "", "inputs") and any(case.sizes == evidence.sizes for case in own)

@@ -31,6 +31,7 @@ from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.remedies import right_with_own_inputs
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
@@ -273,14 +274,15 @@ class Stages:
     def _wrong(self, case: Case, output: int, got: Tensor, mismatch: Mismatch) -> Refused:
         reference = case.references[output]
         found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
+        found = found.model_copy(update={"tried": self._contrast(case)})
         if found.signature not in _CERTAIN and found.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
             # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
             wrong = mismatch.wrong
-            if self.is_edge(case) and (wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))):
+            together = wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))
+            if together and not right_with_own_inputs(found) and self.is_edge(case):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
-        found = found.model_copy(update={"tried": self._contrast(case)})
         which = f"Output {output}: " if len(self.limits) > 1 else ""
         if output >= len(self.task.outputs):
             which = f"Argument {self.output_name(output)!r}, which the reference writes into: "

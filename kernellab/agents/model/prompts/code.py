@@ -303,12 +303,13 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
     if best is None or best.candidate is None or best.verdict is None or best.verdict.time is None:
         return []
     files = {n: t for n, t in bare(best.candidate.source).files.items() if not is_helper(n) and base.files.get(n) != t}
-    if best.sketch == brief.sketch and base.in_short:
-        files = {name: in_short(name, text, brief.sketch) for name, text in files.items()}
+    short = {name: in_short(name, text, brief.sketch) for name, text in files.items() if best.sketch == brief.sketch}
+    marked = not base.in_short and any(short[name] != files[name] for name in short)
+    files |= short
     text = render(
         "coder", "best", number=brief.history.index(best) + 1, time=duration(best.verdict.time.median_ms),
         files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},
-        lines=[] if "profile" in options.ablation | brief.ablation else hot_of_kernel(best),
+        lines=[] if "profile" in options.ablation | brief.ablation else hot_of_kernel(best), marked=marked,
     )  # fmt: skip
     return [Part("best code", "the journal", text, rank=2, trims=True)]
 

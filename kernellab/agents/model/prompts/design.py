@@ -81,7 +81,9 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
     if changed := fastest_by_hand(brief):
         lowered = best_of([a for a in brief.history if a.candidate and a.candidate.author is Author.RULES])
-        text = render("designer", "by_hand", diff=changed, best=best_of(brief.history), lowered=lowered)
+        text = render(
+            "designer", "by_hand", diff=changed, best=best_of(brief.history), lowered=lowered, shown=brief.previous
+        )
         parts.append(Part("changes by hand", "the journal", text, rank=6, trims=True))
     pins, requires = kept_lines(brief)
     if pins or requires:

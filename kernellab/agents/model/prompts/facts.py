@@ -74,7 +74,7 @@ def bound_lines(brief: Brief) -> list[str]:
         call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
         lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
         if rough(brief):
-            lines.append(f"It is rough: no judge has measured the rates of {chip.name}.")
+            lines.append("It is rough: it rests on the rates above, which are not the judge's own yet.")
     return lines
 
 

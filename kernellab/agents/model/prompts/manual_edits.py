@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import unified_diff
 
-from kernellab.agents.briefs import Brief, CodeBrief, best_of
+from kernellab.agents.briefs import Brief, CodeBrief, DesignBrief, best_of
 from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.prompts.marks import in_short
 from kernellab.errors import KernellabError
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Source
@@ -31,8 +32,15 @@ def diff_of(before: str, after: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def by_hand(brief: Brief, source: Source | None, sketch: str | None, constexpr: Mapping[str, int | float]) -> str:
-    """How ``source`` differs from the lowering of ``sketch``, file by file; empty where nothing can be compared."""
+def by_hand(
+    brief: Brief,
+    source: Source | None,
+    sketch: str | None,
+    constexpr: Mapping[str, int | float],
+    shown: str | None = None,
+) -> str:
+    """How ``source`` differs from the lowering of ``sketch``, file by file; empty where nothing can be compared.
+    Where the prompt shows ``sketch``, comments name its lines by number."""
     if source is None or sketch is None or source.dsl != brief.target.dsl:
         return ""
     lowered, _ = lowered_code(CodeBrief(brief.task, brief.target, sketch=sketch, constexpr=constexpr))
@@ -40,6 +48,8 @@ def by_hand(brief: Brief, source: Source | None, sketch: str | None, constexpr: 
         return ""
     rules = bare(lowered).files
     pairs = [(name, rules.get(name, ""), text) for name, text in sorted(bare(source).files.items())]
+    if shown == sketch:
+        pairs = [(name, in_short(name, old, sketch), in_short(name, new, sketch)) for name, old, new in pairs]
     return "\n".join(diff_of(old, new, name) for name, old, new in pairs if old != new and not is_helper(name))
 
 
@@ -47,6 +57,10 @@ def fastest_by_hand(brief: Brief) -> str:
     """What was changed by hand in the fastest kernel so far, in at most 60 lines; empty where it was lowered."""
     best = best_of(brief.history)
     candidate = best.candidate if best is not None else None
-    lines = by_hand(brief, candidate.source, candidate.sketch, candidate.constexpr).splitlines() if candidate else []
+    previous = brief.previous if isinstance(brief, DesignBrief) else None
+    lines = (
+        by_hand(brief, candidate.source, candidate.sketch, candidate.constexpr, previous).splitlines()
+        if candidate else []
+    )  # fmt: skip
     rest = [f"({len(lines) - _MOST} more lines)"] if len(lines) > _MOST else []
     return "\n".join([*lines[:_MOST], *rest])

@@ -30,7 +30,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None, told
     lines += [*failing_case(verdict), *(line for line in contrast_lines(evidence) if line not in told)]
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
-    lines += [fact.line for fact in wrong_elements(evidence)]
+    lines += [fact.line for fact in wrong_elements(evidence, verdict.reason)]
     lines += [f"flag: {flag}" for flag in flags(c for c in verdict.conditions if not isinstance(c, WeakTask))]
     return lines
 

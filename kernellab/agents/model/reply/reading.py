@@ -56,7 +56,8 @@ class CodeAnswer:
 _OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^\n`]*)$")
 #: how a prompt numbers the lines of a sketch
 _NUMBER = re.compile(r"^[ \t]*\d+ \|(?: |$)", re.MULTILINE)
-_SKETCH = re.compile(r"^[ \t]*sketch[ \t]+\w+[ \t]*\{", re.MULTILINE)
+#: the first line of a sketch
+SKETCH_HEAD = re.compile(r"^[ \t]*sketch[ \t]+\w+[ \t]*\{", re.MULTILINE)
 
 
 def fences(text: str) -> list[Fence]:
@@ -117,12 +118,12 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
         AnswerError: edits that cannot be made.
     """
     edits, without = _cut(text, "sketch") if shown is not None else ([], text)
-    if shown is not None and edits and not _SKETCH.search(without):
+    if shown is not None and edits and not SKETCH_HEAD.search(without):
         plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
-        stated = _beside(fences(without))
+        stated, prose = _stated(fences(without), outside_fences(without))
         return SketchAnswer(
             sketch=apply_edits({"sketch": shown}, plain)["sketch"],
-            rationale="\n".join(row for row in outside_fences(without).splitlines() if not _MARK.match(row)).strip(),
+            rationale="\n".join(row for row in prose.splitlines() if not _MARK.match(row)).strip(),
             constexpr=_numbers(stated.get("constexpr")),
             claims=_sentences(stated.get("claims")),
         )
@@ -130,17 +131,17 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
     if data is not None and isinstance(data.get("sketch"), str):
         return _from_json(data)
     blocks = [replace(f, text=unnumbered(f.text)) for f in fences(text)]
-    having = [f for f in blocks if _SKETCH.search(f.text)]
+    having = [f for f in blocks if SKETCH_HEAD.search(f.text)]
     marked = [f for f in having if f.language == "sketch"]
     rationale = outside_fences(text)
     if having:
         # a reply that thinks aloud ends with what it means
         sketch = (marked or having)[-1].text
-    elif _SKETCH.search(bare := _NUMBER.sub("", text)):
+    elif SKETCH_HEAD.search(bare := _NUMBER.sub("", text)):
         sketch, rationale = _bare(bare)
     else:
         raise NoAnswer("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
-    beside = _beside(blocks)
+    beside, rationale = _stated(blocks, rationale)
     return SketchAnswer(
         sketch=sketch.strip("\n") + "\n",
         rationale=rationale.strip(),
@@ -160,20 +161,24 @@ def _from_json(data: dict[str, Any]) -> SketchAnswer:
 
 def _bare(text: str) -> tuple[str, str]:
     """A sketch without a fence, from its first line to the brace that closes the last one; and the prose around it."""
-    start = _SKETCH.search(text)
+    start = SKETCH_HEAD.search(text)
     assert start is not None
     end = text.rfind("\n}")
     end = len(text) if end < start.start() else end + 2
     return text[start.start() : end].strip("\n"), (text[: start.start()] + text[end:]).strip()
 
 
-def _beside(blocks: Iterable[Fence]) -> dict[str, Any]:
+def _stated(blocks: Iterable[Fence], prose: str) -> tuple[dict[str, Any], str]:
+    """What a reply states as JSON next to its sketch, in a block or as lines at the end of its prose; and the prose
+    without such lines."""
     for fence in blocks:
-        if fence.language == "json":
-            data = json_object(fence.text)
-            if data is not None:
-                return data
-    return {}
+        if fence.language == "json" and (data := json_object(fence.text)) is not None:
+            return data, prose
+    begin = re.search(r"^\{[\s\S]*\}\s*\Z", prose, re.MULTILINE)
+    data = json_object(begin[0]) if begin else None
+    if begin is None or data is None or not {"constexpr", "claims"} & data.keys():
+        return {}, prose
+    return data, prose[: begin.start()].rstrip()
 
 
 def _numbers(value: Any) -> dict[str, int | float]:
@@ -195,7 +200,7 @@ def parse_done(text: str) -> Route | None:
     """The route to FINISH that a reply ``{"done": "why"}`` states; None for a reply that states none."""
     data = json_object(text)
     why = data.get("done") if data is not None and "sketch" not in data else None
-    if not isinstance(why, str) or not why.strip() or _SKETCH.search(text) or _cut(text, "")[0]:
+    if not isinstance(why, str) or not why.strip() or SKETCH_HEAD.search(text) or _cut(text, "")[0]:
         return None
     return finish(why.strip())
 

@@ -295,7 +295,7 @@ KL_INLINE int32_t low_int(float shifted) { return bits<int32_t>(shifted) - 0x4b4
 KL_INLINE int64_t low_int(double shifted) { return bits<int64_t>(shifted) - 0x4338000000000000ll; }
 }  // namespace detail
 
-// exp(x) = exp(x/2)^2: half the exponent fits one scale factor, and squaring reaches subnormals and infinity
+// By exp(x/2)^2: half the exponent fits one scale factor, and squaring reaches subnormals and infinity
 KL_INLINE float exp(float x) {
   constexpr float big = detail::BIG_F + 127.0f;  // the biased exponent comes out in the low bits
   const float shifted = fma(x, 0.72134752044448170f, big);

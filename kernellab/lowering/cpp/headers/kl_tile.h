@@ -61,7 +61,7 @@ inline T* scratch(int64_t count) {
   return static_cast<T*>(buffer.data);
 }
 
-// Fresh memory of many pages is asked for in huge ones: the first touch of a small page costs as much as filling it.
+// Asks for huge pages for a large new buffer: the first touch of a small page costs as much as filling it.
 inline void advise_fresh(void* data, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t huge = uintptr_t(1) << 21;
