@@ -20,7 +20,7 @@ _imported.set()
 
 
 def begin(judge: bool) -> None:
-    """Begin all of it, the judge too where ``judge`` says so and no GPU is here, whose memory it would take."""
+    """Begin all of it, the judge too where ``judge`` says so."""
     _imported.clear()
     threading.Thread(target=_work, args=(judge,), name="kernellab-begin", daemon=True).start()
 
@@ -31,7 +31,6 @@ def wait_for_imports() -> None:
 
 
 def _work(judge: bool) -> None:
-    alone = False
     try:
         for name in _OWN:
             import_module(name)
@@ -40,12 +39,11 @@ def _work(judge: bool) -> None:
 
         if not judge:
             engine().rest = SCARCE
-        alone = judge and not gpu_products()
-        if alone:
+        if judge and not gpu_products():
             cpu_chip()  # its rates are measured before anything else is at work, a waiting magic too
     finally:
         _imported.set()
-    if alone:
+    if judge:
         begin_judge()
     for name in _TORCHS:
         with suppress(Exception):  # who needs it says what is wrong with it
@@ -53,13 +51,15 @@ def _work(judge: bool) -> None:
 
 
 def begin_judge() -> threading.Thread:
-    """Start the judge of this machine's usual target; a verification says itself what keeps it from starting."""
+    """Start the judge on the host, for this machine's usual target and, next to a GPU's, for its CPU; a verification
+    says itself what keeps it from starting."""
     from kernellab.dsls.machine import detect_target
     from kernellab.session.engine.engine import engine
 
     def work() -> None:
         with suppress(KernellabError), engine().verifying:
-            engine().verifier().warm(detect_target())
+            for dsl in (None, "cpp"):
+                engine().verifier().warm(detect_target(dsl, rates=False), ahead=True)
 
     begun = threading.Thread(target=work, name="kernellab-warm", daemon=True)
     begun.start()

@@ -61,14 +61,15 @@ class Verifier:
         self._own_folder()
         atexit.register(_close, weakref.ref(self))
 
-    def warm(self, target: Target, options: VerifyOptions | None = None) -> None:
+    def warm(self, target: Target, options: VerifyOptions | None = None, *, ahead: bool = False) -> None:
         """Starts the judge and the fork servers for ``target`` now, so that the first verdict does not wait for them:
-        that of torch.compile too where ``options`` ask for it."""
+        that of torch.compile too where ``options`` ask for it. ``ahead``: on the host alone, before anyone has asked
+        for a kernel; nothing is allocated on a GPU, and no fork server is waited for."""
         compiles = options is not None and not COMPILED.keys().isdisjoint(options.baselines)
         with self._lock:
             request = {
                 "op": "warm", "dsl": target.dsl, "backend": target.backend.value,
-                "compiles": compiles and target.backend is not Backend.INTERPRETER,
+                "compiles": compiles and target.backend is not Backend.INTERPRETER, "ahead": ahead,
             }  # fmt: skip
             self._ask(request, None, "warm", 8 * DEADLINES.start, host=target.host)
 

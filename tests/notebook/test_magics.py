@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from kernellab.notebook.board.registry import workbench_of
 from kernellab.notebook.magics.complete import candidates
 from kernellab.notebook.magics.table import names, parsers
 from kernellab.records import Role
+from kernellab.session.engine.engine import engine
 from kernellab.session.start import check_coder
 from kernellab.session.waiting import Abandoned, rest
 from tests.models.fake_server import FakeServer, answer
@@ -87,6 +90,21 @@ def test_a_magic_waits_until_the_rates_are_measured(monkeypatch: pytest.MonkeyPa
     warm._imported.clear()
     warm._work(True)
     assert measured_before == [True] and warm._imported.is_set()
+
+
+def test_next_to_a_gpu_the_judge_is_begun_while_the_cell_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its torch is imported ahead, for a GPU's kernel and for one of the CPU; no device is touched."""
+    asked: list[tuple[str | None, bool]] = []
+    judge = SimpleNamespace(warm=lambda target, *, ahead: asked.append((target, ahead)))
+    monkeypatch.setattr("kernellab.dsls.machine.gpu_products", lambda: ("NVIDIA H100",))
+    monkeypatch.setattr("kernellab.dsls.machine.detect_target", lambda dsl, rates: dsl)
+    monkeypatch.setattr(engine(), "verifier", lambda: judge)
+    monkeypatch.setattr(warm, "_TORCHS", ())
+    warm._work(True)
+    for thread in threading.enumerate():
+        if thread.name == "kernellab-warm":
+            thread.join(60)
+    assert asked == [(None, True), ("cpp", True)]
 
 
 def test_the_magics_are_there_after_loading_and_gone_after_unloading(shell: InteractiveShell) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.dsls.machine import named_chip
 from kernellab.errors import VerifierError
 from kernellab.records import Source
+from kernellab.target import Backend, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from kernellab.verifier.sandbox import folders, sandbox_level
@@ -63,6 +65,15 @@ def test_a_folder_of_the_package_s_name_where_a_person_works_is_not_loaded(
         assert verifier.judge_pid is None and not Path(f"/proc/{judge}").exists(), "no one asked it"
         verifier.warm(TARGET)
         assert verifier.judge_pid not in (None, judge) and not verifier.notice
+
+
+def test_a_judge_that_is_begun_ahead_of_a_kernel_for_a_gpu_touches_no_gpu() -> None:
+    target = Target(dsl="triton", backend=Backend.CUDA, chip=named_chip("h100"))
+    with Verifier() as verifier:
+        verifier.warm(target, ahead=True)  # starting CUDA would fail here, and would hold memory where a GPU is
+        assert verifier.judge_pid is not None
+        verifier.warm(TARGET)
+        assert not verifier.notice
 
 
 SLEEPS_OUTSIDE = """

@@ -72,6 +72,8 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
                 pool.server(message["dsl"], backend, compiles=True)
             import torch  # noqa: F401  (imported while the fork server imports its own)
 
+            if message["ahead"]:
+                return {"warm": True}
             if backend is Backend.CUDA:
                 from kernellab.verifier.cases import device
 
