@@ -6,7 +6,7 @@ Of a sketch it is reckoned, of a kernel in Triton it is read from the texts that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -21,6 +21,7 @@ from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals
 from kernellab.teach.measure import least_bytes
+from kernellab.teach.uses import moved, needs, pruned
 
 #: counts of bytes at ragged tiles differ a little from those at whole ones
 _SLACK = 1.03
@@ -80,13 +81,18 @@ def _parallel(found: Cost) -> int:
     return int(max((loop.iterations for loop in rows), default=1))
 
 
-def _cost(
-    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float] | None = None
-) -> Cost:
-    binding = bind(program, task, dict(constexpr or {}))
+def _cost(program: Program, task: Task, sizes: Mapping[str, int]) -> Cost:
+    return cost(program, *_names(program, task, sizes, {}))
+
+
+def _names(
+    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float]
+) -> tuple[dict[str, int], dict[str, int | float]]:
+    """The sketch's symbols and its constants, by the task's sizes."""
+    binding = bind(program, task, dict(constexpr))
     shapes = [arg.extents(sizes) if arg.is_tensor else () for arg in task.args]
     places = binding.sizes(lambda at, dim: shapes[at][dim])
-    return cost(program, {**binding.fixed, **places}, dict(binding.constexpr))
+    return {**binding.fixed, **places}, dict(binding.constexpr)
 
 
 def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts | None) -> Iterator[Missed]:
@@ -117,7 +123,7 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
         if goals.parallel is not None and found.parallel < goals.parallel:
             yield Missed(
                 "goal-parallel",
-                f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} is asked.",
+                f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} are asked.",
             )
     if goals.asynchronous and (why := _synchronous(program, task, goals.asynchronous)):
         yield Missed("goal-asynchronous", f"For an {goals.asynchronous} it becomes no asynchronous kernel: {why}.")
@@ -127,8 +133,8 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
             "goal-choices", f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
         )
     for word in goals.uses:
-        if not _uses(plain, word):
-            yield Missed("goal-uses", f"It does not use {word} yet.")
+        if not needs(program, task, word):
+            yield Missed("goal-uses", f"It does not need {word} yet: without it, it is as right.")
 
 
 #: in TTIR (Triton's dialect, triton-lang.org): a tile of floats, its extents and its bits; an instruction that loads
@@ -172,18 +178,20 @@ def _synchronous(program: Program, task: Task, chip: str) -> str:
 
 
 def choices(program: Program, task: Task) -> int:
-    """How many designs the sketch's tunables span, those that break a ``require`` among them; a tunable that no
-    loop, traffic or tile depends on spans none."""
-    return prod(len(c.choices) for c in program.tunables if _matters(program, task, c.name, c.choices))
+    """How many designs the sketch's tunables span, those that break a ``require`` among them; a tunable on which
+    nothing depends that loads and stores move spans none."""
+    live = pruned(program)
+    return prod(len(c.choices) for c in program.tunables if _matters(live, task, c.name, c.choices))
 
 
 def _matters(program: Program, task: Task, name: str, values: Iterable[int | float]) -> bool:
-    """Do loops, traffic or tiles depend on the tunable?"""
+    """Does what loads and stores move depend on the tunable, in all or at a time?"""
     sizes, designs = task.module().default_sizes(), set()
     for value in values:
         with suppress(KernellabError, ArithmeticError, LookupError):
-            found = _cost(program, task, sizes, {name: value})
-            designs.add(tuple((loop.iterations, loop.bytes_total, loop.footprint) for loop in found.loops))
+            names, constexpr = _names(program, task, sizes, {name: value})
+            found = cost(program, names, constexpr)
+            designs.add((found.bytes_total, moved(program, {**constexpr, **names})))
         if len(designs) > 1:
             return True
     return False
@@ -193,69 +201,36 @@ def _has(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
-def _uses(text: str, word: str) -> bool:
-    """Does the sketch use the word for a result? A name that is called so, a value that nothing reads and a temp tensor
-    that nothing loads are no use."""
-    if word == "temp":
-        names = re.findall(r"(\w+)\[[^;]*?\]: \w+ temp", text)
-        return any(re.search(rf"\b(?:load|gather)\(\s*{name}\[", text) for name in names)
-    if re.search(rf"(?<!\w){re.escape(word)}\s*=(?!=)|->\s*{re.escape(word)}\b", text):
-        return False
-    lines = list(_statements(text))
-    sets = {at: re.findall(r"\w+", found[1]) for at, line in enumerate(lines) if (found := _SETS.match(line))}
-    live = set(range(len(lines))) - sets.keys()
-    while more := {
-        at for at, names in sets.items()
-        if at not in live and any(_has(lines[other], name) for other in live for name in names)
-    }:  # fmt: skip
-        live |= more
-    return any(_has(lines[at], word) for at in live)
-
-
-#: a statement that sets values, behind the head of a loop or branch in the same line
-_SETS = re.compile(r"\s*(?:(?:for|if|elif|else)\b[^:]*:)?\s*(\w+(?:\s*,\s*\w+)*)\s*[-+*/%&|^<>]{0,2}=(?!=)")
-
-
-def _statements(text: str) -> Iterator[str]:
-    """Pieces between ends of lines and semicolons that stand in no bracket."""
-    depth, begin = 0, 0
-    for at, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
-        if depth <= 0 and letter in "\n;":
-            yield text[begin:at]
-            begin = at + 1
-    yield text[begin:]
-
-
-def asked(goals: Goals) -> list[str]:
-    """The goals as sentences, for the exercise's card."""
-    said = []
+def asked(goals: Goals, essential: Collection[str] = ()) -> list[str]:
+    """The goals as sentences, for the exercise's card; ``essential`` are those without which there are no points."""
+    said: list[tuple[str, str]] = []
     if goals.dsl:
-        said.append(f"is a kernel in {goals.dsl}")
+        said.append(("dsl", f"is a kernel in {goals.dsl}"))
     if goals.launches is not None:
-        said.append(f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}")
+        said.append(("launches", f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}"))
     if goals.traffic is not None:
         times = f"{goals.traffic:g} times the bytes" if goals.traffic != 1 else "the bytes"
-        said.append(f"loads and stores name at most {times} of the inputs and outputs")
+        said.append(("traffic", f"loads and stores name at most {times} of the inputs and outputs"))
     if goals.footprint is not None:
-        said.append(f"tiles of one parallel iteration take at most {goals.footprint} bytes")
+        said.append(("footprint", f"tiles of one parallel iteration take at most {goals.footprint} bytes"))
     if goals.flops is not None:
-        said.append(f"computes at most {goals.flops:.3g} floating-point operations")
+        said.append(("flops", f"computes at most {goals.flops:.3g} floating-point operations"))
     if goals.parallel is not None:
-        said.append(f"at least {goals.parallel} {'programs' if goals.dsl else 'iterations'} can run at once")
+        what = "programs" if goals.dsl else "iterations"
+        said.append(("parallel", f"at least {goals.parallel} {what} can run at once"))
     if goals.programs is not None:
-        said.append(f"starts at most {goals.programs} programs")
+        said.append(("programs", f"starts at most {goals.programs} programs"))
     if goals.tile is not None:
-        said.append(f"its largest tile takes at most {goals.tile} bytes")
+        said.append(("tile", f"its largest tile takes at most {goals.tile} bytes"))
     if goals.loads is not None:
-        said.append(f"loads at {counted(goals.loads, 'place')} at most")
+        said.append(("loads", f"loads at {counted(goals.loads, 'place')} at most"))
     if goals.asynchronous:
-        said.append(f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel")
+        said.append(("asynchronous", f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel"))
     if goals.choices is not None:
-        said.append(f"its tunables span at least {goals.choices} designs")
+        said.append(("choices", f"its tunables span at least {goals.choices} designs"))
     if goals.packed is not None:
-        said.append(
-            f"at least {goals.packed:.0%} of the float instructions in its hottest compiled loop work on whole vectors"
-        )
-    said += [f"uses {word}" for word in goals.uses]
-    return said + [f"does without {word}" for word in goals.avoids]
+        share = f"at least {goals.packed:.0%} of the float instructions in its hottest compiled loop"
+        said.append(("packed", f"{share} work on whole vectors"))
+    said += [("uses", f"uses {word}") for word in goals.uses]
+    said += [("avoids", f"does without {word}") for word in goals.avoids]
+    return [f"{words} (no points without it)" if name in essential else words for name, words in said]

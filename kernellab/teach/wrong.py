@@ -89,6 +89,11 @@ def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = No
                         yield found
 
 
+def fails(program: Program, task: Task) -> bool:
+    """Is the program wrong at some of the gate's cases?"""
+    return next(_failures(program, task), None) is not None
+
+
 def mistake_key(number: int) -> str:
     return f"mistake-{number}"
 
@@ -100,7 +105,7 @@ def mistake_of(program: Program, task: Task, mistakes: Sequence[Mistake]) -> int
     for number, mistake in enumerate(mistakes):
         with suppress(KernellabError):
             other = load_task(f"{task.text}\n{mistake.reference}", task.name)
-            if next(_failures(program, other), None) is None:
+            if not fails(program, other):
                 return number
     return None
 

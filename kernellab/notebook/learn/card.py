@@ -31,7 +31,7 @@ _COLOURS = {Reached.RIGHT: "#009e73", Reached.PASSED: "#009e73", Reached.GOAL: O
 
 def exercise_card(exercise: Exercise, text: str, progress: Progress) -> Shown:
     """What is asked: the task, the goals, the points, and how often it was tried."""
-    goals = asked(exercise.goals)
+    goals = asked(exercise.goals, exercise.essential)
     tries = len({a.text for a in progress.attempts(exercise.id)})
     state = "passed" if progress.passed(exercise.id) else f"tried {tries} times" if tries else "not tried yet"
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"

@@ -1,0 +1,89 @@
+"""Does a right sketch need what an exercise asks it to use? It is run without it, against the task's reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import (
+    Apply,
+    AtomicAdd,
+    Const,
+    DType,
+    Kernel,
+    Load,
+    Loop,
+    Program,
+    Read,
+    Store,
+    TensorRole,
+    Value,
+)
+from kernellab.sketch.program.walk import statements, subvalues
+from kernellab.task import Task
+from kernellab.teach.wrong import fails
+
+T = TypeVar("T")
+
+
+def needs(program: Program, task: Task, word: str) -> bool:
+    """Is the sketch wrong without ``word``: an operation, whose last operand then stands for its result; a type, whose
+    rounded values are then twice what they are; or "temp", whose stored values are then greater by 1? What is dead,
+    multiplied by 0, taken away again or applied to one element is no use of it."""
+    types = {dtype.value for dtype in DType}
+
+    def change(part: Any) -> Any:
+        match part:
+            case Apply(op="cast") if word in types and part.type.dtype.value == word:
+                return _with(part, "mul", 2)
+            case Apply() if part.op == word:
+                kept = part.args[-1]
+                return kept if kept.type.shape == part.type.shape else Apply(part.type, "broadcast", (kept,))
+            case Store() | AtomicAdd() if word == "temp" and part.region.tensor.role is TensorRole.TEMP:
+                return replace(part, value=_with(part.value, "add", 1))
+        return part
+
+    other = _rebuilt(program, change)
+    return other != program and fails(other, task)
+
+
+def _with(value: Value, op: str, number: int) -> Apply:
+    return Apply(value.type, op, (value, Const(value.type, number)))
+
+
+def _rebuilt(item: T, change: Callable[[Any], Any]) -> T:
+    """``item`` with ``change`` of each dataclass in it, the inner ones first."""
+    if isinstance(item, tuple):
+        return tuple(_rebuilt(part, change) for part in item)  # type: ignore[return-value]
+    if not is_dataclass(item) or isinstance(item, (type, IntExpr)):
+        return item
+    parts = {f.name: _rebuilt(getattr(item, f.name), change) for f in fields(item) if f.name != "span"}
+    new = replace(item, **parts)
+    return change(new)  # type: ignore[no-any-return]
+
+
+def moved(program: Program, names: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    """The extents of what loads and stores move at the sizes and constants ``names``."""
+    return tuple(
+        tuple(extent.evaluate(names) for extent in region.shape)
+        for kernel in program.kernels
+        for stmt in statements(kernel.body)
+        for region, _ in stmt.touches
+    )
+
+
+def pruned(program: Program) -> Program:
+    """Without the loads that nothing reads."""
+    every = [stmt for kernel in program.kernels for stmt in statements(kernel.body)]
+    values = (value for stmt in every for root in stmt.values for value in subvalues(root))
+    read = {value.tile.uid for value in values if isinstance(value, Read)}
+
+    def change(part: Any) -> Any:
+        if isinstance(part, (Kernel, Loop)):
+            kept = (s for s in part.body if not isinstance(s, Load) or s.tile.uid in read)
+            return replace(part, body=tuple(kept))
+        return part
+
+    return _rebuilt(program, change)

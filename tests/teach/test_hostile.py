@@ -1,0 +1,133 @@
+"""Right sketches that take the points of a goal for nothing have none: what they are to use does nothing in them, a
+tunable changes nothing, a whole row is one tile, or one constant of the starter was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from teach_parts import ROOT
+
+from kernellab.teach.exercise import course, solution
+from kernellab.teach.grading import _share
+from kernellab.teach.judge import Reached, judge_sketch
+
+
+def _own(exercise: str, *edits: tuple[str, str]) -> str:
+    text = solution(exercise)
+    assert text is not None
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def _by_rows(arguments: str, *body: str) -> str:
+    lines = "\n        ".join(body)
+    return f"""
+sketch rows {{
+    symbols: M, N;
+    tensors: {arguments};
+    @llm_hint("parallel")
+    for m in range(M):
+        {lines}
+}}
+"""
+
+
+_PRODUCTS = "".join(
+    f"                gemm({left}, {right}, acc)\n"
+    for left, right in (("x1", "z3"), ("x3", "z1"), ("x2", "z2"), ("x1", "z2"), ("x2", "z1"), ("x1", "z1"))
+)
+_STEP = 'reduce_sum(associative_scan("linear", full([1], f), full([1], s), axis=0), axis=0)'
+_TUNABLES = "BM = 32 in {16, 32, 64}; BN = 32 in {16, 32, 64}; BK = 32 in {16, 32, 128};"
+_USELESS = f"J = 1 in {{{', '.join(map(str, range(1, 25)))}}}; BM = 32; BN = 32; BK = 32;"
+_BIAS = "            load(b[n:n+BN] -> bias)"
+
+
+def _recurrence(step: str, stored: str = "h") -> str:
+    return _by_rows(
+        "a[M, N]: f32; b[M, N]: f32; y[M, N]: f32 out", "h = 0.0", "for n in range(N):", "    load(a[m, n] -> f)",
+        "    load(b[m, n] -> s)", f"    h = f * h + {step}", f"    store({stored} -> y[m, n])",
+    )  # fmt: skip
+
+
+def _tricks() -> Iterator[tuple[str, str, str]]:
+    """Exercise, what was tried, and the sketch."""
+    # bf16 that the result does not need
+    yield (
+        "product-of-parts",
+        "times 0",
+        _own("product-of-parts", (_PRODUCTS, " " * 16 + "gemm(x + 0.0 * x1, z, acc)\n")),
+    )
+    back = " " * 16 + "gemm(x + x1 - x1, z, acc)\n"
+    yield "product-of-parts", "taken away", _own("product-of-parts", (_PRODUCTS, back))
+    dead = ["gemm(x, z, acc)", 'no = alloc([B, B], f32, llm_hint=["init_zero"])', "gemm(x1, z1, no)"]
+    yield "product-of-parts", "dead", _own("product-of-parts", (_PRODUCTS, "".join(" " * 16 + s + "\n" for s in dead)))
+    # a scan that scans nothing
+    yield "decay", "one element", _recurrence(_STEP)
+    yield "decay", "times 0", _recurrence("s", f"h + 0.0 * {_STEP}")
+    # a packed panel that is read for nothing
+    aside = ["load(p[i, k, 0:16] -> packed)", "load(a[i*16:i*16+16, k] -> own)", "column = own + 0.0 * packed"]
+    yield (
+        "pack-the-panel",
+        "times 0",
+        _own(
+            "pack-the-panel",
+            ("load(p[i, k, 0:16] -> column)", ("\n" + " " * 16).join(aside)),
+            ("tensors: p[(M+15)//16, K, 16]: f32 temp; b", "tensors: p[(M+15)//16, K, 16]: f32 temp; a[M, K]: f32; b"),
+        ),
+    )
+    # tunables that change nothing
+    yield (
+        "open-the-space",
+        "empty loop",
+        _own(
+            "open-the-space",
+            (_TUNABLES, _USELESS),
+            (_BIAS, f"{_BIAS}\n            for j in range(J):\n                acc = acc + 0.0"),
+        ),
+    )
+    yield (
+        "open-the-space",
+        "dead load",
+        _own("open-the-space", (_TUNABLES, _USELESS), (_BIAS, f"{_BIAS}\n            load(b[n:n+J] -> no)")),
+    )
+    yield (
+        "open-the-space",
+        "dead tile",
+        _own("open-the-space", (_TUNABLES, _USELESS), (_BIAS, f"{_BIAS}\n            no = full([J], 0.0)")),
+    )
+    # a whole row as one tile
+    row, rows = "x[M, N]: f32; y[M]: f32 out", "x[M, N]: f32; y[M, N]: f32 out"
+    load = "load(x[m, 0:N] -> a)"
+    yield "row-max", "whole row", _by_rows(row, load, "store(reduce_max(a, axis=0) -> y[m])")
+    yield "row-mean", "whole row", _by_rows(row, load, "store(reduce_sum(a, axis=0) / N -> y[m])")
+    yield "carry-on", "whole row", _by_rows(rows, load, "store(cumsum(a, axis=0) -> y[m, 0:N])")
+    yield "exclusive", "whole row", _by_rows(rows, load, "store(cumsum(a, axis=0) - a -> y[m, 0:N])")
+    sums = "store(top + log(reduce_sum(exp(a - top), axis=0)) -> y[m])"
+    yield "exam-log-sum-exp", "whole row", _by_rows(row, load, "top = reduce_max(a, axis=0)", sums)
+    both = f"{rows}; d[M, N]: f32 out"
+    stores = "store(best -> y[m, 0:N])", "store(best - a -> d[m, 0:N])"
+    yield "exam-running-max", "whole row", _by_rows(both, load, "best = cummax(a, axis=0)", *stores)
+    yield "online-attention", "whole row", _own("online-attention", ("BN = 32 in {8, 32}", "BN = 1024"))
+    # one element at a time, or one constant of the starter
+    dot = ["load(a[m, 0:K] -> p)", "load(b[n, 0:K] -> q)", "store(reduce_sum(p * q, axis=0) -> y[m, n])"]
+    yield "second-transposed", "element by element", _by_rows(
+        "a[M, K]: f32; b[N, K]: f32; y[M, N]: f32 out", '@llm_hint("parallel")', "for n in range(N):",
+        *("    " + line for line in dot),
+    ).replace("symbols: M, N", "symbols: M, N, K")  # fmt: skip
+    for name, op in (("column-sum", "sum"), ("exam-column-max", "max")):  # the outer symbol counts columns here
+        column = "load(x[0:N, m] -> a)", f"store(reduce_{op}(a, axis=0) -> y[m])"
+        yield name, "a column each", _by_rows("x[N, M]: f32; y[M]: f32 out", *column)
+
+
+@pytest.mark.parametrize(("exercise", "sketch"), [pytest.param(e, s, id=f"{e}, {name}") for e, name, s in _tricks()])
+def test_a_right_sketch_that_takes_points_for_nothing_has_none(exercise: str, sketch: str) -> None:
+    found = course(ROOT)
+    asked = found.exercise(exercise)
+    task = found.task(asked)
+    outcome, _ = judge_sketch(sketch, task, asked.goals)
+    assert outcome.reached is Reached.GOAL, outcome.said
+    assert _share(outcome, sketch, task, asked, found, Path()) == 0.0, outcome.said
