@@ -221,23 +221,25 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
 
 def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals) -> Outcome:
     """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
-    against the exercise's goals. What cannot be compiled in time, or where there is no sandbox, stays right."""
+    against the exercise's goals: at the task's own sizes, where it was verified, and at the largest. Where there is no
+    sandbox to call it in, it stays right."""
     from kernellab.lens.gpu.look import called
     from kernellab.lens.look import arguments
 
     chip = find_chip(_GPU)
     assert chip is not None, _GPU
-    try:
-        call = called(source, arguments(task, largest_sizes(task)), chip)
-    except KernellabError:
-        return outcome
-    if call.refused:
-        said = f"Right in Triton's interpreter, and no kernel of a GPU: {call.refused}"
-        return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
-    found = list(missed_by_call(goals, call)) if call.kernels else []
-    if not found:
-        return outcome
-    return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
+    for given in (arguments(task), arguments(task, largest_sizes(task))):
+        try:
+            call = called(source, given, chip)
+            refused = call.refused
+        except SessionError as error:  # it takes too long to compile, or ends the compiler
+            refused = error.message
+        if refused:
+            said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
+            return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
+        if found := list(missed_by_call(goals, call)) if call.kernels else []:
+            return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
+    return outcome
 
 
 @dataclass(frozen=True)
