@@ -14,7 +14,7 @@ import kernellab
 from kernellab import lab
 from kernellab.cli.tools import copy_course, copy_tutorials
 from kernellab.errors import CourseError, NotRunnable
-from kernellab.teach.exercise import course, solution
+from kernellab.teach.exercise import EXAM, course, solution
 from kernellab.teach.progress import text_hash
 from kernellab.teach.recorded import FILE, recordings
 
@@ -131,6 +131,17 @@ def test_answers_and_the_guide_stay_out_of_a_learners_copy(tmp_path: Path) -> No
     assert list((tmp_path / "teacher" / "solutions").glob("*.toml"))
     with pytest.raises(Exception, match="no lesson 'nowhere'"):
         copy_course(tmp_path / "learner", False, "nowhere")
+
+
+def test_the_guide_lists_every_exercise_with_its_points() -> None:
+    guide, found = (ROOT / "notebooks" / "exercises" / "GUIDE.md").read_text(encoding="utf-8"), course(ROOT)
+    lessons = [lesson for name, lesson in found.lessons.items() if name != EXAM]
+    asked = [exercise for lesson in lessons for exercise in lesson.exercise]
+    assert f"{len(asked)} exercises ({sum(e.points for e in asked)} points)" in guide
+    assert f"{len(lessons)} lessons, {len(asked)} exercises" in guide
+    rows = dict(re.findall(r"([a-z0-9-]+) \((\d+)\)", guide))
+    assert {e.id: str(e.points) for e in asked}.items() <= rows.items()
+    assert f"six operators ({sum(e.points for e in found.lessons[EXAM].exercise)})" in guide
 
 
 def test_a_cost_without_a_size_names_the_symbol() -> None:
