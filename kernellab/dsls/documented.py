@@ -113,27 +113,50 @@ class DocumentedAdapter(Adapter):
 def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
     """The first of ``library``'s names that code reaches, and its line: as an attribute, imported, or as text; or the
     way by which any name may be reached."""
+    named = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call) and _names_a_constant(n)}
     for node in ast.walk(tree) if library else ():
-        names: list[str] = []
-        if isinstance(node, ast.Attribute) and node.attr == "__dict__":
-            return "__dict__", node.lineno
-        if isinstance(node, ast.Call) and _last_name(node.func) in ("getattr", "attrgetter", "methodcaller"):
-            named = node.args[1:2] if _last_name(node.func) == "getattr" else node.args
-            if not all(isinstance(part, ast.Constant) for part in named):
-                return f"{_last_name(node.func)} by a made name", node.lineno
         if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
             return f"from {node.module} import *", node.lineno
-        if isinstance(node, ast.Attribute):
-            names = [node.attr]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names = node.value.split(".")
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [part for a in node.names for part in a.name.split(".")]
-            names += (getattr(node, "module", "") or "").split(".")
-        for name in names:
-            if name in library:
-                return name, getattr(node, "lineno", 1)
+        for name in _names_in(node):
+            is_open = name in _ANY_NAME and id(node) not in named
+            if name in library or is_open or (name.startswith("__") and name not in _HARMLESS and name[-2:] == "__"):
+                return f"{name} by a made name" if name in _BY_TEXT else name, getattr(node, "lineno", 1)
     return None
+
+
+#: functions that reach what a text names; fine where that is a constant, which is looked at by itself
+_BY_TEXT = {"getattr", "attrgetter", "methodcaller"}
+#: and other ways to any name: Python's own functions, and what modules have
+_BUILTINS = {"getattr", "vars", "globals", "locals", "eval", "exec", "compile", "__import__", "__builtins__"}
+_ANY_NAME = _BY_TEXT | _BUILTINS | {
+    "modules", "importlib", "import_module", "pkgutil", "runpy", "pickle", "marshal", "inspect", "builtins", "gc",
+}  # fmt: skip
+#: attributes of Python's own that lead nowhere
+_HARMLESS = {"__init__", "__name__", "__doc__", "__version__", "__call__", "__file__", "__all__", "__future__", "__main__"}
+
+
+def _names_a_constant(call: ast.Call) -> bool:
+    """Does a call of one of ``_BY_TEXT`` say in the text itself what it reaches?"""
+    name = _last_name(call.func)
+    texts = call.args[1:2] if name == "getattr" else call.args
+    return name in _BY_TEXT and bool(texts) and all(isinstance(part, ast.Constant) for part in texts)
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    """The names that one piece of code reaches or brings in."""
+    if isinstance(node, ast.Name):
+        return [node.id] if node.id in _BUILTINS | _BY_TEXT else []  # else it is a variable
+    if isinstance(node, ast.Attribute):
+        return [node.attr] if node.attr != "compile" else []  # of a pattern
+    if isinstance(node, ast.MatchClass):
+        return list(node.kwd_attrs)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        # a text with a dot may be a path to a module
+        return [part for part in node.value.split(".") if part not in _ANY_NAME]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        parts = [part for a in node.names for part in a.name.split(".")]
+        return parts + (getattr(node, "module", "") or "").split(".")
+    return []
 
 
 def _importable(package: str) -> bool:
