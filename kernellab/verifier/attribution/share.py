@@ -229,21 +229,25 @@ def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
 
 
 def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
-    """The samples in the compiled code of the DSL's own runtime, where all of them take no longer than launches do."""
+    """The samples in the compiled code of the DSL's own runtime, where all of them take no longer than launches do, and
+    none of its loops long: what computes stays there."""
     runtime = sampler.worker.runtime
     launching = {s for s in named if s.path and runtime and is_of(s.path, runtime)}
     looks = list(zip(sampler.looks, sampler.weights, strict=True))
     share = sum(weight for look, weight in looks if launching & set(look)) / (sum(w for _, w in looks) or 1)
-    took = share * seconds
-    apart = took <= HONEST.slow_launch_seconds and _longest(launching, sampler, seconds) <= HONEST.handling_seconds
-    return launching if took <= HONEST.launch_seconds or apart else set()
+    took, most = share * seconds, _most(launching, sampler)
+    longest = most * seconds / max(len(looks), 1)
+    # one or two looks at one place are chance
+    brief = took <= HONEST.launch_seconds and (most <= 2 or longest <= HONEST.launch_loop_seconds)
+    apart = took <= HONEST.slow_launch_seconds and longest <= HONEST.handling_seconds
+    return launching if brief or apart else set()
 
 
-def _longest(samples: set[Sample], sampler: Looked, seconds: float) -> float:
-    """Seconds of a call in those ``handling_bytes`` of a file that have most of the ``samples``."""
+def _most(samples: set[Sample], sampler: Looked) -> int:
+    """How many looks found those ``handling_bytes`` of a file that have most of the ``samples``."""
     ran = sorted((s.path, s.place) for look in sampler.looks for s in look if s in samples)
     near = [bisect_left(ran, (path, place + HONEST.handling_bytes)) - i for i, (path, place) in enumerate(ran)]
-    return max(near, default=0) * seconds / max(len(sampler.looks), 1)
+    return max(near, default=0)
 
 
 def _handling(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
@@ -251,7 +255,7 @@ def _handling(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[
     runs from end to end once, slowly where its code is in no cache, and what computes stays in its loops."""
     files = {s for s, name in named.items() if s.path and name == library_of(s.path)}
     together = sum(not files.isdisjoint(look) for look in sampler.looks) * seconds / max(len(sampler.looks), 1)
-    apart = _longest(files, sampler, seconds) <= HONEST.library_seconds
+    apart = _most(files, sampler) * seconds / max(len(sampler.looks), 1) <= HONEST.library_seconds
     return files if together <= HONEST.handling_seconds and apart else set()
 
 
