@@ -132,7 +132,7 @@ _ANY_NAME = _BY_TEXT | _BUILTINS | {
     "modules", "importlib", "import_module", "pkgutil", "runpy", "pickle", "marshal", "inspect", "builtins", "gc",
 }  # fmt: skip
 #: attributes of Python's own that lead nowhere
-_HARMLESS = {"__init__", "__name__", "__doc__", "__version__", "__call__", "__file__", "__all__", "__future__", "__main__"}
+_HARMLESS = {"__init__", "__name__", "__doc__", "__version__", "__call__", "__file__", "__all__", "__future__"}
 
 
 def _names_a_constant(call: ast.Call) -> bool:

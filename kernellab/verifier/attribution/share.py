@@ -238,9 +238,9 @@ def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set
     took, most = share * seconds, _most(launching, sampler)
     longest = most * seconds / max(len(looks), 1)
     # one or two looks at one place are chance
-    brief = took <= HONEST.launch_seconds and (most <= 2 or longest <= HONEST.launch_loop_seconds)
-    apart = took <= HONEST.slow_launch_seconds and longest <= HONEST.handling_seconds
-    return launching if brief or apart else set()
+    chance = most <= 2 and took <= HONEST.launch_seconds
+    loop = min(HONEST.handling_seconds, max(HONEST.launch_loop_seconds, HONEST.launch_loop_share * took))
+    return launching if chance or (took <= HONEST.slow_launch_seconds and longest <= loop) else set()
 
 
 def _most(samples: set[Sample], sampler: Looked) -> int:

@@ -340,13 +340,14 @@ class HonestRule:
     handling_seconds: float = 250e-6
     handling_bytes: int = 4096
     #: and seconds of a call in which the runtime that a DSL names may find, hand over and launch kernels (Taichi 1.7.4:
-    #: 0.13 ms for two launches; 0.29 ms for one of five arrays); one that takes longer computes, and so does what has more of a call in
-    #: ``handling_bytes`` of its code (launches: 6 to 63 us where there were thirty looks)
+    #: 0.13 ms for two launches; 0.29 ms for one of five arrays), and in calls apart from each other on a busy machine
+    #: (0.8 to 1.2 ms); what takes longer computes
     launch_seconds: float = 300e-6
-    launch_loop_seconds: float = 120e-6
-    #: and up to so many where no ``handling_bytes`` of its code take longer than ``handling_seconds``, as calls apart
-    #: from each other do on a busy machine (0.8 to 1.2 ms): what computes stays in its loop
     slow_launch_seconds: float = 1.5e-3
+    #: of which so many, or this share, may be in ``handling_bytes`` of its code (launches: 6 to 63 us, at most 0.29
+    #: of them, by thirty looks and more), but never more than ``handling_seconds``: what computes stays in its loop
+    launch_loop_seconds: float = 120e-6
+    launch_loop_share: float = 0.4
     #: places of own code that a verdict keeps, and characters of a function's name
     hot_spots: int = 64
     hot_name: int = 400
