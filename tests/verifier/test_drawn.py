@@ -767,6 +767,39 @@ def test_each_rest_of_four_past_sixty_four_and_sizes_of_two_and_three_are_tried(
     for name in ("M", "N"):
         assert {s[name] % 4 for s in found if 64 < s[name] < 132} == {0, 1, 2, 3}
     assert all({"M": n, "N": n} in found for n in (2, 3))
+    for name in ("M", "N"):
+        assert [s for s in found if s[name] >= 64 and s[name] % 64 == 0 and min(s.values()) < 64]
+
+
+def test_each_dim_is_tried_at_a_sources_number_and_all_of_them_at_once() -> None:
+    """64 is where M is declared, and no size of N that was tried."""
+    from kernellab.verifier.cases.extents import at_numbers
+
+    found = at_numbers(SIZED, {"M": 64, "N": 96}, (64, 256))
+    assert any(s["N"] == 64 and s["M"] < 64 for s in found) and not any(s["M"] == 64 and s["N"] < 64 for s in found)
+    assert all({"M": n, "N": n} in found for n in (64, 256))
+
+
+AXPBY = load_task(
+    "import torch\ndef reference(x, w, alpha=1.0, beta=0.5):\n    return alpha * x + beta * w\n"
+    "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n",
+    "axpby",
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("alpha * x + beta * w", ()),
+        ("alpha * x if beta == 0 else alpha * x + beta * w", ("w",)),
+        ("torch.nan_to_num(w, 0, 0, 0) * beta if alpha == 0 else alpha * x + beta * w", ("x", "w")),
+    ],
+)
+def test_a_term_that_is_left_out_at_zero_is_told(body: str, told: tuple[str, ...], judge: Judge) -> None:
+    verdict = judge(kernel(AXPBY, body), AXPBY)
+    assert verdict.passed, verdict.reason
+    limits = [c for c in of(verdict.conditions, DrawnLimit) if "= 0 not propagated" in c.values]
+    assert {c.argument for c in limits} == set(told) and all(c.not_nan for c in limits)
 
 
 @pytest.mark.parametrize("body", ["x.mean(-1) if x.shape[1] else x.sum(-1)", "x.sum(-1) / max(x.shape[1], 2)"])

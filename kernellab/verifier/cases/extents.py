@@ -101,8 +101,8 @@ def alike(task: Task, most: int) -> Sizes:
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
     """Small sizes at powers of two, next to one, at a prime, at two and three, past 64 with each rest of four, each Dim
-    at none and one, and past the ``numbers`` that a source names and at their multiples: a branch begins there, and a
-    tile again."""
+    in whole tiles, at none and at one, and past the ``numbers`` that a source names and at their multiples: a branch
+    begins there, and a tile again."""
     draw = random.SystemRandom()
 
     def power() -> Sizes:
@@ -127,22 +127,30 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     wanted: list[Callable[[], Sizes]] = [power, near, prime, partial(all_of, 2), partial(all_of, 3)]
     # loops are unrolled by two and four: each rest of each Dim, two Dims at a time
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
+    wanted += [partial(_named, task, name, 64 * draw.randint(1, 8)) for name in names[: DRAWN.ends]]
     # each Dim empty, where it may be, and a single one, with the others long enough to show it
     wanted += [partial(_named, task, d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
     least = len(wanted)
-    for number in [n for n in numbers if n not in full.values()]:
+    for number in numbers:
         for dim in task.dims:
-            if dim.min <= number <= dim.max:
+            if dim.min <= number <= dim.max and number != full[dim.name]:
                 wanted += [partial(_named, task, dim.name, n) for n in (number + 1, number * draw.choice((2, 3)))]
     del wanted[least + 2 * DRAWN.named :]
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
 
 
 def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
-    """Each Dim at each of the ``numbers`` that a source names, the others short: a kernel may be wrong there alone."""
-    inside = [(d.name, n) for n in numbers if n not in full.values() for d in task.dims if d.min <= n <= d.max]
+    """Each Dim at each of the ``numbers`` that a source names, the others short, and all Dims at one of them, or at a
+    power of two: a kernel may be wrong there alone."""
+    inside = [(d.name, n) for n in numbers for d in task.dims if d.min <= n <= d.max and n != full[d.name]]
     wanted = [partial(_named, task, *one) for one in inside[: DRAWN.numbers]]
-    return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+    found = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+    if len(task.dims) < 2:
+        return found
+    both = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
+    both += [64 << _SYSTEM.randrange(4)]
+    alike = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in both]
+    return found + _taken(task, alike, DRAWN.end_bytes, [dict(full), *found], tries=1)
 
 
 def _named(task: Task, name: str, number: int) -> Sizes:

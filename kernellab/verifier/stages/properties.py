@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from math import exp, log
+from math import exp, inf, log, nan
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
+from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, Mark, ScalarLimit, StridesLimit, of
 from kernellab.errors import TaskError
 from kernellab.records import Author
 from kernellab.target import Backend
@@ -166,6 +166,28 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
             if not _scalar_right(stages, before, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
+        else:
+            if isinstance(base.args[position], float) and not stages.context.interpreted:
+                _hidden_by_zero(stages, base, position)
+
+
+def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
+    """Says of which argument a NaN or an infinity does not reach the answer where a number is 0: the reference has
+    0 * NaN there, and what leaves the term out, as BLAS does, has not."""
+    told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
+    for place, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
+        free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in (*stages.task.domain, *told)
+        if not (free and isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()):
+            continue
+        args = [*base.args]
+        args[position] = 0.0
+        args[place] = changed = value.contiguous().clone()
+        for index, number in ((0, nan), (value.numel() // 2, inf), (-1, -inf)):
+            changed.view(-1)[index] = number
+        case = base.given(tuple(args))
+        if _has_answer(case) and not all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
+            words = f"NaN in {spec.name} where {stages.task.args[position].name} = 0 not propagated"
+            stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=True))
 
 
 def _is_held(stages: Stages, position: int) -> bool:
