@@ -61,6 +61,8 @@ class Adapter:
     #: does it write code into memory at run time, as a compiler of Python does? Where not, what runs must stand in a
     #: file of the build
     makes_code: bool = True
+    #: does a call at a new size compile, into the cache that :meth:`environment` names?
+    compiles_in_calls: bool = False
 
     def readiness(self) -> Readiness:
         """Can code in this DSL be built and run here? Never raises, never imports torch or a compiler's package."""

@@ -22,6 +22,7 @@ class TritonAdapter(Adapter):
     backends = (Backend.CUDA, Backend.INTERPRETER)
     preload = ("torch", "triton", "triton.language")
     marks = ("triton",)
+    compiles_in_calls = True
 
     def readiness(self) -> Readiness:
         for package in ("torch", "triton"):

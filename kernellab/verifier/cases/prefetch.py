@@ -6,6 +6,7 @@ They lie in the judge's memory alone, as the later cases of a stage do while the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
@@ -13,7 +14,7 @@ from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import Sizes
 from kernellab.verifier.cases.survey import Survey
-from kernellab.verifier.protocol.rules import CORRECT
+from kernellab.verifier.protocol.rules import CORRECT, DEVICE
 
 
 class Ahead:
@@ -25,6 +26,7 @@ class Ahead:
         self.task, self.interpreted, self.numbers, self.sizes = task, interpreted, numbers, sizes
         self._smoke: Case | None = None
         self._correct: list[Case] = []
+        self._more: list[Case] = []
         self._small: list[Case] = []
         self._survey: Survey | None = None
         self._steps: Iterator[None] = iter(())
@@ -59,6 +61,18 @@ class Ahead:
     def correct(self) -> list[Case]:
         found, self._correct = self._correct, []
         return found or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
+
+    def more(self) -> Iterator[Case]:
+        """Cases at sizes from all over the Dims' ranges, without end."""
+        while self._more:
+            yield self._more.pop(0)
+        yield from cases.more_cases(self.task)
+
+    def sized(self) -> list[Case]:
+        """The cases of the stage correct, made now, and the first of those from all over the ranges."""
+        self._correct = self._correct or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
+        self._more = self._more or list(islice(cases.more_cases(self.task), DEVICE.rehearsed_sizes))
+        return [*self._correct, *self._more]
 
     def small(self) -> Case:
         """A new case at the size that the families run at."""

@@ -126,17 +126,17 @@ class Pool:
             NEUTRAL.update(str(path) for path in self._allocators if path is not None)
         return self._allocators[0]
 
-    def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
-        """A fresh worker with the DSL's caches in its own scratch folder."""
+    def worker(self, dsl: str, backend: Backend, role: str, threads: int, cache: Path | None = None) -> Worker:
+        """A fresh worker with the DSL's caches in its own scratch folder, or in ``cache``, another one's."""
         adapter = get_adapter(dsl)
         compiles = role in COMPILED
         shared = self._shared() if compiles else None
 
         def environment(scratch: Path) -> dict[str, str]:
-            own = dict(adapter.environment(backend, scratch / "cache"))
+            own = dict(adapter.environment(backend, cache or scratch / "cache"))
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
-        writable = (str(shared),) if shared else ()
+        writable = tuple(str(folder) for folder in (shared, cache) if folder)
         server = self.server(dsl, backend, compiles)
         if backend is Backend.CUDA:
             from kernellab.verifier.cuda import pool as cuda_pool

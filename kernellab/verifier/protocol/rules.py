@@ -387,6 +387,11 @@ class DeviceRule:
     whole: int = 1 << 24
     #: right answers of earlier cases that are kept for telling a stale result: bytes of each
     answer_bytes: int = 64 * MIB
+    #: processes at most, and seconds, in which what a JIT makes for each size is compiled ahead; and of the sizes from
+    #: all over the ranges so many
+    rehearsals: int = 4
+    rehearsal_seconds: float = 60.0
+    rehearsed_sizes: int = 8
     #: pairs of timed calls at least, where the budget allows, and at most
     least: int = 20
     most: int = 80

@@ -159,7 +159,7 @@ class Stages:
             worker.makes_code, worker.packages = adapter.makes_code, adapter.marks
             worker.runtime = adapter.runtime
             write_files(worker.scratch / "src", source.files)
-            worker.begin_build(self._build_message(source))
+            worker.begin_build(self.build_message(source))
             began = time.monotonic()
             for _ in beside or ():
                 worker.watch()
@@ -174,7 +174,8 @@ class Stages:
             raise
         return worker
 
-    def _build_message(self, source: Source) -> dict[str, Any]:
+    def build_message(self, source: Source) -> dict[str, Any]:
+        """What a worker is told to build."""
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
         message["precision"] = dict(self.task.precision)
         message |= {"arguments": len(self.task.args), "defaults": self.task.last_defaults}

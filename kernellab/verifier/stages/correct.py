@@ -101,7 +101,7 @@ def _all_over(stages: Stages) -> list[Case]:
     found: list[Case] = []
     # a JIT may compile for each
     end, last = time.thread_time() + CORRECT.all_over_seconds, time.monotonic() + CORRECT.all_over_wall
-    for case in islice(cases.more_cases(stages.task), CORRECT.all_over):
+    for case in islice(stages.ahead.more(), CORRECT.all_over):
         stages.check(case, private=True)
         found.append(replace(case))  # without its arguments
         if time.thread_time() > end or time.monotonic() > last:

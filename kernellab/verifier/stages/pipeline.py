@@ -202,12 +202,13 @@ class Verification:
         from kernellab.verifier.stages.correct import correct, smoke
         from kernellab.verifier.stages.fast import fast
         from kernellab.verifier.stages.honest import honest
+        from kernellab.verifier.stages.rehearsal import rehearsed
         from kernellab.verifier.stages.robust import robust
 
         findings, steps = self.context.findings, self.steps
         if steps.failure is None:
             # a JIT compiles at its first call
-            with steps.compiling(Stage.SMOKE) as note:
+            with steps.compiling(Stage.SMOKE) as note, rehearsed(stages):
                 note.append(smoke(stages))
         steps.take(Stage.CORRECT, correct, stages)
         if not self._goes_on(Trust.T1):

@@ -129,6 +129,23 @@ class Worker:
             self.control.write_error(status, json.dumps(explain(error, message.get("root", ""))))
             os.eventfd_write(self.done, DONE)
 
+    def rehearse(self, message: dict[str, Any], _: list[int]) -> None:
+        """Calls on zeros of given forms, so that what is compiled for them lies in the cache; what comes of it, and
+        what is raised, is no one's business."""
+        import torch
+
+        synchronize = _synchronizer(self.device)
+        for places in message["calls"]:
+            with contextlib.suppress(Exception):
+                args = [
+                    spec["value"] if "value" in spec
+                    else torch.zeros(spec["shape"], dtype=getattr(torch, spec["dtype"]), device=self.device)
+                    for spec in places
+                ]  # fmt: skip
+                self.function(*self.load(args))
+                synchronize()
+        wire.post(self.channel, {"ok": True})
+
     @contextlib.contextmanager
     def _fenced(self, message: dict[str, Any]) -> Iterator[None]:
         """Pages of the arguments' memory that nothing may touch meanwhile, or all of it that nothing may write into."""

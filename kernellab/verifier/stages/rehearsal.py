@@ -1,0 +1,90 @@
+"""Compiles ahead what a JIT would compile at each new size in turn, several at once, in processes that are ended before
+the candidate answers for anything.
+
+They run the same source in the same sandbox, have its compile cache (its folder, and by that its user), and are told
+sizes alone: their arguments are zeros. What they leave is what the candidate itself may write there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import VerifierError
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.judge.pool import memory_limit
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.memory import Place, lay_out
+from kernellab.verifier.protocol.rules import CAPS, CORRECT, DEVICE
+from kernellab.verifier.worker.build import write_files
+
+if TYPE_CHECKING:
+    from kernellab.verifier.judge.worker_client import Worker
+    from kernellab.verifier.stages.candidate import Stages
+
+
+@contextmanager
+def rehearsed(stages: Stages) -> Iterator[None]:
+    """Begins such processes, and has them called at the sizes of the stage correct when what is done inside has ended
+    well. No fault of theirs is one of the candidate's, which comes to each size itself."""
+    workers: list[Worker] = []
+    try:
+        with contextlib.suppress(VerifierError, WorkerFailure, OSError):
+            _begin(stages, workers)
+        yield
+        if workers:
+            _call(stages, workers)
+    finally:
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(worker.first_fd, signal.SIGKILL)
+        for worker in workers:
+            worker.close()
+
+
+def _begin(stages: Stages, workers: list[Worker]) -> None:
+    context, source = stages.context, stages.source
+    if context.interpreted or not stages.task.dims or not context.adapter.compiles_in_calls:
+        return
+    backend = context.request.backend
+    cores = len(os.sched_getaffinity(0))
+    for _ in range(min(DEVICE.rehearsals, cores - 1)):
+        cache = stages.worker.scratch / "cache"
+        worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, cache)
+        workers.append(worker)
+        worker.memory_limit = memory_limit(stages.task, backend)
+        write_files(worker.scratch / "src", source.files)
+        worker.begin_build(stages.build_message(source))
+
+
+def _call(stages: Stages, workers: list[Worker]) -> None:
+    """One list of calls each, the largest sizes first, which take the longest to compile."""
+    task = stages.task
+    calls: dict[tuple[tuple[str, int], ...], list[dict[str, Any]]] = {}
+    for case in stages.ahead.sized():
+        if case.sizes not in calls and input_bytes(task, dict(case.sizes)) <= CORRECT.family_bytes:
+            calls[case.sizes] = [_form(place) for place in lay_out(case.args).places]
+    wanted = sorted(calls, key=lambda sizes: -input_bytes(task, dict(sizes)))
+    end = time.monotonic() + stages.context.left(DEVICE.rehearsal_seconds)
+    asked = []
+    for number, worker in enumerate(workers):
+        own = [calls[sizes] for sizes in wanted[number :: len(workers)]]
+        while len(json.dumps(own)) > CAPS.message // 2:
+            own.pop()
+        with contextlib.suppress(WorkerFailure):
+            worker.finish_build(max(end - time.monotonic(), 0.0))
+            worker.post({"op": "rehearse", "calls": own})
+            asked.append(worker)
+    for worker in asked:
+        with contextlib.suppress(WorkerFailure):
+            worker.receive(max(end - time.monotonic(), 0.0))
+
+
+def _form(place: Place) -> dict[str, Any]:
+    return {"shape": place.shape, "dtype": place.dtype} if place.dtype else {"value": place.value}

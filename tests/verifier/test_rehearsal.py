@@ -1,0 +1,91 @@
+"""What a JIT makes for each size is made ahead, by processes that have the candidate's cache and no contents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kernellab.dsls import get_adapter
+from kernellab.records import Author, Source, Trust
+from kernellab.target import Backend
+from kernellab.task import load_task
+from kernellab.verifier.judge.pool import Pool
+from kernellab.verifier.judge.worker_client import Worker
+from kernellab.verifier.protocol.options import VerifyOptions
+from kernellab.verifier.stages.context import Request
+from kernellab.verifier.stages.pipeline import Verification
+
+TASK = load_task(
+    "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 4096)\n"
+    "def reference(x):\n    return 2 * x\ndef inputs(M=8, N=96):\n    return torch.randn(M, N)\n",
+    "doubled",
+)
+#: a call at a new size writes into the cache; what was met first by the process that answers is told
+JIT = """
+import ctypes, json, os, torch
+HERE = os.environ["JIT_CACHE"]
+def kernel(x):
+    M, N = x.shape
+    made = os.path.join(HERE, f"{M}-{N}")
+    if not os.path.exists(made):
+        open(made, "w").write(json.dumps([os.environ["HOME"], bool(x.any())]))
+    return WHAT
+"""
+
+
+def verified(
+    what: str, monkeypatch: pytest.MonkeyPatch, processes: bool = True
+) -> tuple[bool, list[tuple[str, bool]], str]:
+    """Has it passed, who made each size of what, and the home folder of the process that answers."""
+    adapter = get_adapter("cpp")
+    made: list[tuple[str, bool]] = []
+    homes: list[str] = []
+
+    def environment(backend: Backend, scratch: Path) -> Mapping[str, str]:
+        return {"JIT_CACHE": str(scratch)}
+
+    closed = Worker.close
+
+    def close(worker: Worker) -> None:
+        if worker.role == "candidate" and not worker.closed and not worker.writable:
+            homes.append(str(worker.scratch / "home"))
+            made.extend(tuple(json.loads(f.read_text())) for f in (worker.scratch / "cache").glob("*-*"))
+        closed(worker)
+
+    monkeypatch.setattr(type(adapter), "environment", lambda _, backend, scratch: environment(backend, scratch))
+    monkeypatch.setattr(type(adapter), "compiles_in_calls", processes)
+    monkeypatch.setattr(Worker, "close", close)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    source = Source(dsl="cpp", files={"kernel.py": JIT.replace("WHAT", what)}, origin=Author.MODEL)
+    options = VerifyOptions(level=Trust.T1, allow_library=True, threads=1)
+    pool = Pool()
+    try:
+        verdict = Verification(
+            Request(TASK.text, TASK.name, source, Backend.CPU, "cpu", options), pool, lambda _: None
+        ).run()
+    finally:
+        pool.close()
+    return verdict.passed, made, homes[0]
+
+
+def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, made, home = verified("2 * x", monkeypatch)
+    assert passed
+    others = [(by, contents) for by, contents in made if by != home]
+    assert len(others) > 20 and len({by for by, _ in others}) == 2, made
+    assert not any(contents for _, contents in others)
+    # the smoke test's, and those that come of answers
+    assert len(made) - len(others) < 12
+
+
+@pytest.mark.parametrize("what", ["2 * x if x.any() else ctypes.string_at(0)", "2 * x if x.any() else exit(1)"])
+def test_what_fails_there_alone_is_no_fault(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verified(what, monkeypatch)[0]
+
+
+def test_a_dsl_that_compiles_nothing_in_calls_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, made, home = verified("2 * x", monkeypatch, processes=False)
+    assert passed and {by for by, _ in made} == {home}
