@@ -390,7 +390,7 @@ class DeviceRule:
     #: processes at most, and seconds, in which what a JIT makes for each size is compiled ahead; and of the sizes from
     #: all over the ranges so many
     rehearsals: int = 4
-    rehearsal_seconds: float = 60.0
+    rehearsal_seconds: float = 20.0
     rehearsed_sizes: int = 8
     #: pairs of timed calls at least, where the budget allows, and at most
     least: int = 20
