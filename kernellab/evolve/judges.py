@@ -1,33 +1,43 @@
-"""Who measures candidates for this process: its one Verifier, here or at another machine, one candidate at a time."""
+"""Who measures candidates for this process: its Verifier, here or at another machine, and on a GPU of this machine
+further ones, which compile and check side by side."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from queue import LifoQueue
+from typing import TypeVar
 
-from kernellab.errors import JudgeLost, VerifierError, WorkersLost
+from kernellab.errors import JudgeLost, KernellabError, VerifierError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Judge, Prepared, Ranked, score_of
 from kernellab.evolve.records import Begun, Evaluation
 from kernellab.records import Source, Stage, Verdict
 from kernellab.session.engine.engine import engine
-from kernellab.target import Target
+from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.verifier import RankOptions, Verifier, VerifyOptions
+
+T = TypeVar("T")
 
 #: seconds of timed calls in a rank: what goes before takes longer, and a search lives by telling candidates apart
 BUDGET = 1.0
 
 
-class LocalJudge:
-    """Takes the Verifier in turn with the sessions of this process, so that a machine has one judge."""
+#: cores for each judge of one GPU, which compile most of the time; and such judges at most
+_CORES, _MOST = 3, 4
 
-    def __init__(self) -> None:
+
+class LocalJudge:
+    """Takes the Verifier in turn with the sessions of this process; ``verifier``: another, which is the search's."""
+
+    def __init__(self, verifier: Verifier | None = None) -> None:
         self.cancel = threading.Event()
+        self._further, self._taken = verifier, threading.Lock()
 
     def start(self, target: Target) -> None:
         """Start what judges for ``target``: imports and the device's context, which need no candidate."""
@@ -53,30 +63,59 @@ class LocalJudge:
 
     @contextmanager
     def _verifier(self) -> Iterator[Verifier]:
-        with engine().verifying:
+        with engine().verifying if self._further is None else self._taken:
             try:
-                yield engine().verifier()
+                yield self._further or engine().verifier()
             except JudgeLost as lost:
                 raise WorkersLost(lost.message, "Go on with `kernellab evolve --resume RUN` when it is up.") from lost
             except VerifierError:
-                engine().drop_verifier()
+                if self._further is not None:
+                    self._further.close()
+                else:
+                    engine().drop_verifier()
                 raise
 
 
-class LocalWorkers:
-    """``room`` candidates are under way at once; one thread measures, so that what is called off leaves the queue."""
+def local_judges(target: Target, cores: int) -> list[LocalJudge]:
+    """The judges of this machine for a search: several of one GPU, where it has the ``cores``, as a candidate is
+    compiled far longer than it is timed; one of a CPU, where the others' work would be in what is timed."""
+    several = target.backend is Backend.CUDA and not target.host
+    further = max(0, min(_MOST, cores // _CORES) - 1) if several else 0
+    return [LocalJudge(), *map(LocalJudge, engine().more_verifiers(further))]
 
-    def __init__(self, judge: Judge, room: int) -> None:
-        self.room, self.judges = max(1, room), 1
-        self._judge = judge
+
+class LocalWorkers:
+    """``room`` candidates are under way at once. A thread for each judge measures, so that what is called off leaves
+    the queue; a further judge takes part once it is warm."""
+
+    def __init__(self, judges: Sequence[Judge], room: int) -> None:
+        self.room, self.judges = max(1, room), len(judges)
+        first, *self._further = judges
+        # the last that was used is the warmest
+        self._free: LifoQueue[Judge] = LifoQueue()
+        self._free.put(first)
         self._preparing = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
-        self._measuring = ThreadPoolExecutor(1, thread_name_prefix="kernellab-measure")
+        self._measuring = ThreadPoolExecutor(self.judges, thread_name_prefix="kernellab-measure")
 
     def start(self, begun: Begun) -> None:
-        self._measuring.submit(jobs.start, begun, self._judge)
+        self._measuring.submit(self._with_judge, partial(jobs.start, begun))
+        for judge in self._further:
+            threading.Thread(target=self._joined, args=(begun, judge), name="kernellab-judge", daemon=True).start()
+
+    def _joined(self, begun: Begun, judge: Judge) -> None:
+        with suppress(KernellabError):  # the others do its work
+            jobs.start(begun, judge)
+            self._free.put(judge)
+
+    def _with_judge(self, work: Callable[[Judge], T]) -> T:
+        judge = self._free.get()
+        try:
+            return work(judge)
+        finally:
+            self._free.put(judge)
 
     def warm(self, job: Job) -> None:
-        """The one judge of this process is warm with the first candidate."""
+        """A judge of this process is warm with its first candidate."""
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
         ours: Future[Evaluation] = Future()
@@ -84,13 +123,13 @@ class LocalWorkers:
         return ours
 
     def rank(self, job: Job) -> Future[Ranked]:
-        return self._measuring.submit(jobs.rank, job, self._judge)
+        return self._measuring.submit(self._with_judge, partial(jobs.rank, job))
 
     def verify(self, job: Job) -> Future[Verdict]:
-        return self._measuring.submit(jobs.verify, job, self._judge)
+        return self._measuring.submit(self._with_judge, partial(jobs.verify, job))
 
     def compare(self, job: Job, other: Job) -> Future[Verdict]:
-        return self._measuring.submit(jobs.compare, (job, other), self._judge)
+        return self._measuring.submit(self._with_judge, partial(jobs.compare, (job, other)))
 
     def close(self) -> None:
         for pool in (self._preparing, self._measuring):
@@ -110,6 +149,6 @@ class LocalWorkers:
         if not ours.set_running_or_notify_cancel():
             return
         try:
-            ours.set_result(jobs.finish(theirs.result(), self._judge))
+            ours.set_result(self._with_judge(partial(jobs.finish, theirs.result())))
         except BaseException as error:
             ours.set_exception(error)

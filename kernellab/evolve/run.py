@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.content import find_workspace, installed
 from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
-from kernellab.dsls.machine import detect_target
+from kernellab.dsls.machine import detect_target, usable_cores
 from kernellab.errors import EvolveError, JournalError, KernellabError, SketchError, counted
 from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
@@ -23,7 +23,7 @@ from kernellab.evolve.analyst.models import analyst
 from kernellab.evolve.cluster import DaskWorkers
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.jobs import job_of, load, source_of
-from kernellab.evolve.judges import LocalJudge, LocalWorkers
+from kernellab.evolve.judges import LocalWorkers, local_judges
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.records import RULES, Action, Begun, Proposal, SearchRequest, Status, Steered
@@ -286,7 +286,8 @@ class Run:
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
         )  # fmt: skip
         on_gpu = target.chip.kind == "gpu"
-        workers = DaskWorkers(self._cluster, on_gpu) if self._cluster else LocalWorkers(LocalJudge(), knobs.size)
+        local = local_judges(target, usable_cores()) if not self._cluster else []
+        workers = DaskWorkers(self._cluster, on_gpu) if self._cluster else LocalWorkers(local, knobs.size)
         scheduler = Scheduler(
             self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
             on_gpu=on_gpu, asking=asking,

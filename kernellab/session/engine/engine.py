@@ -11,12 +11,14 @@ import atexit
 import contextlib
 import functools
 import logging
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernellab.dsls.machine import gpu_products
 from kernellab.session.record.journal import LEASE_SECONDS, Journal
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Engine:
         self.thread = threading.Thread(target=self._run, name="kernellab-engine", daemon=True)
         self._held: dict[str, Journal] = {}
         self._verifier: Verifier | None = None
+        self._more: list[Verifier] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._verifier_lock = threading.Lock()
         #: an agent's program that started by itself puts work into sessions here: it lives while a kernel is judged
         self.agent_near = False
@@ -106,8 +110,25 @@ class Engine:
 
         with self._verifier_lock:
             if self._verifier is None:
-                self._verifier = Verifier().__enter__()
+                self._verifier = Verifier(self._turn()).__enter__()
             return self._verifier
+
+    def more_verifiers(self, count: int) -> list[Verifier]:
+        """``count`` further verifiers, which build and check side by side and take turns at the GPU's clock with each
+        other and with :meth:`verifier`. They are the same ones for all who ask."""
+        from kernellab.verifier import Verifier
+
+        with self._verifier_lock:
+            while len(self._more) < count:
+                self._more.append(Verifier(self._turn()).__enter__())
+            return self._more[:count]
+
+    def _turn(self) -> str:
+        """By what the verifiers of this process take turns; "" without a GPU, where there is one."""
+        if not gpu_products():
+            return ""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="kernellab-turns-")
+        return f"device:{self._folder.name}/device"
 
     def drop_verifier(self) -> None:
         """Close the verifier, so that the next verification starts a fresh one."""
@@ -138,7 +159,7 @@ class Engine:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
-            if (verifier := self._verifier) is not None:
+            for verifier in filter(None, (self._verifier, *self._more)):
                 self.in_thread(functools.partial(verifier.rest, self.rest))
             for session, journal in list(self._held.items()):
                 if journal.removed:  # its next event says so
@@ -153,6 +174,10 @@ class Engine:
             with contextlib.suppress(Exception):  # leaving: a lease that stays is taken over by its dead process id
                 self.let_go(session)
         self.drop_verifier()
+        for verifier in self._more:
+            verifier.__exit__(None, None, None)
+        if self._folder is not None:
+            self._folder.cleanup()
         asyncio.run_coroutine_threadsafe(self._leave(), self.loop)
         self.thread.join(1)
 
