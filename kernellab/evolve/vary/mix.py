@@ -14,6 +14,7 @@ from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit, rules
+from kernellab.evolve.vary.composed import composed
 from kernellab.evolve.vary.models import KIND, Asked, ModelOperator
 from kernellab.evolve.vary.rules import Variation
 from kernellab.models.exchanges import Exchange
@@ -93,11 +94,23 @@ class Mix:
             )
             for reply in designs
         ]  # fmt: skip
-        made += self.remember([reply.sketch for reply in designs])
+        whole = [*given, *made[:1], *self._composed(state, made[:1], len(given)), *made[1:]]
+        whole += self.remember([reply.sketch for reply in designs])
         return Made([
             proposal.model_copy(update={"number": number, "island": islands[number % len(islands)]})
-            for number, proposal in enumerate([*given, *made])
+            for number, proposal in enumerate(whole)
         ])  # fmt: skip
+
+    def _composed(self, state: RunState, first: Sequence[Proposal], number: int) -> list[Proposal]:
+        """What several moves make of the first design, which gets this ``number``."""
+        return [
+            seed.model_copy(update={
+                "operator": found.operator, "sketch": found.sketch, "parents": (number,),
+                "why": f"It {'; '.join(found.why)}.",
+            })
+            for seed in first
+            for found in composed(seed.sketch, self.space, self.operators(state))
+        ]  # fmt: skip
 
     def operators(self, state: RunState) -> list[str]:
         """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind; who has a

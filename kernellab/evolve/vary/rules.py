@@ -58,20 +58,20 @@ def vary(
     target, drawn = space.target, []
     found = list(_variations(state, request, operator, target))
     random.shuffle(found)
-    limit = WORSE * _modelled(space, state.proposals[request.parents[0]].sketch)
+    limit = WORSE * modelled(space, state.proposals[request.parents[0]].sketch)
     for made in found:
         new = made.text and not taken & keys_of(made.text)
         # checking takes longer than making: a few of many are needed
         kept = new and keeps(state.proposals[request.parents[0]].sketch, made, target)
-        if kept and not limit <= _modelled(space, made.text) < math.inf:
+        if kept and not limit <= modelled(space, made.text) < math.inf:
             drawn.append(made)
         if len(drawn) == DRAWN:
             break
-    best = min(drawn, key=lambda made: _modelled(space, made.text), default=None)
+    best = min(drawn, key=lambda made: modelled(space, made.text), default=None)
     return Variation(operator, best.text, best.why) if best is not None else None
 
 
-def _modelled(space: Space, sketch: str) -> float:
+def modelled(space: Space, sketch: str) -> float:
     """Modelled ms at the sketch's own values; inf where the model has none, or it does not fit."""
     try:
         cost = space.cost(space.start(sketch))
