@@ -26,9 +26,10 @@ from kernellab.dsls.machine import gpu_products
 from kernellab.errors import EvolveError, TargetError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Prepared, Ranked
-from kernellab.evolve.judges import LocalJudge
+from kernellab.evolve.judges import LocalJudge, LocalWorkers, local_judges
 from kernellab.evolve.records import Begun, Evaluation, Step
 from kernellab.records import Verdict
+from kernellab.target import Target
 from kernellab.verifier.judge import turns
 from kernellab.verifier.remote import DEVICE, connected
 
@@ -260,6 +261,17 @@ class DaskWorkers:
         raise AssertionError
 
 
+def workers_for(cluster: str, target: Target, room: int) -> DaskWorkers | LocalWorkers:
+    """Who does a search's jobs: ``cluster``, or threads of this process with ``room`` candidates under way.
+
+    Raises:
+        EvolveError: as :class:`DaskWorkers`.
+    """
+    if cluster:
+        return DaskWorkers(cluster, target.chip.kind == "gpu")
+    return LocalWorkers(local_judges(target), room)
+
+
 def _cancel(futures: list[Any]) -> None:
     for theirs in futures:
         with suppress(Exception):  # a scheduler that is gone has nothing to call off
@@ -323,4 +335,4 @@ def _lost(why: object) -> WorkersLost:
     )
 
 
-__all__ = ["DEVICE", "DaskWorkers"]
+__all__ = ["DEVICE", "DaskWorkers", "workers_for"]

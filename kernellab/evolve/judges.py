@@ -12,6 +12,7 @@ from functools import partial
 from queue import LifoQueue
 from typing import TypeVar
 
+from kernellab.dsls.machine import usable_cores
 from kernellab.errors import JudgeLost, KernellabError, VerifierError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Judge, Prepared, Ranked, score_of
@@ -76,11 +77,11 @@ class LocalJudge:
                 raise
 
 
-def local_judges(target: Target, cores: int) -> list[LocalJudge]:
-    """The judges of this machine for a search: several of one GPU, where it has the ``cores``, as a candidate is
+def local_judges(target: Target) -> list[LocalJudge]:
+    """The judges of this machine for a search: several of one GPU, where it has the cores, as a candidate is
     compiled far longer than it is timed; one of a CPU, where the others' work would be in what is timed."""
     several = target.backend is Backend.CUDA and not target.host
-    further = max(0, min(_MOST, cores // _CORES) - 1) if several else 0
+    further = max(0, min(_MOST, usable_cores() // _CORES) - 1) if several else 0
     return [LocalJudge(), *map(LocalJudge, engine().more_verifiers(further))]
 
 

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 from kernellab.content import find_workspace, installed
 from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
-from kernellab.dsls.machine import detect_target, usable_cores
+from kernellab.dsls.machine import detect_target
 from kernellab.errors import EvolveError, JournalError, KernellabError, SketchError, counted
 from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import analyst
-from kernellab.evolve.cluster import DaskWorkers
+from kernellab.evolve.cluster import workers_for
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.jobs import job_of, load, source_of
-from kernellab.evolve.judges import LocalWorkers, local_judges
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.records import RULES, Action, Begun, Proposal, SearchRequest, Status, Steered
@@ -286,8 +285,7 @@ class Run:
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
         )  # fmt: skip
         on_gpu = target.chip.kind == "gpu"
-        local = local_judges(target, usable_cores()) if not self._cluster else []
-        workers = DaskWorkers(self._cluster, on_gpu) if self._cluster else LocalWorkers(local, knobs.size)
+        workers = workers_for(self._cluster, target, knobs.size)
         scheduler = Scheduler(
             self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
             on_gpu=on_gpu, asking=asking,

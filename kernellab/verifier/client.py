@@ -46,9 +46,7 @@ class Verifier:
     ``notice`` holds what happened to the judge since the last call (for example that it was restarted).
     """
 
-    def __init__(self, turn: str = "") -> None:
-        """``turn``: the lock file by which its judge takes turns with others, as ``KERNELLAB_TURNS`` names one."""
-        self._turns = turns.environment() or ({turns.VARIABLE: turn} if turn else {})
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._lock = threading.Lock()
@@ -214,7 +212,7 @@ class Verifier:
             return remote.ask(request, progress, wanted, deadline, self.patience, cancel)
         channel = self._start()
         # where judges take turns, a judge is silent for as long as the others have theirs
-        patience = self.patience + (TURNS if self._turns else 0.0)
+        patience = self.patience + (TURNS if turns.environment() else 0.0)
         silent = False
         try:
             channel.settimeout(deadline + patience)
@@ -295,7 +293,7 @@ class Verifier:
                     env=clean_environment(
                         {
                             **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",
-                            CACHE: _cache_folder(), **self._turns,
+                            CACHE: _cache_folder(), **turns.environment(),
                         }
                     ),
                     pass_fds=(theirs.fileno(), self._held), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from kernellab.errors import TargetError
 from kernellab.evolve.jobs import Job, Ranked, job_of
 from kernellab.evolve.judges import LocalJudge, LocalWorkers, local_judges
 from kernellab.evolve.records import Begun
 from kernellab.records import Source, Verdict
+from kernellab.session.engine.engine import engine
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task
-from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier import VerifyOptions
 from tests.evolve.runs import modelled, score, verdict
 
 
@@ -62,20 +65,18 @@ def test_a_judge_that_cannot_start_leaves_its_work_to_the_others(tmp_path: Path)
     workers.close()
 
 
-def test_a_cpu_has_one_judge_and_a_gpu_as_many_as_compile() -> None:
+def test_a_cpu_has_one_judge_and_a_gpu_as_many_as_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, cpu = (Target("triton", backend, Chip("a chip", "gpu", 4)) for backend in (Backend.CUDA, Backend.CPU))
-    assert [len(local_judges(gpu, cores)) for cores in (2, 6, 12, 64)] == [1, 2, 4, 4]
-    assert len(local_judges(cpu, 64)) == 1
+    for cores, judges in ((2, 1), (6, 2), (12, 4), (64, 4)):
+        monkeypatch.setattr("kernellab.evolve.judges.usable_cores", lambda cores=cores: cores)
+        assert (len(local_judges(gpu)), len(local_judges(cpu))) == (judges, 1)
 
 
-def test_real_judges_that_take_turns_rank_side_by_side(tmp_path: Path) -> None:
-    """Both are real, and have one clock; on a CPU a search has one, but the turns are the same."""
+def test_real_judges_rank_side_by_side(tmp_path: Path) -> None:
     begun, job = first_job(tmp_path)
-    turn = f"device:{tmp_path / 'turns'}"
-    with Verifier(turn) as one, Verifier(turn) as other:
-        workers = LocalWorkers([LocalJudge(one), LocalJudge(other)], 2)
-        workers.start(begun)
-        found = [workers.rank(job) for _ in range(2)]
-        assert all(f.result(120).score is not None for f in found)
-        workers.close()
-    assert (tmp_path / "turns").exists(), "no judge took a turn"
+    workers = LocalWorkers([LocalJudge(), *map(LocalJudge, engine().more_verifiers(1))], 2)
+    workers.start(begun)
+    found = [workers.rank(job) for _ in range(4)]
+    assert all(f.result(120).score is not None for f in found)
+    assert engine().more_verifiers(1)[0].judge_pid is not None
+    workers.close()

@@ -11,14 +11,12 @@ import atexit
 import contextlib
 import functools
 import logging
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernellab.dsls.machine import gpu_products
 from kernellab.session.record.journal import LEASE_SECONDS, Journal
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ class Engine:
         self._held: dict[str, Journal] = {}
         self._verifier: Verifier | None = None
         self._more: list[Verifier] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._verifier_lock = threading.Lock()
         #: an agent's program that started by itself puts work into sessions here: it lives while a kernel is judged
         self.agent_near = False
@@ -110,25 +107,18 @@ class Engine:
 
         with self._verifier_lock:
             if self._verifier is None:
-                self._verifier = Verifier(self._turn()).__enter__()
+                self._verifier = Verifier().__enter__()
             return self._verifier
 
     def more_verifiers(self, count: int) -> list[Verifier]:
-        """``count`` further verifiers, which build and check side by side and take turns at the GPU's clock with each
-        other and with :meth:`verifier`. They are the same ones for all who ask."""
+        """``count`` further verifiers, the same ones for all who ask. Judges of one GPU build and check side by side,
+        and take turns at its clock."""
         from kernellab.verifier import Verifier
 
         with self._verifier_lock:
             while len(self._more) < count:
-                self._more.append(Verifier(self._turn()).__enter__())
+                self._more.append(Verifier().__enter__())
             return self._more[:count]
-
-    def _turn(self) -> str:
-        """By what the verifiers of this process take turns; "" without a GPU, where there is one."""
-        if not gpu_products():
-            return ""
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="kernellab-turns-")
-        return f"device:{self._folder.name}/device"
 
     def drop_verifier(self) -> None:
         """Close the verifier, so that the next verification starts a fresh one."""
@@ -176,8 +166,6 @@ class Engine:
         self.drop_verifier()
         for verifier in self._more:
             verifier.__exit__(None, None, None)
-        if self._folder is not None:
-            self._folder.cleanup()
         asyncio.run_coroutine_threadsafe(self._leave(), self.loop)
         self.thread.join(1)
 
