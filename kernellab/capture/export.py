@@ -69,7 +69,7 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
     graph = joined(reader.graph())
     if loops.counts:
         counts = [reader.extent(count) for count in loops.counts]
-        graph = rolled(graph, reader.steps, counts, _some_sizes(task, args, sizes), task.name)
+        graph = rolled(graph, reader.steps, counts, _some_sizes(task, args, sizes), task)
     _check_writes(task, graph, written)
     return graph
 
@@ -164,7 +164,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range),
             # an order of contraction that compares sizes would hold at the traced ones alone
-            in_written_order(),
+            in_written_order(), _without_checks(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), sample, dynamic_shapes=(dynamic,), strict=strict)
@@ -177,6 +177,18 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
         raise
     except Exception as error:
         raise _explain(task, module, error) from error
+
+
+@contextmanager
+def _without_checks() -> Iterator[None]:
+    """While it lasts, torch's distributions do not look whether the values that they get lie in their range."""
+    distribution = torch.distributions.Distribution
+    before = distribution._validate_args
+    distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        distribution.set_default_validate_args(before)
 
 
 def _marked(node: Any) -> int:
@@ -246,10 +258,14 @@ def _line_marks(name: str, filename: str, loops: Loops) -> Any:
                     f"The reference of {name!r} makes more than {_MOST_CALLS} calls of torch (at line {line}).",
                     "Give the loop fewer steps, or write it with cumsum or another scan.",
                 )
-            joined = loops.joined(func, args, kwargs or {}, line)
+            rows = loops.rows(func, args, kwargs or {})
+            joined = rows if rows is not None else loops.joined(func, args, kwargs or {}, line)
             if joined is not None:
                 return joined
             with loops.marked(line):
+                turned = loops.turned(func, args, kwargs or {})
+                if turned is not None:
+                    return loops.keep(turned)
                 return loops.keep(called(func, EARLY, *args, **(kwargs or {})))
 
     return Marks()

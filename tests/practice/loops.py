@@ -113,4 +113,57 @@ def reference(x, a):
 """,
         "torch.randn(B, T, 6), torch.rand(6)",
     ),
+    "rows_walked_by_themselves_and_in_turn_with_others": task(
+        "T 1 40 7, D 2 30 5",
+        """
+def reference(x, a, m):
+    h, out = torch.zeros_like(x[0]), []
+    for row, decay in zip(x, a):
+        h = h * decay + row
+        out.append(h)
+    for row in x.flip(0):
+        m = torch.maximum(m * 0.9, row)
+    return torch.stack(out), m
+""",
+        "torch.randn(T, D), torch.rand(T, D), torch.randn(D)",
+    ),
+    "steps_of_four_rows": task(
+        "C 1 9 3, D 2 30 5",
+        """
+def reference(x):
+    h, out = torch.zeros_like(x[0]), []
+    for i in range(0, x.shape[0], 4):
+        h = h * 0.5 + x[i : i + 4].sum(0)
+        out.append(h)
+    return torch.stack(out)
+""",
+        "torch.randn(4 * C, D)",
+    ),
+    "diffusion_around_a_torus_for_some_steps": task(
+        "S 1 9 3, H 3 20 5, W 3 20 7",
+        """
+def reference(rate, u):
+    for k in range(len(rate)):
+        u = u + rate[k] * (u.roll(1, 0) + torch.roll(u, -1, 0) + u.roll((1,), (1,)) + u.roll(-1, -1) - 4 * u)
+    return u
+""",
+        "torch.rand(S) * 0.2, torch.randn(H, W)",
+    ),
+    "tridiagonal_systems_by_elimination": task(
+        "M 1 9 4, N 2 30 7",
+        """
+def reference(d, r):
+    n, b = d.shape[1], 1 + 2 * r
+    c, e, x = torch.zeros_like(d), torch.zeros_like(d), torch.zeros_like(d)
+    c[:, 0], e[:, 0] = -r / b, d[:, 0] / b
+    for i in range(1, n):
+        m = 1 / (b + r * c[:, i - 1])
+        c[:, i], e[:, i] = -r * m, (d[:, i] + r * e[:, i - 1]) * m
+    x[:, n - 1] = e[:, n - 1]
+    for i in range(n - 2, -1, -1):
+        x[:, i] = e[:, i] - c[:, i] * x[:, i + 1]
+    return x
+""",
+        "torch.randn(M, N), torch.tensor(0.4)",
+    ),
 }

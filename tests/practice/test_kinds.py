@@ -52,8 +52,15 @@ def test_what_slides_by_reshapes_is_read_in_one_launch_without_division() -> Non
 @pytest.mark.parametrize(
     ("reference", "inputs", "words"),
     [
-        ("def reference(x):\n    y = x[0]\n    for row in x:\n        y = y.sin() + row\n    return y",
+        ("def reference(x):\n    y = x[:1]\n    for row in x.split(1):\n        y = y.sin() + row\n    return y",
          "torch.randn(N)", "makes a plain number of the size N"),
+        ("def reference(x):\n    return x * sum(range(len(x)))", "torch.randn(N)", "Line .* takes all numbers"),
+        ("def reference(x):\n    return torch.stack([*x])", "torch.randn(N, 3)", "Line .* takes all numbers"),
+        ("def reference(x):\n    y = x[0]\n    for i in range(len(x)):\n        for j in range(len(x)):\n"
+         "            y = y + x[i] * x[j]\n    return y", "torch.randn(N)", "begins a loop over a Dim in another"),
+        ("def reference(x, y):\n    out = []\n    for k in range(2, len(x)):\n        y = x[k].sin()\n"
+         "        out.append(y)\n    return y, torch.stack(out)", "torch.randn(N, 3), torch.randn(3)",
+         "has no step at N = 2"),
         ("def reference(x):\n    y = x[0]\n    for k in range(len(x)):\n        y = y + x[: k + 1].sum()\n    return y",
          "torch.randn(N)", "loops over a Dim at line"),
         ("def reference(x):\n    y = [x[0]]\n    for k in range(1, len(x)):\n        y.append(y[k // 2] + x[k])\n"
@@ -64,6 +71,17 @@ def test_what_slides_by_reshapes_is_read_in_one_launch_without_division() -> Non
 def test_a_size_that_cannot_be_followed_is_told_as_what_it_is(reference: str, inputs: str, words: str) -> None:
     with pytest.raises(CaptureError, match=words):
         capture(load_task(task("N 2 50 9", reference, inputs), "sized"))
+
+
+def test_a_distribution_is_traced_without_looks_at_its_values() -> None:
+    reference = """
+def reference(x, m, s):
+    d = torch.distributions.Normal(m, s)
+    return d.log_prob(x) + d.cdf(x)
+"""
+    text = task("N 1 50 9", reference, "torch.randn(N), torch.randn(N), torch.rand(N) + 0.5")
+    assert state_of(text, run=True) == ("right", "")
+    assert torch.distributions.Normal(0.0, 1.0)._validate_args
 
 
 def test_an_order_of_contraction_does_not_fix_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from kernellab.capture.graph import BITS, LOOP, Body, Extent, Formula, Graph, Node, Ref, Stacked, Sym
 from kernellab.capture.loops.trace import TRACED
 from kernellab.errors import CaptureError
+from kernellab.task import Task
 from kernellab.task.formula import Term, named, simplified
 
 #: steps that are compared: all but the last, of which the trace has what is used behind the loop
@@ -28,7 +29,7 @@ Marks = Mapping[str, tuple[int, int]]
 
 
 def rolled(
-    graph: Graph, marks: Marks, counts: Sequence[Extent], sizes: Sequence[Mapping[str, Any]], task: str
+    graph: Graph, marks: Marks, counts: Sequence[Extent], sizes: Sequence[Mapping[str, Any]], task: Task
 ) -> Graph:
     """``graph`` with one operation in place of the traced steps of each loop.
 
@@ -53,9 +54,9 @@ class _Roll:
     """One loop; a step of it has the names of the first one."""
 
     def __init__(
-        self, graph: Graph, steps: list[list[Node]], count: Extent, sizes: Sequence[Mapping[str, Any]], task: str
+        self, graph: Graph, steps: list[list[Node]], count: Extent, sizes: Sequence[Mapping[str, Any]], task: Task
     ) -> None:
-        self._steps, self._count, self._sizes = steps, count, sizes
+        self._steps, self._count, self._sizes, self._task = steps, count, sizes, task
         self._at = {n.name: (k, p) for k, nodes in enumerate(steps) for p, n in enumerate(nodes)}
         self._shapes: dict[Ref, tuple[tuple[Extent, ...], str]] = {
             Ref(i.name): (i.shape, i.dtype) for i in graph.inputs
@@ -74,7 +75,7 @@ class _Roll:
             self.graph = self._rolled(graph)
         except _Differs as why:
             raise CaptureError(
-                f"The reference of {task!r} loops over a Dim at line {self._first.line}, and {why}.",
+                f"The reference of {task.name!r} loops over a Dim at line {self._first.line}, and {why}.",
                 "Let every step do the same and leave its values in tensors (h = f(h, x[:, t]); out[:, t] = h), fix "
                 "that extent, or write the loop as a scan.",
             ) from None
@@ -102,6 +103,7 @@ class _Roll:
             if mine.name not in inside:
                 raise _Differs(f"what line {self._steps[k][p].line} reads is used behind it")
             if mine not in self._carried:  # only the last step's is asked for
+                self._check_steps(p)
                 self._carry(mine, self._zeros(mine))
             left[ref] = mine
         after = tuple(self._carried)
@@ -289,6 +291,21 @@ class _Roll:
         part = replace(write, name=self._free(f"{write.name}_kept"), op="aten.slice.Tensor", args=args, shape=shape)
         self._more.append(part)
         return Ref(part.name)
+
+    def _check_steps(self, place: int) -> None:
+        """Raises CaptureError where the loop has no step at some sizes: the trace has not what was there before."""
+        if isinstance(self._count, int):
+            return
+        dims = [d for d in self._task.dims if d.name in self._count.names()]
+        for sizes in product(*((d.min, d.max) for d in dims)):
+            at = dict(zip((d.name for d in dims), sizes, strict=True))
+            if len(at) == len(self._count.names()) and self._count.value(at) < 1:
+                raise CaptureError(
+                    f"The loop of {self._task.name!r} at line {self._first.line} has no step at "
+                    f"{', '.join(f'{k} = {v}' for k, v in at.items())}, and line "
+                    f"{self._steps[0][place].line} continues from no value that was there before it.",
+                    f"Begin the range of {dims[0].name} where the loop has a step.",
+                )
 
     def _zeros(self, ref: Ref) -> Ref:
         """What stands for a value that no step reads of the one before."""

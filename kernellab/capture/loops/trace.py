@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dis
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import traceback
 
+from kernellab.errors import CaptureError
+
 #: steps that are traced
 TRACED = 4
 #: orders of the steps in a list that is joined
 _ORDERS = [*range(TRACED)], [*reversed(range(TRACED))]
 _JOINS = {torch.stack: True, torch.cat: False, torch.concat: False, torch.concatenate: False}
+#: what `for row in x` calls
+_ROWS = (torch.Tensor.unbind, torch.unbind)
+_ROLLS = (torch.Tensor.roll, torch.roll)
+#: the instruction that begins a step, in a `for` as in a comprehension
+_NEXT = dis.opmap["FOR_ITER"]
 
 
 class Loops:
@@ -24,25 +33,77 @@ class Loops:
         self.now: tuple[int, int] | None = None
         #: of each loop: how many steps it has
         self.counts: list[Any] = []
+        #: the frame and the instruction that walk the loop which is traced now
+        self._by: tuple[Any, int] | None = None
         #: tensors that steps made, by their ids
         self._made: dict[int, tuple[Any, tuple[int, int]]] = {}
 
     def range(self, *args: Any) -> Any:
         """In place of Python's range, where one of its numbers is symbolic."""
         start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
-        # a loop in a loop is unrolled at the traced size, and a stride has a rest: what holds at one size is refused
-        if self.now is not None or step not in (1, -1):
-            return range(*map(int, args))
-        return _Range(self, start, stop - start if step == 1 else start - stop, step)
+        if not isinstance(step, int):
+            return range(*map(int, args))  # what holds at one size is refused
+        apart = stop - start if step > 0 else start - stop
+        count = apart if abs(step) == 1 else (apart + abs(step) - 1) // abs(step)
+        return _Walked(self, count, lambda k: start + step * k)
 
-    def walk(self, numbers: Iterator[Any], count: Any) -> Iterator[Any]:
-        self.counts.append(count)
+    def rows(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What `for row in x` walks where x has a symbolic number of rows; None of any other call."""
+        if func not in _ROWS or self.now is not None or not args:
+            return None
+        x = args[0]
+        dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % max(x.dim(), 1)
+        if x.dim() == 0 or isinstance(x.shape[dim], int):
+            return None
+        return _Walked(self, x.shape[dim], lambda k: x.select(dim, k))
+
+    def turned(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A roll by one place in a step as two slices, whose places need no division; None of any other call."""
+        if func not in _ROLLS or self.now is None:
+            return None
+        x = args[0]
+        shifts, dims = (_listed(_argument(args, kwargs, k, name)) for k, name in ((1, "shifts"), (2, "dims")))
+        if not all(isinstance(d, int) for d in dims) or not all(s in (1, -1) for s in shifts):
+            return None
+        for shift, dim in zip(shifts, dims, strict=True):
+            at = x.shape[dim] - 1 if shift == 1 else 1
+            x = torch.cat([x.narrow(dim, at, x.shape[dim] - at), x.narrow(dim, 0, at)], dim)
+        return x
+
+    def walk(self, count: Any, item: Callable[[int], Any]) -> Iterator[Any]:
+        """The items of the traced steps; what walks in turn with another, in a zip, is the same loop."""
+        self._asked()
+        frame = sys._getframe(1)
+        mine = self.now is None
+        if mine:
+            self.counts.append(count)
+        loop = len(self.counts) - 1
+        if not mine and (self._by != (frame, frame.f_lasti) or self.now != (loop, 0)):
+            raise CaptureError(
+                f"Line {frame.f_lineno} begins a loop over a Dim in another.",
+                "Write the inner loop over whole tensors, or fix its extent.",
+            )
+        if not bool(self.counts[loop] == count):
+            raise CaptureError(
+                f"Line {frame.f_lineno} walks tensors of different lengths at once.", "Cut them to one length first."
+            )
         try:
-            for step, number in enumerate(numbers):
-                self.now = (len(self.counts) - 1, step)
-                yield number
+            for step in range(TRACED):
+                self.now, self._by = (loop, step), (frame, frame.f_lasti)
+                yield item(step)
+                self._asked()
         finally:
-            self.now = None
+            if mine:
+                self.now = self._by = None
+
+    def _asked(self) -> None:
+        """Raises CaptureError where no loop asks for the next number: sum() and list() would see a few alone."""
+        frame = sys._getframe(2)
+        if frame.f_code.co_code[frame.f_lasti] != _NEXT:
+            raise CaptureError(
+                f"Line {frame.f_lineno} takes all numbers or rows along a Dim at once, and how many is not known.",
+                "Walk them by `for`, or write what is made of them with torch.arange or as a formula of the size.",
+            )
 
     def marked(self, line: int) -> Any:
         """The context in which nodes of a trace say the line and the step that made them."""
@@ -64,7 +125,7 @@ class Loops:
         dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
         marks = [self._made[id(t)][1] for t in tensors if id(t) in self._made]
         steps = [step for _, step in marks]
-        if len({loop for loop, _ in marks}) != 1 or steps not in _ORDERS:
+        if len({loop for loop, _ in marks}) != 1 or steps not in _ORDERS or len(marks) != len(tensors):
             return None
         count, is_new = self.counts[marks[0][0]], _JOINS[func]
         shape = list(tensors[0].shape)
@@ -82,17 +143,24 @@ class Loops:
         return filled
 
 
+def _argument(args: Any, kwargs: Any, k: int, name: str) -> Any:
+    return args[k] if len(args) > k else kwargs.get(name)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
 @dataclass(frozen=True)
-class _Range:
-    """A range of a symbolic length, from either end."""
+class _Walked:
+    """What a loop over a symbolic number of items walks."""
 
     loops: Loops
-    start: Any
     count: Any
-    step: int
+    item: Callable[[Any], Any]
 
     def __iter__(self) -> Iterator[Any]:
-        return self.loops.walk(iter([self.start + self.step * k for k in range(TRACED)]), self.count)
+        return self.loops.walk(self.count, self.item)
 
     def __reversed__(self) -> Iterator[Any]:
-        return iter(_Range(self.loops, self.start + self.step * (self.count - 1), self.count, -self.step))
+        return iter(_Walked(self.loops, self.count, lambda k: self.item(self.count - 1 - k)))

@@ -309,6 +309,21 @@ def _stepped(b: Builder, node: Node, index: Index, dim: int, start: Extent, step
     return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
 
 
+def _select_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """The base with one place of a dimension replaced."""
+    base, source, dim, place = [*node.args, 0, 0][:4]
+    dim %= len(index)
+    place = place.expr if isinstance(place, Sym) else place
+    if isinstance(place, int) and place < 0:
+        place = extents.add(node.shape[dim], place)
+    ix, d = index[dim], wide(node.dtype)
+    new = compute(b.value(source, (*index[:dim], *index[dim + 1 :])), d)
+    if not ix.axes and ix.at is None and extents.same(ix.offset, place):
+        return new
+    inside = Op("eq", (b.position(ix), number(place)), "bool")
+    return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
+
+
 def _copy(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return compute(b.operand(node.args[1], index, node.shape), wide(node.dtype))
 
@@ -322,5 +337,6 @@ PICKS: dict[str, Handler] = {
     "embedding": _embedding, "index_select": _index_select, "gather": _gather, "index": _index, "fmod": _fmod,
     "searchsorted": _searchsorted(0, 1), "bucketize": _searchsorted(1, 0),
     "repeat": _repeat, "diagonal": _diagonal, "unfold": _unfold, "slice_scatter": _slice_scatter, "copy": _copy,
+    "select_scatter": _select_scatter,
     **dict.fromkeys(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"), _empty),
 }  # fmt: skip

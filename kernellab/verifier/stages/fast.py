@@ -139,6 +139,10 @@ def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
     return sum(len(one.looks) for one in within)
 
 
+#: the remedy where torch says that an operation's tensors are on several devices
+_PLACED = "Make the reference's own tensors where its inputs are: torch.arange(n, device=x.device)."
+
+
 def measured(stages: Stages, setup: Setup) -> Result:
     """One run of timed calls, all of them checked.
 
@@ -157,7 +161,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
             if failed.name == "eager":
                 raise VerifierError(
                     f"The reference's own worker: {str(failed).rstrip('.')}{evidence.inside(failed.failure)}.",
-                    "Check the task by itself.",
+                    _PLACED if "same device" in str(failed) else "Check the task by itself.",
                 ) from None
             first = str(failed).strip().splitlines()[0].rstrip(".")
             stages.context.findings.add(BaselineMissing(baseline=failed.name, reason=first))
