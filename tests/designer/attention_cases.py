@@ -106,6 +106,24 @@ ATTENTION: dict[str, str] = {
         "s = q @ k.mT * 0.3; F.softmax(s, -1, dtype=torch.float32).to(q.dtype) @ v",
         _qkv("19", "37", dtype="bfloat16"),
     ),
+    "sink_of_each_head": attention_task(
+        "q, k, v, c",
+        "s = q @ k.mT * 0.3; s = torch.cat((s, c.reshape(1, 3, 1, 1).expand(2, 3, 19, 1)), -1); torch.softmax(s, -1)[..., :-1] @ v",
+        _qkv("19", "37") + ", torch.tensor([0.5, 4.0, float('-inf')])",
+    ),
+    "sink_first_with_a_window": attention_task(
+        "q, k, v, c",
+        "i = torch.arange(40); d = i[:, None] - i[None, :]; s = torch.where((d >= 0) & (d < 9), q @ k.mT, float('-inf')); "
+        "s = torch.cat((c.reshape(1, 3, 1, 1).expand(2, -1, 40, -1), s), -1); s = s - s.amax(-1, keepdim=True); F.softmax(s, -1)[..., 1:] @ v",
+        _qkv("40", "40") + ", torch.randn(3)",
+    ),
+    "sink_of_grouped_heads": attention_task(
+        "q, k, v, c",
+        "k, v = k.repeat_interleave(3, 1), v.repeat_interleave(3, 1); s = q @ k.mT * 0.3; "
+        "s = torch.cat((s, c.reshape(1, -1, 1, 1).expand(2, -1, 19, -1)), -1); s = s - s.max(dim=-1, keepdim=True).values; "
+        "p = F.softmax(s, dim=-1, dtype=s.dtype); p[..., :-1] @ v",
+        "torch.randn(2, 6, 19, 8, dtype=torch.bfloat16), torch.randn(2, 2, 23, 8, dtype=torch.bfloat16), torch.randn(2, 2, 23, 8, dtype=torch.bfloat16), torch.randn(6, dtype=torch.bfloat16)",
+    ),
     "self_attention": attention_task("x", "torch.softmax(x @ x.mT, -1) @ x", "torch.randn(2, 23, 8)"),
     "heads_from_one_projection": attention_task(
         "x, w, o",
@@ -145,6 +163,11 @@ DECODE: dict[str, str] = {
         _ONE,
     ),
     "by_hand": attention_task("q, k, v", "s = q @ k.mT * 0.3; torch.softmax(s, -1) @ v", _qkv("1", "2100")),
+    "by_hand_with_a_sink": attention_task(
+        "q, k, v, c",
+        "s = q @ k.mT * 0.3; s = torch.cat((s, c.reshape(1, 3, 1, 1).expand(2, 3, 1, 1)), -1); torch.softmax(s, -1)[..., :-1] @ v",
+        _qkv("1", "2100") + ", torch.tensor([0.5, 8.0, float('-inf')])",
+    ),
     "by_hand_vector": attention_task(
         "q, k, v",
         "s = torch.einsum('bd,bsd->bs', q, k); torch.einsum('bs,bse->be', torch.softmax(s * 0.3, -1), v)",

@@ -70,8 +70,14 @@ def _attend(w: Writer, a: _Attention) -> None:
     """The loop over keys, and the division by each row's sum of weights."""
     row, r, total = w.scopes[0], a.roles, Name(a.total)
     rows = [w.extent(r.row)]
-    row.body.append(let(a.top, filled(rows, _LOWEST, a.dtype)))
-    row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
+    if a.of.sink is None:
+        row.body.append(let(a.top, filled(rows, _LOWEST, a.dtype)))
+        row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
+    else:
+        # as if a key had been seen whose score is the sink and whose value is 0
+        sink = w.spread(w.value_of(a.of.sink), (r.row,)).tree
+        row.body.append(let(a.top, Binary("+", filled(rows, ZERO, a.dtype), sink)))
+        row.body.append(let(a.total, call("where", Binary("==", Name(a.top), _LOWEST), number(0.0), number(1.0))))
     row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
     loop(w, [r.keys], lambda: _step(w, a), pipeline(bool(w.t.stages), w.t.groups), {r.keys: _keys(w, a)})
     raw = a.total

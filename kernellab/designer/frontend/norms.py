@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kernellab.capture import Node, Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import Reduction, argument, moments, reduced, split_axes
+from kernellab.designer.frontend.views import is_part
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
 
@@ -19,17 +22,53 @@ def _softmax(log: bool) -> Handler:
             return Num(0.0 if log else 1.0, node.dtype)
         dim = node.args[1] % len(shape)
         d = aten.wide(node.dtype)
-        bound = b.bound(shape, [dim], index)
-        inner = aten.compute(b.value(node.args[0], bound), d)
-        here = aten.compute(b.value(node.args[0], index), d)
+        source, index, others = _apart(b, node.args[0], dim, index)
+        bound = b.bound(b.shape(source), [dim], index)
+        inner = aten.compute(b.value(source, bound), d)
+        here = aten.compute(b.value(source, index), d)
         top = b.reduce("max", inner, bound, [dim], d, node.line)
+        more = [aten.compute(b.value(other, (*index[:dim], Ix(), *index[dim + 1 :])), d) for other in others]
+        for other in more:
+            top = Op("max", (top, other), d, node.line)
         total = b.reduce("sum", Op("exp", (Op("sub", (inner, top), d),), d, node.line), bound, [dim], d, node.line)
+        for other in more:
+            total = Op("add", (total, Op("exp", (Op("sub", (other, top), d),), d, node.line)), d, node.line)
         shifted = Op("sub", (here, top), d, node.line)
         if log:
             return Op("sub", (shifted, Op("log", (total,), d)), d, node.line)
         return Op("div", (Op("exp", (shifted,), d), total), d, node.line)
 
     return handle
+
+
+def _apart(b: Builder, source: Ref, dim: int, index: Index) -> tuple[Ref, Index, list[Ref]]:
+    """Of rows that are concatenations, the part that is read alone, its index, and the others, of one element each:
+    attention's scores, and a sink whose share nothing reads. Else the rows as they are."""
+    whole = _less_largest(b, source, dim)
+    node = None if b.is_stored(whole) else b.nodes.get(whole.name)
+    if node is None or node.aten != "cat" or (argument(node, 1, "dim", 0) - dim) % len(index):
+        return source, index, []
+    begin: Extent = 0
+    for part in node.args[0]:
+        size = b.shape(part)[dim]
+        others = [other for other in node.args[0] if other is not part]
+        if is_part(index[dim], begin, size) and all(b.shape(other)[dim] == 1 for other in others):
+            return part, (*index[:dim], replace(index[dim], offset=0), *index[dim + 1 :]), others
+        begin = extents.add(begin, size)
+    return source, index, []
+
+
+def _less_largest(b: Builder, source: Ref, dim: int) -> Ref:
+    """The rows from which ``source`` subtracts their largest elements, which no share shows; else ``source``."""
+    node = b.nodes.get(source.name)
+    if b.is_stored(source) or node is None or node.aten != "sub" or node.keyword("alpha", 1) != 1:
+        return source
+    rows, largest = node.args
+    top = b.nodes.get(largest.name) if isinstance(largest, Ref) and isinstance(rows, Ref) else None
+    if top is None or top.aten not in ("max", "amax") or largest.item or top.args[0] != rows:
+        return source
+    kept = b.shape(largest) == (*b.shape(rows)[:dim], 1, *b.shape(rows)[dim + 1 :])
+    return rows if kept and b.shape(rows)[dim] != 1 else source
 
 
 def _normalise(b: Builder, node: Node, index: Index, dims: list[int], eps: Any, centre: bool = True) -> Expr:

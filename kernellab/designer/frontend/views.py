@@ -199,7 +199,7 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     for k, size in enumerate(sizes[:-1], 1):
         starts.append(extents.times([k, size]) if alike else extents.add(starts[-1], size))
     ix = index[dim]
-    whole = [k for k, begin in enumerate(starts) if _is_part(ix, begin, sizes[k])]
+    whole = [k for k, begin in enumerate(starts) if is_part(ix, begin, sizes[k])]
     if whole:
         own = (*index[:dim], replace(ix, offset=0), *index[dim + 1 :])
         return compute(b.value(parts[whole[0]], own), wide(node.dtype))
@@ -230,7 +230,7 @@ def _among(b: Builder, node: Node, ix: Ix, values: list[Expr], starts: list[Exte
     return among(0, len(values))
 
 
-def _is_part(ix: Ix, begin: Extent, size: Extent) -> bool:
+def is_part(ix: Ix, begin: Extent, size: Extent) -> bool:
     """Does the index run over the part of a concatenation that begins there, and over nothing else?"""
     plain = ix.sign == 1 and ix.win is None and ix.at is None
     return plain and extents.same(ix.offset, begin) and extents.same(ix.extent, size)

@@ -386,6 +386,17 @@ class Attend(Dot):
     row: Axis | None = None
     #: set for a partial result: one for each chunk of the keys, along this axis
     chunk: Axis | None = None
+    #: a further score of each row, whose share meets no value: a sink
+    sink: Expr | None = None
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return super().operands if self.sink is None else (*super().operands, self.sink)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        if self.sink is None:
+            return super().rebuilt(operands)
+        return replace(super().rebuilt(operands[:-1]), sink=operands[-1])
 
     @property
     def inner(self) -> Inner:

@@ -200,7 +200,7 @@ _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Dot: lambda e: (e.axes,),
     Win: lambda e: (e.join, e.axes, e.taps, e.chunk),
     Inner: lambda e: (e.over,),
-    Attend: lambda e: (e.over, e.zero, e.chunk),
+    Attend: lambda e: (e.over, e.zero, e.chunk, e.sink is None),
     Chain: lambda e: (e.over, e.groups),
     LogSum: lambda e: (e.axes,),
 }  # fmt: skip

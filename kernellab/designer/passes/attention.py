@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import (
@@ -87,7 +88,7 @@ def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Atten
         found = softmax(shares, over[0])
         if found is None:
             continue
-        scores, zero = found
+        scores, zero, sink = found
         inner = _first_product(scores, over[0], free(values), free, isinstance(dot, Red))
         # scores that sum several products are stored: one kernel holds the rows of one
         if inner is None or any(_is_other_product(e, inner) for e in walk(scores, inside=False)):
@@ -105,8 +106,11 @@ def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Atten
         binary = gpu and dot.dtype == "float32"
         if binary:
             scores = times(scores, _LOG2_E)
+            sink = sink and times(sink, _LOG2_E)
         narrow = values.dtype if values.dtype in HALVES else ""
-        return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow, row=row)
+        return Attend(
+            scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow, row=row, sink=sink
+        )
     return None
 
 
@@ -128,8 +132,16 @@ def _is_other_product(e: Expr, inner: Expr) -> bool:
     return e is not inner and (type(e) is Dot or (isinstance(inner, Red) and isinstance(e, Red)))
 
 
-def softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
-    """The scores of which ``shares`` is the softmax over ``over``, and whether rows of -inf alone give zeros."""
+class Softmax(NamedTuple):
+    """Scores, whether rows of -inf alone give zeros, and a further score that takes a share: a sink."""
+
+    scores: Expr
+    zero: bool
+    sink: Expr | None
+
+
+def softmax(shares: Expr, over: Axis) -> Softmax | None:
+    """The softmax over ``over`` that ``shares`` is; None where it is none."""
     while isinstance(shares, Op) and shares.op == "cast":
         shares = shares.args[0]
     zero = False
@@ -141,15 +153,32 @@ def softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
     if not isinstance(shares, Op) or shares.op != "div":
         return None
     exps, total = shares.args
-    if not (isinstance(exps, Op) and exps.op == "exp" and isinstance(total, Red) and total.kind == "sum"):
+    if not (isinstance(exps, Op) and exps.op == "exp"):
         return None
     shifted = exps.args[0]
-    if total.arg is not exps or not isinstance(shifted, Op) or shifted.op != "sub":
+    if not isinstance(shifted, Op) or shifted.op != "sub":
         return None
     scores, top = shifted.args
+    total, sink = _without_sink(total, top)
+    if sink is not None:
+        assert isinstance(top, Op)
+        top = top.args[0]
+    if not isinstance(total, Red) or total.kind != "sum" or total.arg is not exps:
+        return None
     if not isinstance(top, Red) or top.kind != "max" or top.arg is not scores:
         return None
-    return (scores, zero) if set(total.axes) == set(top.axes) == {over} else None
+    return Softmax(scores, zero, sink) if set(total.axes) == set(top.axes) == {over} else None
+
+
+def _without_sink(total: Expr, top: Expr) -> tuple[Expr, Expr | None]:
+    """A sum of exponentials about ``top``, which is the larger of a sink and the scores, without the sink's; and it."""
+    if not (isinstance(total, Op) and total.op == "add" and isinstance(top, Op) and top.op == "max"):
+        return total, None
+    rest, last = total.args
+    sink = top.args[1]
+    about = last.args[0] if isinstance(last, Op) and last.op == "exp" else None
+    mine = isinstance(about, Op) and about.op == "sub" and about.args == (sink, top)
+    return (rest, sink) if mine else (total, None)
 
 
 def _of_nothing(test: Expr) -> bool:

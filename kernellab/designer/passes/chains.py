@@ -213,7 +213,7 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
             found = attention.attended(dot, (dot.a, dot.b), free, True)
             if found is None or not found.binary:
                 continue
-            scores, zero = attention.softmax(shares, dot.axes[0])  # type: ignore[misc]
+            scores, zero, _ = attention.softmax(shares, dot.axes[0])  # type: ignore[misc]
             # what is multiplied as narrow floats is rounded where it is used
             made = _shares(found, scores, zero, free)
             saved |= {id(each): (found, made) for each in _below_casts(shares)}

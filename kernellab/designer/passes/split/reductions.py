@@ -68,12 +68,17 @@ def joined_rows(att: Attend, chunk: Axis) -> Expr:
     The pieces are those of flash-decoding (Dao, Haziza, Massa and Sizov, 2023).
     """
     free, d = Free(), att.dtype
-    part = replace(att, chunk=chunk)
+    part = replace(att, chunk=chunk, sink=None)
     columns = free(att.b) - free(att.a) - frozenset(att.axes)
     logs = LogSum(part, tuple(sorted(columns, key=lambda a: a.uid)), d, att.line)
-    top = Red("max", logs, (chunk,), d, att.line)
-    weights = Op("exp2" if att.binary else "exp", (Op("sub", (logs, top), d),), d, att.line)
-    total = Red("sum", weights, (chunk,), d, att.line)
+    exp = "exp2" if att.binary else "exp"
+    top: Expr = Red("max", logs, (chunk,), d, att.line)
+    if att.sink is not None:
+        top = Op("max", (top, att.sink), d, att.line)
+    weights = Op(exp, (Op("sub", (logs, top), d),), d, att.line)
+    total: Expr = Red("sum", weights, (chunk,), d, att.line)
+    if att.sink is not None:
+        total = Op("add", (total, Op(exp, (Op("sub", (att.sink, top), d),), d)), d, att.line)
     shares = Op("div", (weights, total), d, att.line)
     joined: Expr = Red("sum", Op("mul", (shares, part), d, att.line), (chunk,), d, att.line)
     if att.zero:
