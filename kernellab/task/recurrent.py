@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 #: steps, over all layers and directions, up to which a layer is unrolled: each is traced, checked and designed
-_MOST_STEPS = 256
+_MOST_STEPS = 16
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 

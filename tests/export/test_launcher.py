@@ -39,6 +39,13 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsi
   ((Kernel)f)(p, x);
   return 0;
 }
+static int together;
+int launched_together(void) { return together; }
+int cuLaunchCooperativeKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c,
+                              unsigned s, void *st, void **p) {
+  together++;
+  return cuLaunchKernel(f, x, y, z, a, b, c, s, st, p, 0);
+}
 int cuCtxGetDevice(int *d) { *d = 0; return 0; }
 int cuCtxGetCurrent(void **c) { *c = 0; return 0; }
 int cuGetErrorString(int c, const char **s) { *s = "an illegal memory access was encountered"; return 0; }
@@ -69,7 +76,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(driver: Path) -> Callable[..., Any]:
     """A launcher's table whose slow way says "slow", with one plan: y = 2 + 3 x, made in the call."""
 
-    def make(**options: Any) -> Any:
+    def make(together: bool = False, **options: Any) -> Any:
         launcher = Launcher(lambda *args, **named: "slow", device="cpu", library=str(driver), **options)
         x = torch.arange(6.0).reshape(2, 3)
         function = ctypes.cast(ctypes.CDLL(str(driver)).scaled, ctypes.c_void_p).value
@@ -78,7 +85,7 @@ def table(driver: Path) -> Callable[..., Any]:
         fill = Step(fill=True, patches=((0, 2, 0),), value=two, width=4, items=6)
         data = bytes(16) + struct.pack("<f", 3.0)
         launch = Step(function=function, grid=(6, 1, 1), threads=32, data=data, offsets=(0, 8, 16),
-                      patches=((0, 0, 0), (8, 2, 0)))  # fmt: skip
+                      patches=((0, 0, 0), (8, 2, 0)), together=together)  # fmt: skip
         key = launcher.table.key(x, 0.5)
         makes = (((2, 3), (3, 1), torch.float32),)
         launcher.table.add(key, makes, (fill.given, launch.given), 1, ((0, None, None, None), (0, (3,), (1,), 3)), x)
@@ -95,6 +102,16 @@ def test_a_call_that_looks_the_same_is_done_by_its_plan(table: Callable[..., Any
         torch.testing.assert_close(y, 2 + 3 * x)
         torch.testing.assert_close(row, 2 + 3 * x[1])
     assert found.hits == 2 and found.plans == 1
+
+
+def test_programs_that_wait_for_each_other_are_launched_together(table: Callable[..., Any], driver: Path) -> None:
+    count, x = ctypes.CDLL(str(driver)).launched_together, torch.randn(2, 3)
+    before = count()
+    table()(x, 0.5)
+    assert count() == before
+    y, _ = table(together=True)(x, 0.5)
+    torch.testing.assert_close(y, 2 + 3 * x)
+    assert count() == before + 1
 
 
 def test_every_other_call_goes_the_slow_way(table: Callable[..., Any]) -> None:

@@ -74,7 +74,7 @@ _DEFINED = r"(?:KL_INLINE|inline)[^\n]*\b{0}\s*\(|KL_\w+\({0},"
 @pytest.mark.parametrize(
     ("spelling", "calls", "defined", "texts"),
     [
-        ("triton", r"\b(kl_\w+)\(", r"def {}\(", ("triton/library.py",)),
+        ("triton", r"\b(kl_\w+)\(", r"def {}\(", ("triton/library.py", "triton/library_order.py")),
         ("cpp", r"\bkl::(\w+)\(", _DEFINED, ("cpp/headers/kl_math.h", "cpp/headers/kl_special.h")),
         ("cuda_c", r"\bkl::(\w+)\(", _DEFINED, ("cuda_c/kl_cuda.h", "cuda_c/kl_special.h")),
     ],

@@ -105,6 +105,7 @@ CASES = {
     "scatter-pad": (9, sketch(PICK.replace(", pad=-1", "") + "    scatter(x -> Y[at, 0:T], unique=true)\n", PICKED)),
     "library": (5, sketch("  Y = library.mm(X, W)\n  x = 1.0\n")),
     "library-hint": (5, sketch(COPY.replace('"parallel"', '"parallel", "library"'))),
+    "team": (9, sketch('  @llm_hint("parallel")\n  for m in range(M):\n    load(X[m, 0:T] -> x)\n    @llm_hint("team")\n    for n in range(N):\n      store(x -> Y[m, 0:T])\n')),
     "require": (4, sketch(COPY, HEAD + "  require: T % 16 == 0;\n")),
     "require-scope": (5, sketch(COPY, HEAD + "  require: N > 4;\n")),
     "opaque": (5, sketch(COPY.replace("store(x", "y = fft(x)\n      store(y"), HEAD + "  opaque: fft(x[K]: f32) -> [K]: f32;\n")),

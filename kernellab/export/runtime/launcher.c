@@ -19,6 +19,7 @@
 #define MOST_BYTES 1024
 #define MOST_PARAMS 256
 #define CUDA 2
+#define COOPERATIVE 2 /* CU_LAUNCH_ATTRIBUTE_COOPERATIVE */
 
 /* -- DLPack 1.x, as its specification lays it out -------------------------------------------------------------------- */
 
@@ -41,6 +42,7 @@ typedef struct {
 typedef struct { uint64_t dst; size_t pitch; unsigned value, element; size_t width, height; } MemsetNode;
 typedef struct {
   int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  int (*launch_together)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
   int (*device)(int *);
   int (*context)(void **);
   int (*error)(int, const char **);
@@ -50,6 +52,7 @@ typedef struct {
   int (*capturing)(void *, int *);
   int (*graph_create)(void **, unsigned);
   int (*graph_kernel)(void **, void *, void *const *, size_t, const KernelNode *);
+  int (*graph_attribute)(void *, int, const void *);
   int (*graph_memset)(void **, void *, void *const *, size_t, const MemsetNode *, void *);
   int (*graph_instantiate)(void **, void *, unsigned long long);
   int (*graph_set_kernel)(void *, void *, const KernelNode *);
@@ -61,6 +64,7 @@ typedef struct {
 
 static const struct { const char *name; size_t place; int needed; } SYMBOLS[] = {
   {"cuLaunchKernel", offsetof(Driver, launch), 1},
+  {"cuLaunchCooperativeKernel", offsetof(Driver, launch_together), 0},
   {"cuCtxGetDevice", offsetof(Driver, device), 1},
   {"cuCtxGetCurrent", offsetof(Driver, context), 1},
   {"cuGetErrorString", offsetof(Driver, error), 1},
@@ -70,6 +74,7 @@ static const struct { const char *name; size_t place; int needed; } SYMBOLS[] = 
   {"cuStreamIsCapturing", offsetof(Driver, capturing), 0},
   {"cuGraphCreate", offsetof(Driver, graph_create), 0},
   {"cuGraphAddKernelNode_v2", offsetof(Driver, graph_kernel), 0},
+  {"cuGraphKernelNodeSetAttribute", offsetof(Driver, graph_attribute), 0},
   {"cuGraphAddMemsetNode", offsetof(Driver, graph_memset), 0},
   {"cuGraphInstantiateWithFlags", offsetof(Driver, graph_instantiate), 0},
   {"cuGraphExecKernelNodeSetParams_v2", offsetof(Driver, graph_set_kernel), 0},
@@ -83,7 +88,7 @@ static const struct { const char *name; size_t place; int needed; } SYMBOLS[] = 
 
 typedef struct { int place, buffer; int64_t shift; } Patch;
 typedef struct {
-  int is_fill;
+  int is_fill, together;                  /* together: its programs wait for each other, so all must run at once */
   uint64_t function;                      /* a kernel's handle */
   unsigned grid[3], threads, shared;
   int bytes, params, patches;             /* parameters lie in `data`, each at an offset; addresses are patched in */
@@ -223,8 +228,11 @@ static int one_by_one(Table *t, Plan *p, void *const *data, void *stream) {
       code = filled(&t->driver, s, (uint64_t)data[s->patch[0].buffer] + (uint64_t)s->patch[0].shift, stream);
     } else {
       patched(s, data, params, pointers);
-      code = t->driver.launch((void *)s->function, s->grid[0], s->grid[1], s->grid[2], s->threads, 1, 1, s->shared,
-                              stream, pointers, NULL);
+      code = s->together
+                 ? t->driver.launch_together((void *)s->function, s->grid[0], s->grid[1], s->grid[2], s->threads, 1, 1,
+                                             s->shared, stream, pointers)
+                 : t->driver.launch((void *)s->function, s->grid[0], s->grid[1], s->grid[2], s->threads, 1, 1,
+                                    s->shared, stream, pointers, NULL);
     }
   }
   return code;
@@ -259,6 +267,10 @@ static int as_graph(Table *t, Plan *p, void *const *data, void *stream) {
                          pointers, NULL, NULL, NULL};
       code = fresh ? d->graph_kernel(&s->node, p->graph, &before, i > 0, &node)
                    : d->graph_set_kernel(p->exec, s->node, &node);
+      if (!code && fresh && s->together) {
+        const union { int on; char room[64]; } together = {1};
+        code = d->graph_attribute ? d->graph_attribute(s->node, COOPERATIVE, &together) : -1;
+      }
       memcpy(s->baked, params, s->bytes);
     }
     before = s->node;
@@ -400,7 +412,7 @@ static int take_step(PyObject *given, Step *s) {
   Py_ssize_t bytes;
   PyObject *offsets, *patches;
   unsigned long long items;
-  if (!PyArg_ParseTuple(given, "pKIIIIIy#O!O!IIK", &s->is_fill, &s->function, &s->grid[0], &s->grid[1], &s->grid[2],
+  if (!PyArg_ParseTuple(given, "ppKIIIIIy#O!O!IIK", &s->is_fill, &s->together, &s->function, &s->grid[0], &s->grid[1], &s->grid[2],
                         &s->threads, &s->shared, &data, &bytes, &PyTuple_Type, &offsets, &PyTuple_Type, &patches,
                         &s->value, &s->width, &items))
     return -1;

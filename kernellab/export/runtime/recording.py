@@ -42,6 +42,8 @@ class Step:
     """A kernel's launch, or a fill of memory. ``patches``: (place in the parameters, buffer, shift in bytes)."""
 
     fill: bool = False
+    #: a launch whose programs wait for each other: all run at once
+    together: bool = False
     function: int = 0
     grid: tuple[int, int, int] = (0, 0, 0)
     threads: int = 0
@@ -57,8 +59,8 @@ class Step:
     def given(self) -> tuple[Any, ...]:
         """As the C half takes it."""
         return (
-            self.fill, self.function, *self.grid, self.threads, self.shared, self.data, self.offsets, self.patches,
-            self.value, self.width, self.items,
+            self.fill, self.together, self.function, *self.grid, self.threads, self.shared, self.data, self.offsets,
+            self.patches, self.value, self.width, self.items,
         )  # fmt: skip
 
 
@@ -224,12 +226,12 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: lis
     kernel = event.kernel
     try:
         meta, types = kernel.metadata, list(kernel.src.signature.values())
-        plain = meta.num_ctas == 1 and not getattr(meta, "launch_cooperative_grid", False)
+        together = bool(getattr(meta, "launch_cooperative_grid", False))
         threads, shared = 32 * int(meta.num_warps), int(meta.shared)
     except AttributeError:
         raise Refused("a kernel is not one that Triton compiled") from None
-    if not plain or getattr(meta, "launch_pdl", False):
-        raise Refused("a kernel is launched with clusters, cooperatively or ahead of its predecessor")
+    if meta.num_ctas != 1 or getattr(meta, "launch_pdl", False):
+        raise Refused("a kernel is launched with clusters or ahead of its predecessor")
     if any(getattr(event.launcher, f"{kind}_scratch_size", 0) for kind in ("global", "profile")):
         raise Refused("a kernel needs scratch memory of Triton's")
     if len(event.args) != len(types):  # older ones are called without the constants
@@ -247,7 +249,7 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: lis
     offsets += [len(data), len(data) + 8]
     data += bytes(16)
     return Step(
-        function=int(event.function), grid=event.grid, threads=threads, shared=shared, data=data,
+        together=together, function=int(event.function), grid=event.grid, threads=threads, shared=shared, data=data,
         offsets=tuple(offsets), patches=tuple(patches),
     )  # fmt: skip
 

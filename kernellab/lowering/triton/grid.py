@@ -1,18 +1,22 @@
-"""The parallel loops of a kernel as one flat grid.
+"""The parallel loops of a kernel as one flat grid, and the programs of one tile that share out a loop as a team.
 
-A flat grid has no 65535 limit and takes any number of loops; the divisions are paid once for each program.
+A flat grid has no 65535 limit and takes any number of loops; the divisions are paid once for each program. The host
+starts ``TEAM`` programs a tile, no more than the chip runs at once, as a cooperative launch: without it two such
+launches next to each other could wait for programs that find no room. In the interpreter a tile has one program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.python_text import python_int, tidy
+from kernellab.lowering.triton.text import Writer
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Loop, Statement
+from kernellab.sketch.program.team import team_loops
 from kernellab.sketch.program.walk import parallel_loops, statements
 
 if TYPE_CHECKING:
@@ -40,6 +44,55 @@ class Grid:
     persistent: bool = False
 
 
+#: the constexpr that says how many programs a tile has, and the tensor that counts who has arrived, one place a tile
+SIZE, ARRIVED = "TEAM", "arrived"
+
+
+@dataclass(frozen=True)
+class Team:
+    """The names of a program's number in its team, of its tile, and of how many arrivals end the next wait."""
+
+    loops: tuple[Loop, ...]
+    member: str
+    tile: str
+    turn: str
+    #: how many programs could share the longest of the loops, in Python
+    most: str
+
+    @classmethod
+    def of(cls, writer: KernelWriter) -> Team | None:
+        loops = team_loops(writer.kernel)
+        if not loops:
+            return None
+        trips = [int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step) for loop in loops]
+        most = ", ".join(tidy(python_int(t)) for t in trips)
+        fresh = writer.names.fresh
+        return cls(
+            tuple(loops), fresh("member"), fresh("tile"), fresh("turn"), f"max({most})" if len(trips) > 1 else most
+        )
+
+    def begin(self, out: Writer) -> None:
+        out.put(f"{self.tile} = tl.program_id(0) // {SIZE}")
+        out.put(f"{self.member} = tl.program_id(0) % {SIZE}")
+        out.put(f"{self.turn} = 0")
+
+    def shares(self, loop: Loop) -> bool:
+        return any(own is loop for own in self.loops)
+
+    def bounds(self, loop: Loop, text: Callable[[IntExpr], str], wide: str) -> list[str]:
+        """The bounds of a loop over the program's own share; ``wide`` is the dtype of its variable, "" for 32 bits."""
+        start = tidy(f"{self.member} * ({text(loop.step)})")
+        if loop.start != num(0):
+            start = f"{text(loop.start)} + {start}"
+        return [f"tl.cast({start}, {wide})" if wide else start, text(loop.stop), tidy(f"{SIZE} * ({text(loop.step)})")]
+
+    def meet(self, out: Writer) -> None:
+        """What follows a shared loop."""
+        out.put(f"if {SIZE} > 1:")
+        out.put(f"    {self.turn} += {SIZE}")
+        out.put(f"    kl_meet({ARRIVED} + {self.tile}, {self.turn})")
+
+
 def write_grid(writer: KernelWriter) -> Grid:
     """Write the loop variables from the program id, and the statements that stand between the parallel loops."""
     loops, before, inner = parallel_loops(writer.kernel.body)
@@ -53,7 +106,11 @@ def write_grid(writer: KernelWriter) -> Grid:
         total = " * ".join(f"({writer.int_text(t)})" for t in trips)
         writer.out.put(f"for pid in range(tl.program_id(0), {tidy(total)}, tl.num_programs(0)):")
         writer.out.depth += 1
-    write_variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)", statements(tuple(inner)))
+    pid = "pid" if persistent else "tl.program_id(0)"
+    if writer.team:
+        writer.team.begin(writer.out)
+        pid = writer.team.tile
+    write_variables(writer, loops, trips, pid, statements(tuple(inner)))
     for i, stmt in enumerate(before):
         writer.statement(stmt, [*before[i + 1 :], *inner])
     host = " * ".join(f"({tidy(python_int(t))})" for t in trips) or "1"

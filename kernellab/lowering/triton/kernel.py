@@ -12,10 +12,9 @@ from kernellab.lowering.triton.contractions import RULES, dot, moments, outer_su
 from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
-from kernellab.lowering.triton.grid import write_grid
-from kernellab.lowering.triton.ints import Ints
+from kernellab.lowering.triton.grid import Team, write_grid
 from kernellab.lowering.triton.places import PlaceWriter
-from kernellab.lowering.triton.shapes import Computed, Shapes
+from kernellab.lowering.triton.shapes import Computed, Ints, Shapes
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_used
 from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values
@@ -66,6 +65,8 @@ class Written:
     describes: bool = False
     #: its ``grid`` speaks of the chip's ``_cores``
     persistent: bool = False
+    #: how many programs of one tile could share its loops, in Python; "" where none does
+    team: str = ""
 
 
 class KernelWriter:
@@ -104,6 +105,7 @@ class KernelWriter:
         self.folded: dict[int, Folded] = {}
         self._swapped: dict[int, Value] = {}
         self._described: dict[int, Described] = {}
+        self.team: Team | None = None
 
     def write(self) -> Written:
         dots = [d for d in _dots(self._kernel) if not self._is_small(d)]
@@ -112,12 +114,14 @@ class KernelWriter:
                 self.shapes.mark_dot(expr)
         if dots:
             self.folded, self._swapped = folded_loads(self._kernel, self.shapes)
+        self.team = Team.of(self)
         body = write_grid(self)
         self._body(body.inner)
         lines = self.out.lines or [("    pass", 0)]
         return Written(
             f"{self._kernel.name}_kernel", lines, names_used(lines), dict(self.shapes.computed), body.host,
             self._largest(), bool(dots), self._sums(), self._widest(), bool(self._described), body.persistent,
+            self.team.most if self.team else "",
         )  # fmt: skip
 
     @property
@@ -258,6 +262,8 @@ class KernelWriter:
             bounds = bounds[1:]
         if not stmt.step.is_one:
             bounds.append(self.int_text(stmt.step))
+        if self.team and self.team.shares(stmt):
+            bounds = self.team.bounds(stmt, self.int_text, self._wide)
         options = []
         launch_decides = any(c.name == "num_stages" for c in self._program.constexprs)
         if stmt.hints.pipeline and stmt.hints.pipeline > 1 and any(_dots_in(stmt.body)) and not launch_decides:
@@ -275,6 +281,8 @@ class KernelWriter:
             del self.ints.loops[stmt.var]
         else:
             self.ints.loops[stmt.var] = outer
+        if self.team and self.team.shares(stmt):
+            self.team.meet(self.out)
 
     def _if(self, stmt: If) -> None:
         value = self.ints.const(stmt.cond)

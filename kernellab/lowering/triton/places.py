@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from kernellab.lowering.python_text import Names
 from kernellab.lowering.triton.folded import Lanes
-from kernellab.lowering.triton.ints import Ints
-from kernellab.lowering.triton.shapes import Extent, Shapes, minus_one, shaped
+from kernellab.lowering.triton.shapes import Extent, Ints, Shapes, minus_one, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Point, Range, Region

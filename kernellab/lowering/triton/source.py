@@ -15,6 +15,7 @@ from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
 from kernellab.lowering.triton import launched
+from kernellab.lowering.triton.grid import ARRIVED, SIZE
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
@@ -233,7 +234,7 @@ class Host:
             self.host.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
         if any(k.describes for k in self.kernels):
             self.host.put('triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))')
-        if any(k.persistent for k in self.kernels) or any(a.persistent for a in self.asynchronous.values()):
+        if any(k.persistent or k.team for k in self.kernels) or any(a.persistent for a in self.asynchronous.values()):
             device = self.host.device()
             cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
             text = f"kl_cores({device})" if self.quick else f'{cores} if {device}.type == "cuda" else 4'
@@ -245,14 +246,23 @@ class Host:
         for name, made in kernel.computed.items():
             if name in wanted:
                 self.host.put(f"{name} = {made.text}")
+        grid = kernel.grid
+        if kernel.team:
+            device = self.host.device()
+            self.host.put(f'{SIZE} = max(1, min({kernel.team}, _cores // ({grid}))) if {device}.type == "cuda" else 1')
+            self.host.put(f"{ARRIVED} = torch.zeros({grid} if {SIZE} > 1 else 0, dtype=torch.int32, device={device})")
+            grid = f"({grid}) * {SIZE}"
         own = self.asynchronous.get(kernel.name.removesuffix("_kernel"))
         if own is not None:
             self._launch_asynchronous(kernel, own)
         # by position: a keyword costs Triton's launcher 0.4 us
         arguments = [p.name for p in self.kernel_parameters(kernel)]
         arguments += [f"{name}={text}" for name, text in self._options(kernel)]
+        if kernel.team:
+            # programs that wait for each other must all run at once; the interpreter knows no such option
+            arguments.append(f'**({{"launch_cooperative_grid": True}} if {SIZE} > 1 else {{}})')
         indent = "    " if own is not None else ""
-        self.host.put(f"{indent}{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
+        self.host.put(f"{indent}{kernel.name}[({grid},)]({', '.join(arguments)})")
 
     def _launch_asynchronous(self, kernel: Written, own: Asynchronous) -> None:
         for name, made in own.computed.items():
@@ -283,10 +293,12 @@ class Host:
         found += [KernelParameter(s, True) for s in self.program.symbols if s not in self.binding.fixed]
         runtime = [c for c in self.program.constexprs if self._is_runtime(c)]
         found += [KernelParameter(c.name, True, _wants_f64(self.program)) for c in runtime]
+        found += [KernelParameter(ARRIVED, True)] if kernel.team else []
         found += [KernelParameter(s, False) for s in self.program.symbols if s in self.binding.fixed]
         found += [KernelParameter(c.name, False) for c in self.program.constexprs if c not in runtime]
         found += [KernelParameter(name, False) for name in kernel.computed]
         found += [KernelParameter(self.index, False)] if self.index else []
+        found += [KernelParameter(SIZE, False)] if kernel.team else []
         return [p for p in found if p.name in kernel.used]
 
     def _is_runtime(self, constexpr: Constexpr) -> bool:

@@ -57,7 +57,7 @@ def join_comments(
 
 def library(named: frozenset[str], *, interpreter: bool) -> str:
     """The library functions among ``named``, and those that they call, in the library's order."""
-    table = dict(_functions("library.py"))
+    table = {**_functions("library.py"), **_functions("library_order.py")}
     if interpreter:
         table.update(_functions("library_interpreter.py"))
     wanted: set[str] = set()
@@ -88,7 +88,7 @@ def names_used(lines: Sequence[tuple[str, int]]) -> frozenset[str]:
     return names_in(parsed("def f():\n" + "\n".join(text for text, _ in lines)))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _functions(file: str) -> dict[str, Function]:
     source = (files("kernellab.lowering.triton") / file).read_text()
     tree = parsed(source)

@@ -26,6 +26,7 @@ from kernellab.sketch.program.access import (
 )
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Kernel, Loop, Point, Program, Range, TensorRole, Touch
+from kernellab.sketch.program.team import team_hinted, why_no_team
 from kernellab.sketch.syntax.messages import diagnostic_at
 from kernellab.sketch.syntax.tree import Span
 
@@ -61,6 +62,7 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
             if _writes_all(access):
                 written.add(access.tensor)
         doubtful |= _unsafe(kernel, touched, diagnostics, suspicious)
+        diagnostics.extend(_no_team(kernel))
     for tensor in program.tensors:
         if tensor.role in (TensorRole.OUT, TensorRole.INOUT) and tensor.name not in spans:
             diagnostics.append(diagnostic_at("unused-output", tensor.span, name=tensor.name))
@@ -70,6 +72,12 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
     if doubtful:
         diagnostics.extend(_explain(w, spans) for w in seek(program, doubtful, constexpr))
     return diagnostics
+
+
+def _no_team(kernel: Kernel) -> Iterator[Diagnostic]:
+    reason = why_no_team(kernel)
+    for loop in team_hinted(kernel) if reason else ():
+        yield diagnostic_at("team", loop.span, var=loop.var, what=reason)
 
 
 # -- tile numbers as offsets ------------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def _parallelism(body: Sequence[Statement], env: Env) -> float:
         if isinstance(stmt, Loop):
             turns = range(*(e.evaluate(env) for e in (stmt.start, stmt.stop, stmt.step)))
             inner = _parallelism(stmt.body, {**env, stmt.var: turns[0]}) if turns else 1.0
-            return len(turns) * inner if stmt.hints.parallel else inner
+            return len(turns) * inner if stmt.hints.parallel or stmt.hints.team else inner
     return 1.0
 
 

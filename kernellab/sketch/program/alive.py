@@ -16,7 +16,7 @@ def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[
     last: dict[str, int] = {}
     for n, stmt in enumerate(body):
         began |= {tile.uid: (n, tile) for tile in declared_tiles(stmt)}
-        last |= dict.fromkeys(_named(stmt), n)
+        last |= dict.fromkeys(named_tiles(stmt), n)
     most: tuple[int, list[Tile]] = (0, [])
     for n, stmt in enumerate(body):
         own = [tile for uid, (first, tile) in began.items() if first <= n <= last[uid]]
@@ -36,7 +36,7 @@ def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
     return ()
 
 
-def _named(stmt: Statement) -> Iterator[str]:
+def named_tiles(stmt: Statement) -> Iterator[str]:
     """The tiles that a statement reads or writes, and those that the blocks inside it do."""
     for inner in statements((stmt,)):
         match inner:
@@ -50,4 +50,4 @@ def _named(stmt: Statement) -> Iterator[str]:
             yield from (value.tile.uid for value in subvalues(root) if isinstance(value, Read))
 
 
-__all__ = ["declared_tiles", "most_alive"]
+__all__ = ["declared_tiles", "most_alive", "named_tiles"]

@@ -389,6 +389,8 @@ class LoopHints:
     ahead: bool = False
     #: a tile's results leave through the copy engine while the next tile is computed
     async_store: bool = False
+    #: programs of one tile share out the iterations and wait for each other after the loop
+    team: bool = False
 
 
 @dataclass(frozen=True)

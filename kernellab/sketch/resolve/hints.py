@@ -15,7 +15,7 @@ AXES = (
 )  # fmt: skip
 LOOP_HINTS = (
     "parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split", "copy_engine",
-    "warp_roles", "in_turn", "registers", "ahead", "async_store",
+    "warp_roles", "in_turn", "registers", "ahead", "async_store", "team",
 )  # fmt: skip
 MEMORY_HINTS = (
     "fastest", "fast", "medium", "slow", "accumulator", "input_cache", "output_buffer", "temp_workspace",

@@ -81,6 +81,7 @@ HINTS: Mapping[str, str] = {
     "registers": "How many registers each thread of a group that multiplies has.",
     "ahead": "Products are issued before earlier work is done, and awaited where their result is read.",
     "async_store": "Results leave through the copy engine while the next tile is computed.",
+    "team": "Programs of one tile share out the iterations, and wait for each other after the loop.",
     "fastest": "Keep the tile in registers.",
     "fast": "Keep the tile in shared memory, or L1.",
     "medium": "Keep the tile in L2.",

@@ -162,6 +162,9 @@ MESSAGES: dict[str, Message] = {
         "The hint \"library\" is no longer read: these loops run as they are written.",
         "For a call of the framework write a sketch with the one statement y = library.mm(x, w).",
     ),
+    "team": _warning(
+        322, "Loop '{var}' is hinted \"team\" and runs whole in each program: {what}.", "Drop the hint, or make its iterations independent."
+    ),
     # -- constraints: 4xx
     "require": _error(401, "The constraint {what} does not hold: {values}.", "Choose values that keep it."),
     "require-scope": _error(402, "A constraint may not use {what} '{name}'.", "Constrain constexprs; bound a symbol by its Dim."),
