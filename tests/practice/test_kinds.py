@@ -84,6 +84,12 @@ def reference(x, m, s):
     assert torch.distributions.Normal(0.0, 1.0)._validate_args
 
 
+def test_a_list_that_begins_with_a_value_is_one_loop_and_that_value() -> None:
+    body = "    y = [x[0] * 2]\n    for k in range(1, len(x)):\n        y.append(y[-1] * 0.5 + x[k])\n"
+    text = task("N 2 50 9", f"def reference(x):\n{body}    return torch.stack(y)", "torch.randn(N)")
+    assert state_of(text) == ("right", "")
+
+
 def test_an_order_of_contraction_does_not_fix_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """opt_einsum, where it is installed, compares the sizes that are traced."""
 

@@ -117,13 +117,18 @@ class Loops:
         return result
 
     def joined(self, func: Any, args: Any, kwargs: Any, line: int) -> Any:
-        """What stack or cat makes of what all steps of one loop appended, one a step, in the loop's whole length;
-        None of anything else."""
+        """What stack or cat makes of what all steps of one loop appended, one a step, in the loop's whole length, with
+        what the list held before and after; None of anything else."""
         if self.now is not None or not self.counts or func not in _JOINS:
             return None
         tensors = args[0] if args else kwargs.get("tensors")
         dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
-        marks = [self._made[id(t)][1] for t in tensors if id(t) in self._made]
+        appended = [at for at, tensor in enumerate(tensors) if id(tensor) in self._made]
+        if not appended or appended[-1] - appended[0] != len(appended) - 1:
+            return None
+        head, tail = tensors[: appended[0]], tensors[appended[-1] + 1 :]
+        tensors = tensors[appended[0] : appended[-1] + 1]
+        marks = [self._made[id(t)][1] for t in tensors]
         steps = [step for _, step in marks]
         if len({loop for loop, _ in marks}) != 1 or steps not in _ORDERS or len(marks) != len(tensors):
             return None
@@ -140,7 +145,9 @@ class Loops:
             with self.marked(line):
                 filled = torch.select_scatter(filled, tensor if is_new else tensor.squeeze(dim), dim, place)
             self.now = None
-        return filled
+        around = [func(part, dim) if part else None for part in (head, tail)]
+        parts = [part for part in (around[0], filled, around[1]) if part is not None]
+        return filled if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def _argument(args: Any, kwargs: Any, k: int, name: str) -> Any:
