@@ -154,7 +154,10 @@ def test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_non
 def test_few_workers_do_what_was_put_off(tmp_path: Path) -> None:
     path = tmp_path / "log"
     note = f'open({str(path)!r}, "a").write("%s\\n")'
-    noted = f"{note % 'begins'}\n    time.sleep(0.5)\n    {note % 'ends'}"
+    # one waits for another to begin, so that a slow start does not keep apart what may run at once
+    others = f'open({str(path)!r}).read().count("begins") < 2 and time.monotonic() < end'
+    noted = f"{note % 'begins'}\n    end = time.monotonic() + 20\n    while {others}:\n        time.sleep(0.05)\n"
+    noted += f"    time.sleep(0.5)\n    {note % 'ends'}"
     late = WAITS_LONG.replace("time.sleep(21)", noted)
     rows: list[Row] = []
     run_jobs([_job(f"n{n}", RELU + late, tmp_path) for n in range(3)], tmp_path, 3, 60.0, rows.append, False)
