@@ -172,3 +172,11 @@ def test_a_ratio_of_two_kernels_is_that_of_their_speedups_which_are_paired() -> 
     fast = replace(fast, verdict=fast.verdict.model_copy(update={"comparisons": [eager]}))
     told = history_text((slow, fast, attempt(2.0, code="c", author=Author.MODEL, coder=Author.MODEL)))
     assert "2.50 times as fast" in told and "2.00 times as fast" not in told
+
+
+def test_advice_that_the_prompt_states_as_its_own_is_not_repeated_in_a_round() -> None:
+    given = Route(to=RouteKind.CODER, error_class="performance", reason="Slow.", suggestion="Begin at kernel.cpp:3.")
+    told = given.model_copy(update={"suggestion": "Round 1 is still the best. Begin at kernel.cpp:3."})
+    rounds = (replace(FIRST, route=given), VALUE)
+    assert "sent to coder: Begin at kernel.cpp:3." in history_text(rounds)
+    assert history_text(rounds, told=told).splitlines()[0].endswith("; sent to coder.")

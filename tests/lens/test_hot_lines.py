@@ -314,3 +314,16 @@ def test_shares_in_whole_numbers_add_up_to_the_share_of_their_sum(counts: list[i
     shares = rounded_shares(counts, samples)
     assert sum(shares) == round(100 * sum(counts) / samples)
     assert all(abs(share - 100 * count / samples) < 1 for share, count in zip(shares, counts, strict=True))
+
+
+def test_a_share_stands_in_advice_as_in_the_evidence() -> None:
+    source = lowered()
+    own = everywhere(source).spots[0].model_copy(update={"count": 3})
+    hot = HotSpots(samples=18, spots=(own,), waiting=10)
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.001)
+    gate, candidate = GateResult(state=GateState.RIGHT, reason=""), Candidate(id="c", source=source, sketch=NORM_SKETCH)
+    brief = RouteBrief(NORM, detect_target("cpp"), NORM_SKETCH, gate, candidate, verdict, turns_left=3)
+    shares = re.findall(r"(\d+)% (?:in OpenMP|of the samples are of threads)", " ".join(time_goes(source, verdict)))
+    shares += re.findall(r"(\d+)% of the samples are of threads", slow_because(brief, RouteKind.CODER)[0])
+    assert len(shares) == 2 and len(set(shares)) == 1, shares

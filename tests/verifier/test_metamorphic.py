@@ -88,7 +88,7 @@ def test_an_error_map_in_words() -> None:
     comb[:, 3::8] = True
     one[3, 4] = True
     assert words(tail) == "only from 48 to the end (60) of dimension 1"
-    assert words(comb) == "only at each 8 of dimension 1, from 3"
+    assert words(comb) == "only in steps of 8 along dimension 1, from 3 to 59"
     inner = wrong.clone()
     inner[:, 1:48] = True
     assert words(inner) == "only from 1 to 47 of dimension 1"

@@ -356,8 +356,9 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
     if hot.waiting is None:
         return f"{outside:.0%} of the samples are at no line of the kernel: look at what is around the lines, too."
     waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
+    in_threads, in_call, _ = _outside_shares(hot, outside)
     if waiting >= max(call, _ELSEWHERE_SHARE):
-        said = f"{waiting:.0%} of the samples are of threads that start or wait"
+        said = f"{in_threads}% of the samples are of threads that start or wait"
         if other_load(verdict):
             return f"{said}; with other work on the machine that says little of the code."
         return (
@@ -368,7 +369,7 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
         # the task decides how many outputs there are
         helps = ": fewer temporary tensors help there" if _has_temporaries(brief) else ""
         return (
-            f"{call:.0%} of the samples are in the call and its host code, which faster lines of the kernel do not "
+            f"{in_call}% of the samples are in the call and its host code, which faster lines of the kernel do not "
             f"change{helps}."
         )
     return f"Faster lines change at most {1 - outside:.0%} of the time: the other samples are at no line of the kernel."
@@ -407,16 +408,20 @@ def _outside_told(hot: HotSpots, outside: float) -> str:
         return f"{said}: in helpers, waiting threads, the call, the host code."
     from kernellab.lens.cpp.hot import helpers_in
 
-    helpers = round(outside * hot.samples) - hot.waiting - _calling(hot)
+    threads, call, helpers = _outside_shares(hot, outside)
     names = ", ".join(helpers_in(hot)[:2]) if helpers > 0 else ""
     parts = (
-        (hot.waiting, "in OpenMP's runtime, where threads start and wait"),
-        (_calling(hot), "in the call and its host code"),
+        (threads, "in OpenMP's runtime, where threads start and wait"),
+        (call, "in the call and its host code"),
         (helpers, f"in helpers{f' ({names})' if names else ''}"),
     )
-    named = [(count, where) for count, where in parts if count > 0]
-    shares = rounded_shares([count for count, _ in named], hot.samples)
-    return f"{said}: {', '.join(f'{share}% {where}' for share, (_, where) in zip(shares, named, strict=True))}."
+    return f"{said}: {', '.join(f'{share}% {where}' for share, where in parts if share > 0)}."
+
+
+def _outside_shares(hot: HotSpots, outside: float) -> list[int]:
+    """What is at no line, in percent: of threads that start or wait, of the call, of helpers."""
+    helpers = round(outside * hot.samples) - (hot.waiting or 0) - _calling(hot)
+    return rounded_shares([hot.waiting or 0, _calling(hot), max(helpers, 0)], hot.samples)
 
 
 def rounded_shares(counts: Sequence[int], samples: int) -> list[int]:

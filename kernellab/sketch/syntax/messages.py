@@ -143,7 +143,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "scatter-meets": _error(
         317,
-        "'{tensor}' is {way} and {other} in one sketch, where other iterations may reach the same elements.",
+        "'{tensor}' is {way} and {other} in one sketch, and which elements an index reaches is not known before it runs.",
         "Start a second sketch: what one launch writes, the next may read.",
     ),
     "unordered-add": _warning(

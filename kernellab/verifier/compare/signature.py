@@ -151,7 +151,7 @@ def _pattern(wrong: Tensor) -> str:
         if len(places) == 2 and size >= 8 and count > 4:
             return f"only at {first} and {last} of {name}"
         if len(places) > 2 and bool((steps == steps[0]).all()):
-            return f"only at each {int(steps[0])} of {name}, from {first}"
+            return f"only in steps of {int(steps[0])} along {name}, from {first} to {last}"
     return ""
 
 

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, tied, times_as_fast
 from kernellab.agents.model.prompts.marks import unmarked
+from kernellab.agents.model.prompts.templates import flat
 from kernellab.errors import counted, duration
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
@@ -57,8 +58,9 @@ def _line(
         )
     route = attempt.route
     if route is not None and route != told:
-        parts.append(f"sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
-    return "; ".join(part.rstrip(".") for part in parts) + "."
+        elsewhere = told is not None and route.suggestion in told.suggestion
+        parts.append(f"sent to {route.to.value}" + ("" if elsewhere else f": {route.suggestion}"))
+    return flat("; ".join(part.rstrip(".") for part in parts) + ".")
 
 
 def _who(attempt: Attempt) -> str:

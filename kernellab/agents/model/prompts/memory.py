@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief, Recalled, Remembered
 from kernellab.agents.model.prompts.assembly import Part
-from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.prompts.templates import fence, render
 
 #: lines of a text that are quoted
 _LINES = 160
@@ -70,11 +70,6 @@ def line(text: str) -> str:
     """An entry's words as one line that is no heading, list or fence."""
     flat = re.sub(r"\s+", " ", text).strip()
     return re.sub(r"^[#>`\-*\s]+", "", flat).replace("```", "'''")[:_LONG]
-
-
-def fence(text: str) -> str:
-    """A fence longer than any run of backticks in the text."""
-    return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
 
 
 def _quoted(kernel: Remembered, text: str, language: str = "", sketch: bool = False) -> _Quoted:

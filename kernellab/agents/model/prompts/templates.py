@@ -15,6 +15,16 @@ from kernellab.errors import duration
 FOLDER = Path(__file__).resolve().parent.parent / "templates"
 
 
+def fence(text: str) -> str:
+    """A fence longer than any run of backticks in the text, so that no line of it ends its quotation."""
+    return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`{3,}", text)), default=0))
+
+
+def flat(text: str) -> str:
+    """``text`` in one line: what others wrote begins no section of a prompt."""
+    return re.sub(r"\s*[\n\r\v\f\x85\u2028\u2029]\s*", " ", text).strip()
+
+
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     # no autoescape: a prompt is plain text, and code must stay as it is
@@ -26,7 +36,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=False,
         autoescape=False,
     )
-    environment.filters |= {"own_reason": own_reason, "duration": duration}
+    environment.filters |= {"own_reason": own_reason, "duration": duration, "fence": fence, "flat": flat}
     return environment
 
 
