@@ -271,7 +271,9 @@ def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where(
     work = work_of(brief.task)
     assert (work.problem, work.guessed) == ("", [])
     assert "times the arithmetic of the reference" in "\n".join(cost_lines(brief, wasteful, {}))
-    assert "exp in line" in "\n".join(cost_lines(brief, wasteful, {}))
+    said = next(line for line in cost_lines(brief, wasteful, {}) if "exp in line" in line)
+    suggestion = f"The sketch does {said.removeprefix('It does ').partition(' (')[0]}, most of it exp."
+    assert "arithmetic" not in "\n".join(cost_lines(brief, wasteful, {}, suggestion)), "the suggestion says it"
 
 
 def test_the_same_brief_gives_the_same_prompt(knowledge: Knowledge) -> None:

@@ -74,7 +74,7 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
     parts: list[Part] = []
     given, cost = dict(brief.previous_constexpr), ""
     if brief.previous:
-        cost = "\n".join(cost_lines(brief, brief.previous, given))
+        cost = "\n".join(cost_lines(brief, brief.previous, given, brief.route.suggestion if brief.route else ""))
         best = best_of(brief.history)
         later = best is not None and best.sketch == brief.previous and best.sketch != brief.history[-1].sketch
         text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost, best=later)

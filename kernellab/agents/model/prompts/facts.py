@@ -171,8 +171,9 @@ def chip_lines(chip: Chip) -> list[str]:
     return lines
 
 
-def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) -> list[str]:
-    """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed."""
+def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], told: str = "") -> list[str]:
+    """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed. What ``told``, a
+    suggestion elsewhere in the prompt, says of its arithmetic stands there alone."""
     task = brief.task
     try:
         found = cost_at(sketch, task, brief.target, constexpr)
@@ -192,7 +193,8 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float]) 
         # what the model counts of a sketch may be less than what the task compels
         least = max(found.time_ms, brief.bound_ms or 0.0)
         lines.append(f"The sketch's roofline is {rough(brief)}{duration(least)}; {found.bound} bounds it.")
-    if (ratio := more_work(task, found)) is not None:
+    ratio = more_work(task, found)
+    if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
         most = found.operations[0]
         lines.append(
             f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(found.flops.values()))}); "

@@ -54,7 +54,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         Part("task", f"task {brief.task.hash[:8]}", render("conductor", "task", task=brief.task, target=brief.target)),
         Part("evidence", "the Verifier and the sketch gate", full, rank=1, shorter=(short,), trims=True),
     ]
-    figures = performance_lines(brief, options.ablation)
+    figures = performance_lines(brief, options.ablation, rules.suggestion)
     if figures:
         text = render("conductor", "figures", figures="\n".join(f"- {f}" for f in figures))
         parts.append(Part("figures", "the Verifier; kernellab.sketch.cost", text, rank=2, trims=True))
@@ -83,7 +83,7 @@ def _own_files(source: Source) -> list[tuple[str, str]]:
     return kernels if kernels and source.line_map else files
 
 
-def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING) -> list[str]:
+def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING, told: str = "") -> list[str]:
     """For a kernel that passed: its figures, the bound, and where its time and the sketch's bytes go."""
     verdict = brief.verdict
     if verdict is None or not verdict.passed:
@@ -94,5 +94,5 @@ def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING) -> l
     lines += (*bound_lines(brief), *hot_text(brief, without))
     if brief.sketch and follows_sketch(brief):
         given = brief.candidate.constexpr if brief.candidate else {}
-        lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given)]
+        lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given, told)]
     return lines
