@@ -221,14 +221,15 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
 
 def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals) -> Outcome:
     """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
-    against the exercise's goals: at the task's own sizes, where it was verified, and at the largest. Where there is no
-    sandbox to call it in, it stays right."""
+    against the exercise's goals: at the task's own sizes, where it was verified, and where a goal depends on sizes at
+    the largest. Where there is no sandbox to call it in, it stays right."""
     from kernellab.lens.gpu.look import called
     from kernellab.lens.look import arguments
 
     chip = find_chip(_GPU)
     assert chip is not None, _GPU
-    for given in (arguments(task), arguments(task, largest_sizes(task))):
+    sized = {"tile", "programs", "parallel"} & goals.model_fields_set
+    for given in (arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])):
         try:
             call = called(source, given, chip)
             refused = call.refused

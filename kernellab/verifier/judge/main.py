@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import traceback
+from importlib import import_module
 from typing import Any
 
 from kernellab.errors import KernellabError
@@ -27,6 +28,13 @@ from kernellab.verifier.ranking.rank import Ranked
 from kernellab.verifier.sandbox import folders, sandbox
 from kernellab.verifier.stages.context import Request, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.pipeline import Verification
+
+#: what the stages of a first verification import
+_FIRST = (
+    "torch", "kernellab.verifier.seal.sanitizer", "kernellab.verifier.seal.stage",
+    "kernellab.verifier.stages.correct", "kernellab.verifier.stages.fast", "kernellab.verifier.stages.honest",
+    "kernellab.verifier.stages.robust",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -70,8 +78,7 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
             server = pool.server(message["dsl"], backend)
             if message["compiles"]:
                 pool.server(message["dsl"], backend, compiles=True)
-            import torch  # noqa: F401  (imported while the fork server imports its own)
-
+            _import()  # while the fork server imports its own
             if message["ahead"]:
                 return {"warm": True}
             if backend is Backend.CUDA:
@@ -110,6 +117,16 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
             "remedy": "This is a fault of the verifier, not of the kernel.",
             "trace": traceback.format_exc(),
         }
+
+
+def _import() -> None:
+    """What a first verification would wait for, kept as bytecode where it was installed without."""
+    unkept, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        for name in _FIRST:
+            import_module(name)
+    finally:
+        sys.dont_write_bytecode = unkept
 
 
 def requested(message: dict[str, Any], options: VerifyOptions) -> Request:
