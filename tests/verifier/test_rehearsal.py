@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kernellab.task import load_task
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.options import VerifyOptions
+from kernellab.verifier.protocol.rules import CORRECT, DEVICE
 from kernellab.verifier.stages.context import Request
 from kernellab.verifier.stages.pipeline import Verification
 
@@ -58,6 +60,8 @@ def verified(
     monkeypatch.setattr(type(adapter), "environment", lambda _, backend, scratch: environment(backend, scratch))
     monkeypatch.setattr(type(adapter), "compiles_in_calls", processes)
     monkeypatch.setattr(Worker, "close", close)
+    # as many sizes from all over the ranges as are compiled ahead
+    monkeypatch.setattr("kernellab.verifier.stages.correct.CORRECT", replace(CORRECT, all_over=DEVICE.rehearsed_sizes))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     source = Source(dsl="cpp", files={"kernel.py": JIT.replace("WHAT", what)}, origin=Author.MODEL)
     options = VerifyOptions(level=Trust.T1, allow_library=True, threads=1)
@@ -77,8 +81,8 @@ def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(monkeypatch
     others = [(by, contents) for by, contents in made if by != home]
     assert len(others) > 20 and len({by for by, _ in others}) == 2, made
     assert not any(contents for _, contents in others)
-    # the smoke test's, and those that come of answers
-    assert len(made) - len(others) < 12
+    # the smoke test's, and one that comes of answers
+    assert len(made) - len(others) <= 2
 
 
 @pytest.mark.parametrize("what", ["2 * x if x.any() else ctypes.string_at(0)", "2 * x if x.any() else exit(1)"])
