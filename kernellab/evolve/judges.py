@@ -13,7 +13,7 @@ from queue import LifoQueue
 from typing import TypeVar
 
 from kernellab.dsls.machine import usable_cores
-from kernellab.errors import JudgeLost, KernellabError, VerifierError, WorkersLost
+from kernellab.errors import JudgeLost, KernellabError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Judge, Prepared, Ranked, score_of
 from kernellab.evolve.records import Begun, Evaluation
@@ -69,12 +69,6 @@ class LocalJudge:
                 yield self._further or engine().verifier()
             except JudgeLost as lost:
                 raise WorkersLost(lost.message, "Go on with `kernellab evolve --resume RUN` when it is up.") from lost
-            except VerifierError:
-                if self._further is not None:
-                    self._further.close()
-                else:
-                    engine().drop_verifier()
-                raise
 
 
 def local_judges(target: Target) -> list[LocalJudge]:

@@ -227,6 +227,9 @@ class Verifier:
                     if progress is not None:
                         progress(StageResult.model_validate(message["progress"]))
                 elif "error" in message:
+                    if message.get("trace"):
+                        # by a fault of its own: what it holds now is unknown
+                        self.close()
                     raise raised(message)
                 elif wanted in message:
                     return message

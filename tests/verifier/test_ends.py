@@ -15,7 +15,9 @@ import pytest
 
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import VerifierError
+from kernellab.evolve.judges import LocalJudge
 from kernellab.records import Source
+from kernellab.session.engine.engine import engine
 from kernellab.target import Backend, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
@@ -74,6 +76,25 @@ def test_a_judge_that_is_begun_ahead_of_a_kernel_for_a_gpu_touches_no_gpu() -> N
         assert verifier.judge_pid is not None
         verifier.warm(TARGET)
         assert not verifier.notice
+
+
+def test_a_judge_ends_with_its_own_fault_and_with_nothing_that_it_answers() -> None:
+    """One that a search and a session have in turn is as warm after a candidate that it cannot judge as before."""
+    judge = LocalJudge()
+    try:
+        judge.start(TARGET)
+        verifier = engine().verifier()
+        before = verifier.judge_pid
+        with pytest.raises(VerifierError), judge._verifier():
+            raise VerifierError("A worker could not be started.", "Verify again.")
+        assert before is not None and engine().verifier().judge_pid == before
+        with pytest.raises(VerifierError, match="The judge failed"):
+            verifier.relay({"op": "verify", "options": {}}, "verdict", 60.0, None)
+        assert verifier.judge_pid is None and not Path(f"/proc/{before}").exists()
+        judge.start(TARGET)
+        assert verifier.judge_pid not in (None, before)
+    finally:
+        engine().drop_verifier()
 
 
 SLEEPS_OUTSIDE = """

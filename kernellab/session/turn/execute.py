@@ -305,9 +305,6 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 progress=channel.progress, cancel=channel.cancel,
             )  # fmt: skip
             verdict, uncounted = _with_counters(bench, candidate.source, verdict)
-        except VerifierError:
-            engine().drop_verifier()
-            raise
         finally:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
