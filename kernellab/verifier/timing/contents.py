@@ -24,8 +24,8 @@ from kernellab.verifier.protocol.rules import TIMING
 #: elements from which a tensor is mixed in pieces as long as a cache's line: single numbers from all over memory take
 #: ten times as long
 _LARGE, _LINE = 1 << 14, 16
-#: elements of a tensor that its print is taken from
-_PRINTED = 1 << 16
+#: elements of a tensor that its print is taken from, and of one on a device, from which they are copied
+_PRINTED, _COPIED = 1 << 16, 1 << 13
 #: where contents may be mixed, the share of those that are drawn nevertheless: so much that each costs these seconds,
 #: on average, and at least so much
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
@@ -175,8 +175,9 @@ def fingerprint(tensors: Sequence[Tensor]) -> int:
     found = 0
     for tensor in tensors:
         flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.reshape(-1)
-        some = flat[:: max(1, flat.numel() // _PRINTED)].contiguous().cpu()
-        found = zlib.crc32(some.view(torch.uint8).numpy().tobytes(), found)
+        most = _PRINTED if flat.device.type == "cpu" else _COPIED
+        some = flat[:: max(1, flat.numel() // most)].contiguous().cpu()
+        found = zlib.crc32(some.view(torch.uint8).numpy().data, found)
     return found
 
 
