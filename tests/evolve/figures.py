@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
 import os
 import platform
@@ -31,6 +32,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,8 @@ from pydantic import Field
 from kernellab.bench.suites import load_suite
 from kernellab.dsls.machine import detect_target, gpu_products
 from kernellab.errors import EvolveError, KernellabError
-from kernellab.evolve.judges import LocalJudge
+from kernellab.evolve.jobs import Ranked
+from kernellab.evolve.judges import LocalJudge, local_judges
 from kernellab.evolve.records import Step
 from kernellab.evolve.run import Run, begin, open_run
 from kernellab.evolve.state import RunState
@@ -248,15 +251,20 @@ class Operator:
 
     def _ranked(self, sources: Sequence[Source]) -> Iterator[list[float]]:
         """Each source's median speedup over the reference after each sweep; the same source is ranked once."""
-        judge, known, task = LocalJudge(), {s.hash: s for s in sources}, self._task()
+        judges, known, task = local_judges(self.target), {s.hash: s for s in sources}, self._task()
         speedups: dict[str, list[float]] = {name: [] for name in known}
-        for _ in range(SWEEPS):
-            for name, source in known.items():
-                ranked = judge.rank(task, source, self.target, False)
-                if ranked.score is not None:
-                    speedups[name].append(ranked.score.speedup)
-            if all(speedups.values()):
-                yield [statistics.median(speedups[s.hash]) for s in sources]
+
+        def ranked(judge: LocalJudge, source: Source) -> Ranked:
+            return judge.rank(task, source, self.target, False)
+
+        with ThreadPoolExecutor(len(judges)) as pool:
+            for _ in range(SWEEPS):
+                # judges of one GPU take turns at its clock
+                for name, found in zip(known, pool.map(ranked, itertools.cycle(judges), known.values()), strict=True):
+                    if found.score is not None:
+                        speedups[name].append(found.score.speedup)
+                if all(speedups.values()):
+                    yield [statistics.median(speedups[s.hash]) for s in sources]
 
 
 def _by_itself(tuned: Tuned) -> float | None:
