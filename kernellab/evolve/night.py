@@ -83,7 +83,7 @@ class Night:
         until = time.monotonic() + self.seconds
         while time.monotonic() < until and (one := self.next()) is not None:
             try:
-                self._turn(one, until)
+                self._turn(one, self.limit(one, time.monotonic(), until))
             except KernellabError as error:
                 one.fault = error.message
                 self.tell(f"{one.run.state.begun.name}: {error.message}")
@@ -98,6 +98,12 @@ class Night:
         """Who has the next round: the greatest gain a second, of equals the one that had fewer rounds."""
         open_ = [one for one in self.turns if not one.ended]
         return max(open_, key=lambda one: (one.rate, -one.rounds), default=None)
+
+    def limit(self, one: Turns, now: float, until: float) -> float:
+        """When a turn of ``one`` that begins ``now`` ends at the latest: first rounds leave as much to those that have
+        had none, as a round may be longer than the night."""
+        waiting = [other for other in self.turns if not (other.ended or other.rounds)]
+        return until if one not in waiting else now + (until - now) / len(waiting)
 
     def _turn(self, one: Turns, until: float) -> None:
         """One round of a run, or as much of it as the time allows; then it rests, and no other has worked meanwhile."""
@@ -150,7 +156,7 @@ def _look_at(found: Summary, verdict: Verdict | None) -> str:
     if found.status is Status.FAILED:
         return found.reason
     if verdict is None:
-        return "Nothing is verified."
+        return "Nothing is verified." if found.evaluations else "It had no time: give the night more minutes."
     if verdict.flags:
         return f"Flagged: {', '.join(verdict.flags)}."
     if found.first_is_best:

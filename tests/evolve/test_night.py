@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.cli import main
 from kernellab.errors import EvolveError
-from kernellab.evolve.night import Night, knobs_of_a_night, page
+from kernellab.evolve.night import Night, knobs_of_a_night, morning, page
 from kernellab.evolve.records import Status
 from kernellab.options.search import Knobs
 from tests.evolve.runs import TASK, modelled
@@ -36,6 +36,16 @@ def test_the_next_round_goes_to_who_gained_most_for_its_seconds_and_each_has_a_f
     assert night.next() is None
 
 
+def test_a_first_round_leaves_as_much_time_to_those_that_had_none(tmp_path: Path) -> None:
+    night = Night([modelled(tmp_path / name) for name in "abc"], 90.0)
+    a, b, c = night.turns
+    assert night.limit(a, 10.0, 100.0) == 40.0
+    a.take(0.0, 30.0)
+    assert night.limit(a, 40.0, 100.0) == 100.0 and night.limit(b, 40.0, 100.0) == 70.0
+    b.take(0.0, 1.0)
+    assert night.limit(c, 41.0, 100.0) == 100.0
+
+
 def test_all_runs_end_within_the_budget_with_what_they_found(tmp_path: Path) -> None:
     said: list[str] = []
     runs = [modelled(tmp_path / name, rounds=1) for name in "ab"]
@@ -59,6 +69,7 @@ def test_where_the_time_is_up_every_run_ends_and_begins_no_round(tmp_path: Path)
     night.work()
     assert runs[0].state.status is Status.FINISHED and len(runs[0].state.rounds) == before
     assert runs[1].state.rounds == []
+    assert morning(night.turns[1]).look_at == "It had no time: give the night more minutes."
 
 
 def test_a_fault_of_one_operator_is_told_and_ends_no_other(tmp_path: Path) -> None:

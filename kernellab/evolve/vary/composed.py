@@ -18,7 +18,7 @@ from kernellab.tuning.space import Space
 #: what is stored between launches goes first, as a launch that reads a changed one may not be taken in any more
 MOVES = ("join", "fuse", "recompute", "select", "segment", "factor", "apart")
 #: moves that follow one another at most, and times the modelled time before a move that it may come to
-_LONGEST, _WORSE = 6, 1.02
+_LONGEST, _WORSE = 6, 1.25
 
 
 @dataclass(frozen=True)
