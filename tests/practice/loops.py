@@ -166,4 +166,17 @@ def reference(d, r):
 """,
         "torch.randn(M, N), torch.tensor(0.4)",
     ),
+    "pieces_of_four_rows_joined": task(
+        "B 1 4 2, C 1 9 3, D 2 30 5",
+        """
+def reference(x, w):
+    state, out = torch.zeros_like(x[:, 0]), []
+    for i in range(x.shape[1] // 4):
+        piece = x[:, i * 4 : i * 4 + 4]
+        out.append(torch.tanh(piece * w + state[:, None]))
+        state = state * 0.5 + piece.sum(1)
+    return torch.cat(out, 1)
+""",
+        "torch.randn(B, 4 * C, D), torch.randn(D)",
+    ),
 }

@@ -135,8 +135,9 @@ class Loops:
         count, is_new = self.counts[marks[0][0]], _JOINS[func]
         shape = list(tensors[0].shape)
         dim %= len(shape) + is_new
-        if not is_new and shape[dim] != 1:
-            return None
+        # pieces of several rows are stacked, and the two dimensions joined
+        pieces = not is_new and shape[dim] != 1
+        is_new = is_new or pieces
         filled = tensors[0].new_zeros((*shape[:dim], count, *shape[dim + (not is_new) :]))
         for tensor, mark in sorted(zip(tensors, marks, strict=True), key=lambda pair: pair[1]):
             # a list that runs against the steps has the last one's first of all
@@ -145,6 +146,9 @@ class Loops:
             with self.marked(line):
                 filled = torch.select_scatter(filled, tensor if is_new else tensor.squeeze(dim), dim, place)
             self.now = None
+        if pieces:
+            with self.marked(line):
+                filled = filled.flatten(dim, dim + 1)
         around = [func(part, dim) if part else None for part in (head, tail)]
         parts = [part for part in (around[0], filled, around[1]) if part is not None]
         return filled if len(parts) == 1 else torch.cat(parts, dim)
