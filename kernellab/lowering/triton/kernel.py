@@ -229,6 +229,21 @@ class KernelWriter:
         else:
             a, b = (self._swapped.get(id(v), v) for v in (stmt.a, stmt.b))
             self.set_tile(stmt.acc, dot(self.values, a, b, name, stmt.acc.dtype, stmt.precision))
+            if self._left_is_made(stmt):
+                rows = self.shapes.padded(a.type.shape)[-2]
+                self.set_tile(stmt.acc, f"kl_landed({self.tile_name(stmt.acc)}, {rows})")
+
+    def _left_is_made(self, stmt: Gemm) -> bool:
+        """Does a loop that only adds products make the left factor of one in registers?"""
+        around = [lp for lp in statements(self._kernel.body) if isinstance(lp, Loop) and not lp.hints.parallel]
+        loops = [lp for lp in around if any(s is stmt for s in statements(lp.body))]
+        if self.values.interpreter or not loops:
+            return False
+        inner = list(statements(loops[-1].body))
+        if any(isinstance(s, Assign) and s.tile.uid == stmt.acc.uid for s in inner):
+            return False  # what reads the sums waits for them
+        made = {s.tile.uid for s in inner if isinstance(s, Assign) and not _is_moved(s.value)}
+        return not _is_moved(stmt.a) or any(isinstance(v, Read) and v.tile.uid in made for v in subvalues(stmt.a))
 
     def _is_small(self, pair: tuple[Value, Value]) -> bool:
         """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""
@@ -339,6 +354,13 @@ def _goes_on(loop: Loop) -> bool:
     stored = [s.region for s in inner if isinstance(s, Store)]
     loaded = [s.region for s in inner if isinstance(s, Load)]
     return any(a.tensor.name == b.tensor.name and a.index != b.index for a in stored for b in loaded)
+
+
+def _is_moved(value: Value) -> bool:
+    """Is it a tile as it is, or with its elements in another order?"""
+    while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
+        value = value.args[0]
+    return isinstance(value, Read)
 
 
 def _scattered(region: Region) -> bool:
