@@ -8,6 +8,7 @@ As in ``apart``, ``NotImplemented`` leaves an operation whole.
 # NotImplemented is how a function leaves an operation whole
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: rows from which on the groups' rows are laid out in whole blocks, and rows of a block
-_ROWS, _BLOCK = 256, 128
+#: rows from which on a product of groups stays whole
+_ROWS = 256
 
 
 def nanmedian_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -209,35 +210,18 @@ def grouped_mm(
     if a.dim() != 2 or b.dim() != 3 or not all(isinstance(n, int) for n in (*a.shape, *b.shape)):
         return NotImplemented
     rows, groups = a.shape[0], b.shape[0]
+    if rows >= _ROWS:
+        return NotImplemented
     at = torch.arange(rows, device=a.device)
-    if rows < _ROWS:
-        mine = (at[:, None] >= offs[None, :]).sum(1).clamp(max=groups - 1)
-        return (a[:, None] @ b[mine])[:, 0]
-    ends = offs.to(torch.int64)
-    starts = _shifted(ends)
-    # each group takes whole blocks of rows, so that a block has one matrix
-    last = _sums((ends - starts + _BLOCK - 1) // _BLOCK)
-    first = _shifted(last)
-    block = torch.arange(rows // _BLOCK + groups, device=a.device)
-    owner = (block[:, None] >= last[None, :]).sum(1).clamp(max=groups - 1)
-    inside = torch.arange(_BLOCK, device=a.device)
-    row_numbers = (starts - first * _BLOCK)[owner][:, None] + block[:, None] * _BLOCK + inside[None, :]
-    products = torch.bmm(a[row_numbers.clamp(0, rows - 1)], b[owner])
-    mine = (at[:, None] >= ends[None, :]).sum(1).clamp(max=groups - 1)
-    place = (first * _BLOCK - starts)[mine] + at
-    return products[place // _BLOCK, place % _BLOCK]
+    mine = (at[:, None] >= offs[None, :]).sum(1).clamp(max=groups - 1)
+    return (a[:, None] @ b[mine])[:, 0]
 
 
-def _shifted(x: Tensor) -> Tensor:
-    """Each element's neighbour before it, 0 for the first."""
-    at = torch.arange(x.shape[0], device=x.device)
-    return torch.where(at > 0, x[(at - 1).clamp(min=0)], 0)
-
-
-def _sums(x: Tensor) -> Tensor:
-    """Running sums of a few numbers, each a sum of all numbers up to it: no separate launch."""
-    at = torch.arange(x.shape[0], device=x.device)
-    return torch.where(at[None, :] <= at[:, None], x[None, :], 0).sum(1)
+def rows_of_groups(a: Tensor, b: Tensor, offs: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The same of any number of rows and in any dtype, computed."""
+    firsts = [0, *offs.tolist()]
+    made = [a[first:end] @ b[group] for group, (first, end) in enumerate(itertools.pairwise(firsts))]
+    return torch.cat([*made, a[firsts[-1] :] @ b[-1]])
 
 
 def best_of_rows(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernellab.capture.graph import BITS, LOOP, Body, Graph, Node, Ref, Sym
+from kernellab.capture.index_decompositions import rows_of_groups
 from kernellab.task.dtypes import parts
 from kernellab.task.formula import Term, sizes_from
 
@@ -133,5 +134,7 @@ def _attribute(name: str, f64: bool) -> Any:
 def _function(op: str) -> Any:
     if op == "aten.view.default":
         op = "aten.reshape.default"  # what is viewed may lie otherwise here than in the trace
+    if op == "aten._grouped_mm.default":
+        return rows_of_groups  # torch has no wide one
     namespace, name, overload = op.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
