@@ -253,3 +253,75 @@ def test_keys_of_one_step_have_no_warp_roles() -> None:
     text = LINEAR.replace("linear(x, w)", "scaled_dot_product_attention(x, w, w)")
     text = text.replace("({rows}, {summed})", "(4, 512, 64)").replace("({cols}, {summed})", "(4, {cols}, 64)")
     assert "warp_roles" not in sketch_of(text.format(cols=77)) and "warp_roles" in sketch_of(text.format(cols=770))
+
+
+FLOAT8_CACHE = """import torch
+def reference(q, k, v, a):
+    keys, values = k.to(torch.bfloat16) * a, v.to(torch.bfloat16) * a
+    return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+def inputs():
+    made = lambda: torch.randn(2, 2, 540, 64).to(torch.float8_e4m3fn)
+    return torch.randn(2, 8, 1, 64).to(torch.bfloat16), made(), made(), torch.tensor(0.5).to(torch.bfloat16)
+"""
+
+
+def test_a_cache_of_float8_is_multiplied_as_bfloat16() -> None:
+    """Products of float32 by bfloat16 have no tensor core: the weights are rounded as of any narrow values."""
+    task = load_task(FLOAT8_CACHE)
+    sketch = _online(task)
+    assert "gemm(cast(weights" in sketch
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
+NORMED = """import torch
+import torch.nn.functional as F
+def reference(q, k, v, a, b):
+    q, k = F.rms_norm(q, (64,), a, 1e-6), F.rms_norm(k, (64,), b, 1e-6)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def inputs():
+    made = lambda *shape: torch.randn(*shape).to(torch.bfloat16)
+    return made(1, 2, {rows}, 64), made(1, 2, 600, 64), made(1, 2, 600, 64), made(64), made(64)
+"""
+
+
+@pytest.mark.parametrize(("rows", "stored"), [(600, True), (4, False)])
+def test_keys_that_are_computed_are_made_once_for_many_queries(rows: int, stored: bool) -> None:
+    task = load_task(NORMED.format(rows=rows))
+    sketch = _online(task)
+    assert ("warp_roles" in sketch) == stored
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
+BYTES = """import torch
+def reference(x, w, s):
+    return torch.nn.functional.linear(x, w.to(torch.bfloat16)) * s
+def inputs():
+    w = torch.randint(-127, 128, (512, 1024), dtype=torch.int8)
+    return torch.randn({rows}, 1024).to(torch.bfloat16), w, torch.rand(512).to(torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize(("rows", "launches"), [(512, 2), (64, 1)])
+def test_many_rows_meet_weights_that_are_unpacked_once(rows: int, launches: int) -> None:
+    """A product that unpacks as it multiplies waits for each step's registers; 512 rows pay for a launch of theirs."""
+    sketch = sketch_of(BYTES.format(rows=rows))
+    assert sketch.count("sketch ") == launches
+
+
+GRAM = """import torch
+def reference(x):
+    return x.t() @ x
+def inputs():
+    return torch.randn(65536, 512, dtype=torch.bfloat16)
+"""
+
+
+def test_a_long_sum_of_a_small_product_has_parts_of_warp_roles() -> None:
+    target = Target("triton", Backend.CUDA, find_chip("h200"))
+    sketch = sketch_of(GRAM, target)
+    assert "x[8, 8192, 512]" in sketch and "warp_roles" in sketch
+    program = load_program(sketch)
+    source = lower(program, bind(program, load_task(GRAM), {}, target), target).files["kernel.py"]
+    assert "_product: Gluon" in source

@@ -312,6 +312,7 @@ class Builder:
     def stop(self, ref: Ref) -> None:
         """From here on the value of ``ref`` is read from a separate tensor."""
         self.stops |= {ref.name}
+        self._memo = {key: value for key, value in self._memo.items() if key[0] != ref}
 
     def _piece(self, ref: Ref, index: Index) -> Leaf:
         """A part of a stack at ``index``, written among the other parts by the launch that makes it."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kernellab.designer.ir.dtypes import HALVES
+from kernellab.designer.ir.dtypes import FLOAT8, HALVES
 from kernellab.designer.ir.expr import (
     Attend,
     Axis,
@@ -35,7 +35,7 @@ from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
-_PACKED = {"int8", "uint8"}
+_PACKED = {"int8", "uint8"} | FLOAT8
 #: whole numbers below this and their neighbours are floats of every dtype
 _EXACT = 1 << 8
 
@@ -236,8 +236,8 @@ def renamed(e: Expr, old: Axis, new: Axis) -> Expr:
 
 
 def _as_stored(e: Expr) -> Expr:
-    """A factor in the narrow dtype of all that it is made of, which is where torch would round it too; whole numbers of
-    a byte are unpacked to it."""
+    """A factor in the narrow dtype of all that it is made of, which is where torch would round it too; numbers of a
+    byte are unpacked to it."""
     leaves = [x for x in walk(e, inside=False) if isinstance(x, (Leaf, *Frontier))]
     dtypes = {x.dtype for x in leaves}
     floats = dtypes - _PACKED

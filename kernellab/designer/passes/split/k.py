@@ -14,8 +14,9 @@ from kernellab.designer.ir.normal import Output
 
 #: a part is at least this long, so that its product pays for the partial result that it stores
 _LEAST = 1024
-#: extents of the tile that the number of programs is counted in
-_TILE = 64
+#: extents of the tile that the number of programs is counted in; those of a tile of warp roles, and what a part is then
+#: at least
+_TILE, _WIDE, _LONG = 64, 128, 4096
 #: steps of a share of a window's positions, at least: its sums are stored, and read again
 _STEPS = 4
 #: rows or columns up to which a product of float16 or bfloat16 waits for the other factor's bytes on Hopper, and those
@@ -61,6 +62,14 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int, streams
         cores = cores * 9 // 10
         if min(sides) <= _FEWER and -(-max(sides) // _NARROW) * batch >= cores:
             return 1
+    if streams and dot.a.dtype == dot.b.dtype in HALVES and min(sides) > _FEW:
+        # parts so long that a tile of warp roles has each core to itself
+        wide = math.prod(-(-n // _WIDE) for n in sides) * batch
+        while 2 * wide * parts <= cores and first % (2 * parts) == 0 and summed // (2 * parts) >= _LONG:
+            parts *= 2
+        if 2 * wide * parts > cores:
+            return parts
+        parts = 1
     while tiles * parts < cores and first % (2 * parts) == 0 and summed // (2 * parts) >= _LEAST:
         parts *= 2
     return parts

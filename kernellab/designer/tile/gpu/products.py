@@ -93,14 +93,11 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     summed, exact = ctx.volume(dot.axes), precision(ctx, k)
     item = item_bytes("bfloat16" if dot.parts else dtype)
     few = asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
+    # blocks of rows that pick one matrix share what is read of it
+    few &= not k.gathers or others == 1
     if few and min(height, width) <= _STEP and any(_one_step(ctx, k, a) for a in dot.axes):
         # what is unpacked takes registers: more, narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms, 0.053 by 64
         return Tile(_STEP, 32, 64, 4, 4) if height <= width else Tile(32, _STEP, 64, 4, 4)
-    if asynchronous_chip(ctx) and _packed(dot) and len(dot.axes) == 1 and min(height, width) >= 256:
-        # each program unpacks its weights: few of them read the same ones. On an H200, 512 x 5120 x 5120 takes 0.077 ms
-        # (64 x 64 0.121) and 1024 x 4096 x 4096 0.067 (128 x 128 0.097). Not for groups: 384 x 6144 x 64 groups of 64
-        # came out wrong by Triton 3.6 (an error of 8e-2), cause unknown; 128 x 128 is right
-        return Tile(128, 256, 64, 8, 4)
     if few and _STEP < min(height, width) <= 64 and 2 * tiles(64, 64) <= ctx.cores:
         # 64 x 4096 x 4096 on an H100: 32 x 32 takes 0.0236 ms, 32 x 64 0.0262, parts of the sum in two launches 0.0300
         return Tile(32, 32, 128, 4, 5)
@@ -146,8 +143,8 @@ class _Roles:
 
 
 _ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52))
-#: of results of 4 bytes fewer fit the shared memory
-_WIDE_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2)
+#: of results of 4 bytes fewer fit the shared memory; groups share no rows that lie across the steps
+_WIDE_ROLES, _TURNED_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2), _Roles(Tile(128, 128, 64, 8, 4), 1)
 #: of f8: each group adds a step's products to its sums while the other's run
 _FLOAT8_ROLES = _Roles(Tile(128, 128, 128, 8, 5), 2)
 
@@ -176,7 +173,8 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
 
     best = min(_ROLES, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
     if any(item_bytes(o.dtype) > 2 for o in k.outs):
-        best = _WIDE_ROLES
+        left = dot.a if rows in Free()(dot.a) else dot.b
+        best = _WIDE_ROLES if _along(left, dot) else _TURNED_ROLES
     if eight:
         best = _FLOAT8_ROLES
     few = height < best.tile.m or width < best.tile.n or tiles(best.tile.m, best.tile.n) * 2 < ctx.cores
