@@ -5,7 +5,6 @@ from __future__ import annotations
 from kernellab.designer.frontend.build import Handler
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.designer.frontend.gather import PICKS
-from kernellab.designer.frontend.grouped import GROUPED
 from kernellab.designer.frontend.norms import NORMALISATIONS
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
@@ -18,6 +17,6 @@ from kernellab.designer.frontend.views import VIEWS
 from kernellab.designer.steps.loops import STEPS
 
 HANDLERS: dict[str, Handler] = {
-    **OPERATIONS, **VIEWS, **REDUCTIONS, **NORMALISATIONS, **SCANS, **PRODUCTS, **GROUPED,
+    **OPERATIONS, **VIEWS, **REDUCTIONS, **NORMALISATIONS, **SCANS, **PRODUCTS,
     **CONVOLUTIONS, **POOLS, **PICKS, **ORDERS, **PUTS, **STEPS,
 }  # fmt: skip

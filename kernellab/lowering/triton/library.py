@@ -37,19 +37,6 @@ def kl_fence(rows: tl.constexpr):
 
 
 @triton.jit
-def kl_meet(arrived, wanted):
-    """Wait until ``wanted`` programs have come here in all, and see what each of them stored before.
-
-    Programs of a team do not share caches: the release and acquire at the chip's scope order their stores and loads.
-    """
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release", scope="gpu")
-    while tl.atomic_add(arrived, 0, sem="acquire", scope="gpu") < wanted:
-        pass
-    tl.debug_barrier()
-
-
-@triton.jit
 def kl_landed(sums, rows: tl.constexpr):
     """Waits for a product whose left factor is made in registers, before the loop makes the next one there.
 
@@ -60,6 +47,19 @@ def kl_landed(sums, rows: tl.constexpr):
     if rows >= 64 and tl.target_info.cuda_capability_geq(9, 0) and not tl.target_info.cuda_capability_geq(10, 0):
         sums = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [sums], dtype=sums.dtype, is_pure=True, pack=1)
     return sums
+
+
+@triton.jit
+def kl_meet(arrived, wanted):
+    """Wait until ``wanted`` programs have come here in all, and see what each of them stored before.
+
+    Programs of a team do not share caches: the release and acquire at the chip's scope order their stores and loads.
+    """
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release", scope="gpu")
+    while tl.atomic_add(arrived, 0, sem="acquire", scope="gpu") < wanted:
+        pass
+    tl.debug_barrier()
 
 
 @triton.jit
