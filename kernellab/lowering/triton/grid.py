@@ -7,6 +7,7 @@ launches next to each other could wait for programs that find no room. In the in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -149,8 +150,9 @@ def _longest_first(
     """
     last = loops[-1].var if loops else None
     ranges = [s for s in inner if isinstance(s, Loop)]
-    grows = any(last in s.stop.loop_vars() for s in ranges)
-    if grows == any(last in s.start.loop_vars() for s in ranges) or any(loop.hints.swizzle for loop in loops):
+    ways = {_way(s.stop, last) for s in ranges} | {-_way(s.start, last) for s in ranges}
+    grows = 1 in ways
+    if not ways or not ways <= {0, 1 if grows else -1} or ways == {0} or any(loop.hints.swizzle for loop in loops):
         return []
     counts, outer = [writer.int_text(t) for t in trips], reduce(partial(int_op, "*"), trips[:-1], num(1))
     extent = int_op("-", loops[-1].stop, loops[-1].start)
@@ -162,6 +164,28 @@ def _longest_first(
     writer.out.put(f"{turn} = {tidy(f'{pid} // {together} % ({counts[-1]})')}")
     writer.out.put(f"pid = {tidy(f'{pid} // ({together} * ({counts[-1]})) * {together} + {pid} % {together}')}")
     return [*_numbers(writer, loops[:-1], counts[:-1], "pid"), f"({counts[-1]} - 1 - {turn})" if grows else turn]
+
+
+def _way(expr: IntExpr, name: str | None) -> float:
+    """1 where ``expr`` grows with the loop variable ``name``, -1 where it falls, 0 without it; NaN: neither, as for the
+    steps of a phase."""
+    if name not in expr.loop_vars():
+        return 0
+    if expr.kind is not IntKind.OP:
+        return 1
+    ways = [_way(a, name) for a in expr.args]
+    if expr.op == "-":
+        ways[-1] = -ways[-1]
+    elif expr.op in ("*", "//", "cdiv"):
+        # names are no less than 0, divisors no less than 1
+        if (ways[-1] and expr.op != "*") or all(ways):
+            return math.nan
+        numbers = [a.value for a in expr.args if a.kind is IntKind.NUM]
+        ways = [math.copysign(1, n) * w for n in numbers or [1] for w in ways] if 0 not in numbers else [math.nan]
+    elif expr.op not in ("+", "min", "max"):
+        return math.nan
+    found = {w for w in ways if w != 0}
+    return found.pop() if len(found) == 1 else math.nan
 
 
 def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: str) -> list[str]:
