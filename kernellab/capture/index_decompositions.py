@@ -225,20 +225,37 @@ def rows_of_groups(a: Tensor, b: Tensor, offs: Tensor, *_: Any, **__: Any) -> Te
 
 
 def best_of_rows(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
-    """``x.index_reduce(dim, ids, source, "amax" or "amin")``: rows by their index, then :func:`_best_of_sorted`."""
+    """``x.index_reduce(dim, ids, source, "amax", "amin" or "prod")``: rows by their index, then runs of them."""
     dim %= max(x.dim(), 1)
     if x.dim() == 0 or ids.dim() != 1 or not x.is_floating_point() or x.element_size() > 4:
         return NotImplemented
-    if reduce not in ("amax", "amin") or not isinstance(x.shape[dim], int):
+    if reduce not in ("amax", "amin", "prod") or not all(isinstance(n, int) for n in (x.shape[dim], ids.shape[0])):
         return NotImplemented
     ids, order = torch.sort(ids.to(torch.int32))
     at = torch.arange(x.shape[dim], device=x.device, dtype=torch.int32)
     begins, ends = torch.searchsorted(ids, at), torch.searchsorted(ids, at, right=True)
     rows, old = source.movedim(dim, 0).index_select(0, order), x.movedim(dim, 0)
-    best, met = _best_of_sorted(rows, ids, begins, ends, reduce == "amax")
+    if reduce == "prod":
+        best, met = _product_of_sorted(rows, ids, begins, ends)
+    else:
+        best, met = _best_of_sorted(rows, ids, begins, ends, reduce == "amax")
     if include_self:
-        best = torch.maximum(old, best) if reduce == "amax" else torch.minimum(old, best)
+        best = {"amax": torch.maximum, "amin": torch.minimum, "prod": torch.mul}[reduce](old, best)
     return torch.where(met, best, old).movedim(0, dim)
+
+
+def _product_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """As :func:`_best_of_sorted`, the products: each row takes in the row 1, 2, 4 .. before it of the same index
+    (Hillis and Steele: Data parallel algorithms, 1986)."""
+    across = [-1, *[1] * (rows.dim() - 1)]
+    at, step = torch.arange(rows.shape[0], device=rows.device), 1
+    running = rows.float()
+    while step < rows.shape[0]:
+        before = (at - step).clamp(min=0)
+        same = ((at >= step) & (ids.index_select(0, before) == ids)).reshape(across)
+        running, step = torch.where(same, running * running.index_select(0, before), running), 2 * step
+    met = (ends > begins).reshape(across)
+    return running.index_select(0, (ends - 1).clamp(min=0)).to(rows.dtype), met
 
 
 def _best_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor, largest: bool) -> tuple[Tensor, Tensor]:

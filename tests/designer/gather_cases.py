@@ -24,6 +24,11 @@ PICKS: dict[str, str] = {
         "torch.zeros(40, 6).scatter_reduce(0, i[:, None].expand(-1, 6), x, 'amin', include_self=False)",
         "torch.randn(90, 6), torch.randint(0, 40, (90,))",
     ),
+    "product_of_rows_by_index": _task(
+        "x, i",
+        "torch.ones(40, 6).scatter_reduce(0, i[:, None].expand(-1, 6), x, 'prod')",
+        "torch.randn(90, 6), torch.randint(0, 40, (90,))",
+    ),
     "running_sum_of_exponentials": _task("x", "torch.logcumsumexp(x, 0)", "torch.randn(131, 3) * 40"),
     "index_reduce": _task(
         "x, i", "torch.zeros(6, 40).index_reduce(1, i, x, 'amax')", "torch.randn(6, 90), torch.randint(0, 40, (90,))"
