@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: steps, over all layers and directions, up to which a layer is unrolled: each is traced, checked and designed
-_MOST_STEPS = 16
+#: steps, over all layers and directions, up to which a layer is unrolled: each is traced, checked and designed; and of
+#: halves, whose states a launch of all steps would round at every step
+_MOST_STEPS, _MOST_OF_HALVES = 16, 256
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -66,7 +67,8 @@ def by_layers(cell: str) -> Callable[..., Any]:
 def _is_long(x: Tensor, runs: int, batch_first: bool) -> bool:
     """Would unrolling take more steps than are designed one by one?"""
     steps = x.shape[1 if batch_first and x.dim() == 3 else 0]
-    return isinstance(steps, int) and steps * runs > _MOST_STEPS
+    most = _MOST_OF_HALVES if x.element_size() < 4 else _MOST_STEPS
+    return isinstance(steps, int) and steps * runs > most
 
 
 @lru_cache(maxsize=1)

@@ -158,3 +158,12 @@ def test_beside_own_work_a_gpu_leaves_layers_to_the_framework(tmp_path: Path) ->
     reply = RulesDesigner().design(DesignBrief(task, GPU))
     assert "gru.input" in reply.sketch and reply.library_calls
     _interpreted(task, reply.sketch, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_short_layers_of_halves_are_designed_step_by_step() -> None:
+    """One launch of all steps would round their states at every step, so it takes float32 and float64 alone."""
+    half = "nn.RNN(5, 6, dtype=torch.float16)", "[0]", "torch.randn(4, 1, 5, dtype=torch.float16)"
+    task = load_task(LAYERS.format(layer=half[0], picked=half[1], given=half[2]), "layer")
+    sketch = next(iter(RulesDesigner().designs(DesignBrief(task, CPU)))).sketch
+    assert len(load_program(sketch).kernels) >= 4
