@@ -141,3 +141,25 @@ def test_groups_are_right_on_a_cpu(ends: list[int]) -> None:
     sketch = RulesDesigner().designs(DesignBrief(task, CPU))[0].sketch
     judged = gate(load_program(sketch), task)
     assert judged.state is GateState.RIGHT, judged.reason
+
+
+EXPERTS = """import torch
+import torch.nn.functional as F
+def reference(x, up, down, rows, ends):
+    a, b = torch._grouped_mm(x[rows], up, offs=ends).chunk(2, -1)
+    y = torch._grouped_mm(F.silu(a) * b, down, offs=ends)
+    return torch.zeros_like(x).index_add(0, rows, y)
+def inputs():
+    made = lambda *shape: (torch.randn(*shape) * 0.3).to(torch.bfloat16)
+    rows = torch.cat([torch.randperm(150), torch.randperm(150)])
+    return made(150, 64), made(3, 64, 96), made(3, 48, 64), rows, torch.tensor([150, 150, 300], dtype=torch.int32)
+"""
+
+
+@pytest.mark.parametrize("target", [CPU, H200], ids=["cpu", "gpu"])
+def test_groups_follow_each_other(target: Target) -> None:
+    """What a product of groups makes is read as rows again."""
+    task = load_task(EXPERTS)
+    sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+    judged = gate(load_program(sketch), task, chip=target.chip)
+    assert judged.state is GateState.RIGHT, judged.reason

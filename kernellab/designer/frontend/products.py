@@ -30,7 +30,7 @@ _REUSED_CPU, _COSTLY = 16, 8
 _REUSED_GPU = 1024
 #: rows of the other factor from which on a GPU unpacks a factor in a launch before the product, which then reads it by
 #: the copy engine
-_UNPACKED_ROWS = 256
+_UNPACKED_ROWS = 128
 #: queries of a head from which on attention's computed factors are stored
 _QUERIES = 128
 #: what an operation costs that is more than a multiplication

@@ -229,9 +229,11 @@ def _grouped(b: Builder, node: Node, index: Index, item: int) -> Expr:
     offs = argument(node, 2, "offs")
     if not isinstance(offs, Ref) or len(b.shape(node.args[0])) != 2 or len(b.shape(node.args[1])) != 3:
         raise b.refuse(node, "groups of another form than rows and their ends")
-    groups, columns, key = _Groups(b, node, offs), Axis(node.shape[1]), Ref(node.name)
+    groups, columns = _Groups(b, node, offs), Axis(node.shape[1])
+    key: Any = Ref(node.name)
     if not b.narrow:
-        own = (Ix((groups.block,)), Ix((groups.inside,)), Ix((columns,)))
+        # blocks are no rows of the result: another name
+        key, own = (node.name, "blocks"), (Ix((groups.block,)), Ix((groups.inside,)), Ix((columns,)))
         if key not in b.stored_names:
             dot, _, _ = _product(b, node, groups, columns)
             b.store(key, own, cast(dot, node.dtype), (groups.blocks, _BLOCK, node.shape[1]), Purpose.VALUE)
