@@ -127,14 +127,6 @@ def test_rows_of_a_group_are_multiplied_by_its_own_matrix(rows: int, ends: list[
     assert judged.state is GateState.RIGHT, judged.reason
 
 
-def test_blocks_of_a_group_store_their_rows_where_they_belong() -> None:
-    """The product reads the rows where they lie and stores them once: no copy of either."""
-    sketch = sketch_of(GROUPS.format(rows=304, ends=[160, 160, 168, 304]))
-    product = sketch[sketch.rindex("\nsketch ") :]
-    assert "gather(x[" in product and "scatter(" in product and "whole=true" in product
-    assert sketch.count("x[304, 64]") == 1
-
-
 @pytest.mark.parametrize("ends", [[160, 160, 168, 304], [0, 0, 300, 304], [128, 256, 304, 304]])
 def test_groups_are_right_on_a_cpu(ends: list[int]) -> None:
     task = load_task(GROUPS.format(rows=304, ends=ends))

@@ -29,7 +29,8 @@ _REUSED_CPU, _COSTLY = 16, 8
 #: H100 a GELU before 4096 columns takes 0.214 ms (0.517), a softmax before 512 columns 0.167 (0.161 on the fly)
 _REUSED_GPU = 1024
 #: rows of the other factor from which on a GPU unpacks a factor in a launch before the product, which then reads it by
-#: the copy engine
+#: the copy engine. On an H200, int8 in groups of 64, 4096 x 4096: 512 rows take 0.047 ms, 0.089 as they multiply (128
+#: rows so 0.057)
 _UNPACKED_ROWS = 128
 #: queries of a head from which on attention's computed factors are stored
 _QUERIES = 128

@@ -62,7 +62,7 @@ def run_axis(k: Launch, last: Axis | None) -> Axis | None:
 def words(ctx: Context, k: Launch) -> tuple[str, ...]:
     """What a launch that writes at indices says of their order."""
     if any(o.put == EACH for o in k.outs):
-        return why.GROUPED if k.gathers else why.ROUTED
+        return why.ROUTED
     if any(o.put == ONCE for o in k.outs):
         return why.ONCE_EACH
     return why.ANY_ORDER if ctx.gpu or not k.stored_axes else why.IN_ORDER

@@ -93,8 +93,6 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     summed, exact = ctx.volume(dot.axes), precision(ctx, k)
     item = item_bytes("bfloat16" if dot.parts else dtype)
     few = asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
-    # blocks of rows that pick one matrix share what is read of it
-    few &= not k.gathers or others == 1
     if few and min(height, width) <= _STEP and any(_one_step(ctx, k, a) for a in dot.axes):
         # what is unpacked takes registers: more, narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms, 0.053 by 64
         return Tile(_STEP, 32, 64, 4, 4) if height <= width else Tile(32, _STEP, 64, 4, 4)
