@@ -51,6 +51,28 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
+def quantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """One quantile: between two elements of the sorted row; a row with NaN gives NaN. torch 2.11's own way asks for
+    values while it is traced."""
+    if not isinstance(q, float) or not 0 <= q <= 1 or interpolation != "linear" or x.dim() == 0:
+        return NotImplemented
+    rows, along = (x.reshape(-1), 0) if dim is None else (x, dim % x.dim())
+    if not isinstance(rows.shape[along], int):
+        return NotImplemented
+    last = rows.shape[along] - 1
+    # the rank is rounded as torch rounds it
+    rank = float(torch.tensor(q, dtype=x.dtype) * last)
+    below = min(int(rank), last)
+    values = torch.sort(rows, dim=along).values
+    low, high = values.narrow(along, below, 1), values.narrow(along, min(below + 1, last), 1)
+    found = torch.where(torch.isnan(values.narrow(along, last, 1)), math.nan, torch.lerp(low, high, rank - below))
+    if dim is None and keepdim:
+        return found.reshape([1] * x.dim())
+    return found if keepdim else found.squeeze(along)
+
+
 def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower of the middle elements along ``dim`` and its place; a row with NaN gives NaN."""
     if x.dim() == 0 or not isinstance(x.shape[dim], int):
@@ -423,8 +445,8 @@ def rrelu(
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "rrelu": rrelu, "one_hot": one_hot, "pad": pad, "__getitem__": place,
-    "__setitem__": write, **LOSSES, **RECURRENT, **PAIRS,
+    "combinations": combinations, "quantile": quantile, "rrelu": rrelu, "one_hot": one_hot, "pad": pad,
+    "__getitem__": place, "__setitem__": write, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {
