@@ -29,6 +29,20 @@ def test_rounding_passes_and_lower_precision_does_not() -> None:
     assert judged(reference.native.bfloat16().float(), reference) is not None
 
 
+def test_an_element_that_the_framework_misses_alike_is_not_shown_as_wrong() -> None:
+    """Where both give 0 for a number that float64 alone holds, "got 0, want 0" says nothing."""
+    double = case().double.clone()
+    double[:20] *= 1e-3  # small elements, whose digits are lost
+    double[0] = 1e-4
+    native = double.float()
+    native[0] = 0.0
+    got = native.clone()
+    got[1:20] *= 1.004
+    found = judged(got, Reference(native, double))
+    assert found is not None and found.rule == "tau" and found.wrong is not None
+    assert not bool(found.wrong[0].any()) and bool(found.wrong[1:].any())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_each_dtype_has_its_own_limits(dtype: torch.dtype) -> None:
     reference = case(dtype=dtype)

@@ -166,7 +166,7 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
     chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
     if share > max(limits.tau + chance, 2 * own_off / count):
         least = max(ERROR.epsilon, limits.share) * rms
-        mask = pieces.where(lambda p: p.error > limits.tau * p.want.abs().clamp_(min=least))
+        mask = pieces.where(lambda p: (p.error > p.own) & (p.error > limits.tau * p.want.abs().clamp_(min=least)))
         message = (
             f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
             f"{100 * limits.tau:g} % may be"

@@ -320,7 +320,9 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
             f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
             f"{100 * limits.tau:g} % may be"
         )
-        return Mismatch("tau", message, wrong, relative), relative
+        # what the framework's own value misses as well is no place to look at
+        worse = wrong & (error > own)
+        return Mismatch("tau", message, worse if bool(worse.any()) else wrong, relative), relative
     return None, relative
 
 

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 #: signatures that a comparison of aligned and ragged sizes must not override
 _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")
+#: those whose cause shows with each draw: where others are right, values decide
+_OF_ALL_VALUES = ("edge-tile", "accumulate-dtype")
 
 #: after a wrong answer, so long are other sizes tried
 _CONTRAST_SECONDS = 2.0
@@ -276,12 +278,12 @@ class Stages:
         reference = case.references[output]
         found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
         found = found.model_copy(update={"tried": self._contrast(case)})
+        if mismatch.rule == "tau" and found.signature in _OF_ALL_VALUES and right_with_own_inputs(found):
+            found = found.model_copy(update={"signature": "wrong-values"})
         if found.signature not in _CERTAIN and found.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
             # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
             wrong = mismatch.wrong
-            if mismatch.rule == "tau" and right_with_own_inputs(found):
-                name = name or "wrong-values"  # a sum in too narrow a dtype shows in each draw
             together = wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))
             if together and not right_with_own_inputs(found) and self.is_edge(case):
                 name = "edge-tile"
