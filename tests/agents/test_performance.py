@@ -283,6 +283,8 @@ def test_advice_is_of_the_kernel_that_the_next_role_starts_from(task: Any) -> No
     worse = route(task, passed(1.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
     assert worse.suggestion.startswith("Round 1 is still the best, and the work starts from it. ")
     assert "Only 8 iterations" in worse.suggestion
+    sooner = route(task, passed(1.5, ms=0.001), history=(best,), improvers=frozenset({Role.DESIGNER}))
+    assert sooner.suggestion.startswith("Round 1 is still the best by its speedup, though not by its time, which")
     better = route(task, passed(2.5), history=(best,), improvers=frozenset({Role.DESIGNER}))
     assert "Only 4 iterations" in better.suggestion and "still the best" not in better.suggestion
     coder = route(task, passed(1.5, ms=5.0), history=(best,), improvers=frozenset({Role.CODER}))

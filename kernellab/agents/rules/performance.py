@@ -220,9 +220,20 @@ def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     if (to is RouteKind.CODER and best.sketch != brief.sketch) or (to is RouteKind.DESIGNER and not best.sketch):
         return brief, ""
     number = rounds.index(best) + 1
-    said = f"Round {number} is still the best, and the work starts from it. "
+    said = (
+        f"Round {number} is still the best{_by_what(best.verdict, rounds[-1].verdict)}, and the work starts from it. "
+    )
     of_best = replace(brief, sketch=best.sketch, gate=best.gate, candidate=best.candidate, verdict=best.verdict)
     return of_best, said
+
+
+def _by_what(best: Verdict | None, last: Verdict | None) -> str:
+    """By what it is the best where its time is the longer one; else empty."""
+    if best is None or last is None or best.time is None or last.time is None or not last.passed:
+        return ""
+    paired = best.against("eager") is not None and last.against("eager") is not None
+    longer = best.time.median_ms > last.time.median_ms
+    return " by its speedup, though not by its time, which other work changes more" if paired and longer else ""
 
 
 def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[RouteFact]]:
