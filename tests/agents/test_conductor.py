@@ -281,3 +281,13 @@ def test_no_turns_left_stops_and_says_what_was_wrong() -> None:
     assert found.to is RouteKind.STOP
     assert "limit" in found.reason
     assert "last tile" in found.reason
+
+
+def test_that_a_kernel_passed_stands_once_where_its_verdict_is_shown() -> None:
+    from kernellab.agents.briefs import own_reason
+
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    won = Comparison(baseline="eager", baseline_time=time, speedup=2.0, low=1.9, high=2.1)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, comparisons=[won], sol_ms=0.1)
+    found = route(verdict, improve=True)
+    assert found.reason == "There is headroom. Verified at T2." and own_reason(found) == "There is headroom."

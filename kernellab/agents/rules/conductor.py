@@ -110,7 +110,9 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"{passed} There is headroom.",
+        reason=f"There is headroom. {passed}",
+        # that it passed stands with the verdict
+        quotes=passed if passed == f"Verified at {verdict.trust.value}." else "",
         suggestion=f"{of_earlier}{suggestion}",
         facts=(*route_facts(brief), *facts),
     )

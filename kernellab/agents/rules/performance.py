@@ -283,8 +283,12 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     of_cost = len(cost.launches) < 2
     return " ".join(words), [
         *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=True) for fact in own),
-        *(RouteFact(text=fact, of_cost=of_cost) for fact in found),
+        *(RouteFact(text=fact, of_cost=of_cost or fact == _at_once(cost)) for fact in found),
     ]  # fmt: skip
+
+
+def _at_once(cost: Cost) -> str:
+    return f"{counted(round(cost.parallelism), 'iteration')} can run at once"
 
 
 def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tuple[list[str], list[str]]:
@@ -463,7 +467,7 @@ def _gain_over_best(brief: RouteBrief) -> float | None:
 
 def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> tuple[list[str], list[str]]:
     """Words and facts by the cost model; with ``guess`` also where the time may go when nothing stands out."""
-    at_once = f"{counted(round(cost.parallelism), 'iteration')} can run at once"
+    at_once = _at_once(cost)
     words, facts = [], [f"{name} is bound by {cost.bound}", at_once]
     worst = max(cost.tensors, key=lambda t: t.slow - t.unique, default=None)
     again = worst is not None and worst.unique and worst.slow > _AGAIN * worst.unique
