@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import frexp, inf, isfinite, ldexp, log2, nan, trunc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernellab.task.dtypes import computable
 
@@ -62,21 +62,29 @@ def _uniform(rows: Tensor, seen: torch.Generator, low: float, high: float) -> No
     import torch
 
     if rows.dtype == torch.bool:
-        rows.copy_(torch.rand(rows.shape, generator=seen) < 0.5)
+        rows.copy_(_drawn(rows, seen) < 0.5)
     elif rows.is_floating_point():
-        rows.copy_(low + (high - low) * torch.rand(rows.shape, generator=seen))
+        rows.copy_(low + (high - low) * _drawn(rows, seen))
     else:
-        rows.copy_(_integers(tuple(rows.shape), seen, int(low), int(high)))
+        rows.copy_(_integers(rows, seen, int(low), int(high)))
 
 
-def _integers(shape: tuple[int, ...], seen: torch.Generator, low: int, high: int) -> Tensor:
+def _drawn(rows: Tensor, seen: torch.Generator, **more: Any) -> Tensor:
+    """Numbers from 0 to 1 in the shape and on the device of ``rows``."""
     import torch
 
-    if high - low < 1 << 62:
-        return torch.randint(low, high + 1, shape, generator=seen)
+    return torch.rand(tuple(rows.shape), generator=generator_on(rows.device, seen), device=rows.device, **more)
+
+
+def _integers(rows: Tensor, seen: torch.Generator, low: int, high: int) -> Tensor:
+    import torch
+
+    def drawn(first: int, end: int) -> Tensor:
+        there = generator_on(rows.device, seen)
+        return torch.randint(first, end, tuple(rows.shape), generator=there, device=rows.device)
+
     # the whole of int64: a difference of its ends is none of its numbers
-    wide = torch.randint(-(1 << 62), 1 << 62, shape, generator=seen)
-    return wide * 2 + torch.randint(0, 2, shape, generator=seen)
+    return drawn(low, high + 1) if high - low < 1 << 62 else drawn(-(1 << 62), 1 << 62) * 2 + drawn(0, 2)
 
 
 def _sorted(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -91,9 +99,9 @@ def _repeated(rows: Tensor, seen: torch.Generator, low: float, high: float) -> N
     """A part of them takes the number before it, in runs: segments that are empty."""
     import torch
 
-    kept = torch.rand(rows.shape, generator=seen) < 0.5
+    kept = _drawn(rows, seen) < 0.5
     kept[:, -1] = True
-    rows.copy_(torch.where(kept.to(rows.device), rows, rows[:, :1]).cummax(-1).values)
+    rows.copy_(torch.where(kept, rows, rows[:, :1]).cummax(-1).values)
 
 
 def _moved(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -151,17 +159,18 @@ def _grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Round numbers of both signs, and the same moved by a hundredth, over the elements in turn."""
     import torch
 
-    values = torch.tensor([s * (v + e) for v in _GRID for s in (1, -1) for e in (0.0, 0.01)], dtype=torch.float64)
-    values = values.clamp(low, high).repeat(rows.numel() // values.numel() + 1)[: rows.numel()]
-    order = torch.randperm(rows.numel(), generator=seen) if rows.numel() >= values.numel() else slice(None)
-    rows.view(-1).copy_(values[order].to(rows.dtype))
+    values = [s * (v + e) for v in _GRID for s in (1, -1) for e in (0.0, 0.01)]
+    round_ones = torch.tensor(values, dtype=torch.float64, device=rows.device).clamp(low, high)
+    over = round_ones.repeat(rows.numel() // len(values) + 1)[: rows.numel()]
+    there = generator_on(rows.device, seen)
+    rows.view(-1).copy_(over[torch.randperm(rows.numel(), generator=there, device=rows.device)].to(rows.dtype))
 
 
 def _one_on_a_grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """One element of each row on that grid, the others as they are: no other one hides what becomes of it."""
     import torch
 
-    grid = torch.empty(rows.shape[0], dtype=torch.float64)
+    grid = torch.empty(rows.shape[0], dtype=torch.float64, device=rows.device)
     _grid(grid.view(1, -1), seen, low, high)
     at = torch.randint(rows.shape[-1], (rows.shape[0], 1), generator=seen)
     rows.scatter_(1, at.to(rows.device), grid.view(-1, 1).to(rows))
@@ -263,10 +272,9 @@ def _scaled(rows: Tensor, seen: torch.Generator, low: float, high: float) -> Non
 
 def _turned(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Complex numbers turned by some quarters of a circle."""
-    import torch
 
     flat = rows.view(-1)
-    turns = torch.randint(4, (flat.numel(),), generator=seen).to(flat.device)
+    turns = _integers(flat, seen, 0, 3)
     parts = flat.real.clone(), flat.imag.clone()
     # no product: it would make zeros of either sign
     for turn, (real, imag) in enumerate((parts, (-parts[1], parts[0]), (-parts[0], -parts[1]), (parts[1], -parts[0]))):
@@ -288,20 +296,17 @@ def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) ->
     """Every magnitude alike often, from ``low`` to ``high``, of either sign where the sample has both."""
     import torch
 
-    size = torch.rand(tuple(rows.shape), generator=seen, dtype=torch.float64)
-    size = torch.exp2(log2(low) + (log2(high) - log2(low)) * size)
-    rows.copy_(torch.where(rows.double().cpu() < 0, -size, size))
+    size = torch.exp2(log2(low) + (log2(high) - log2(low)) * _drawn(rows, seen, dtype=torch.float64))
+    rows.copy_(torch.where(rows.double() < 0, -size, size))
 
 
 def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Every third element, the first and the last but one; the last keeps what it has, so that not all are."""
-    import torch
-
     flat = rows.view(-1)
-    at = torch.rand(flat.numel(), generator=seen) < 1 / 3
+    at = _drawn(flat, seen) < 1 / 3
     at[0] = True
     at[-1] = False
-    flat[at.to(flat.device)] = _of(rows, low)
+    flat[at] = _of(rows, low)
 
 
 #: name -> how it fills the rows of an argument
