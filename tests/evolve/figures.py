@@ -72,6 +72,8 @@ SWEEPS = 3
 NEAR = 0.9
 #: of an operator's seconds: when the search, and when the tuner, has to be done
 _SEARCH, _TUNE, _BY_HAND = 0.5, 0.8, 0.72
+#: seconds that the verdicts of a search's end and the rankings in turn take on a GPU
+_AFTER = 45.0
 #: seconds between two looks at a search, and those that one may take to its end when its time is up
 _LOOK, _GRACE = 5.0, 30.0
 #: seconds that an operator's process may need beyond its share, to write what it has
@@ -183,8 +185,10 @@ class Operator:
         return load_task(self.text, self.name)
 
     def _left(self, share: float) -> float:
-        share = _BY_HAND if self.by_hand and share == _SEARCH else share
-        return self.began + share * self.seconds - time.monotonic()
+        seconds = share * self.seconds
+        if self.by_hand and share == _SEARCH:
+            seconds = max(seconds / 2, min(_BY_HAND * self.seconds, self.seconds - _AFTER))
+        return self.began + seconds - time.monotonic()
 
     def _searched(self) -> Run:
         """The run, at its end or when its time is up; one of an earlier call goes on."""
