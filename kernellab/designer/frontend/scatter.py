@@ -19,6 +19,9 @@ from kernellab.designer.ir.normal import ADD, ONCE, Output, number
 #: rows of a block of a group
 _BLOCK = 128
 
+#: reads of an index that follow one another from which it is stored
+_CHAIN = 4
+
 
 def _put(b: Builder, node: Node, at: Index, value: Expr, mode: str) -> str:
     """The temp tensor with ``value`` written at ``at``, after the node's first operand; made once."""
@@ -106,6 +109,9 @@ def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> 
 def _index_put(b: Builder, node: Node, index: Index, item: int) -> Expr:
     shape = b.shape(node.args[0])
     given = (*node.args[1], *(None,) * (len(shape) - len(node.args[1])))
+    for ids in given:
+        if isinstance(ids, Ref) and _is_looked_for(b, ids):
+            b.stop(ids)
     dims, together = places(b, node, given, shape)
     adjacent = dims == list(range(dims[0], dims[-1] + 1))
     first = dims[0] if adjacent else 0
@@ -116,6 +122,16 @@ def _index_put(b: Builder, node: Node, index: Index, item: int) -> Expr:
     adds = bool(node.args[3]) if len(node.args) > 3 else bool(node.keyword("accumulate", False))
     value = _source(b, node, node.args[2], own, result)
     return Leaf(_put(b, node, at, value, ADD if adds else ONCE), index, node.dtype)
+
+
+def _is_looked_for(b: Builder, ids: Ref) -> bool:
+    """Is an index found by several reads, each where the one before says (a place in a sorted tensor)? Such are stored:
+    whoever writes rows would look for each row's place while it waits, and once for each part of a row."""
+    if b.is_stored(ids):
+        return False
+    # on axes of no other value, which would be kept as it is
+    found = walk(b.value(ids, tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ids))))
+    return sum(isinstance(e, Leaf) and bool(e.operands) for e in found) >= _CHAIN
 
 
 def _named(value: Expr) -> Ix:
