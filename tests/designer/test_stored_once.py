@@ -94,3 +94,25 @@ def test_a_scan_that_several_read_is_made_in_one_order() -> None:
     )
     sketch = RulesDesigner().designs(DesignBrief(task, CPU))[0].sketch
     assert sketch.count("load(x[") == 1, sketch
+
+
+GPU = Target("triton", Backend.CUDA, named_chip("h100"))
+SEGMENTS = """import torch
+
+def reference(x, n):
+    at = torch.repeat_interleave(torch.arange({runs}, device=x.device), n, output_size={rows})
+    return torch.zeros({runs}, 64, device=x.device).index_add(0, at, x)
+
+def inputs():
+    return torch.randn({rows}, 64), torch.full(({runs},), {rows} // {runs})
+"""
+
+
+@pytest.mark.parametrize(("runs", "rows"), [(64, 192), (256, 16384)])
+def test_an_index_that_is_searched_for_is_found_before_rows_are_added_at_it(runs: int, rows: int) -> None:
+    """Whoever adds rows reads each one's place, and looks in no sorted tensor for it."""
+    task = load_task(SEGMENTS.format(runs=runs, rows=rows), "segments")
+    found = RulesDesigner().designs(DesignBrief(task, GPU))[0].sketch
+    (adds,) = [launch for launch in found.split("sketch ") if "atomic_add" in launch]
+    assert "gather(" not in adds
+    assert rows > 1000 or gate(found, task, chip=GPU.chip).state is GateState.RIGHT
