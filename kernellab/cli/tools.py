@@ -53,16 +53,19 @@ def grade(
     from kernellab.content import written
     from kernellab.dsls.machine import detect_target
     from kernellab.teach.exercise import course
-    from kernellab.teach.grading import as_board, as_csv, notebooks, seed_of, student_of
+    from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, seed_of, student_of
     from kernellab.teach.grading import grade as graded
     from kernellab.verifier import Verifier
 
     unread: list[str] = []
+    marks: list[Mark] = []
 
     def tell(path: Path, error: KernellabError | None) -> None:
         say(f"{path.name}: graded" if error is None else str(error))
         if error is not None:
             unread.append(path.name)
+        if csv is not None and (csv.is_file() or not csv.exists()):  # kept, also where the rest is not reached
+            written(csv, as_csv(marks))
 
     root = folder if folder.is_dir() else folder.parent
     if secret:
@@ -72,14 +75,13 @@ def grade(
                     f"{path} lies in no student's folder.", "Name the folder above the students' folders."
                 )
     with Verifier() as verifier:
-        marks = list(
-            graded(
-                notebooks(folder),
-                lambda path: course(seed=seed_of(student_of(path, root), secret) if secret else ""),
-                lambda task, source, options: verifier.verify(task, source, detect_target(source.dsl), options=options),
-                lesson, tell, root,
-            )
-        )  # fmt: skip
+        for mark in graded(
+            notebooks(folder),
+            lambda path: course(seed=seed_of(student_of(path, root), secret) if secret else ""),
+            lambda task, source, options: verifier.verify(task, source, detect_target(source.dsl), options=options),
+            lesson, tell, root,
+        ):  # fmt: skip
+            marks.append(mark)
     text = as_csv(marks)
     if board is not None:
         say(f"wrote {written(board, as_board(marks, f'{lesson or folder.name}: verified answers'))}")

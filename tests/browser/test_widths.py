@@ -121,3 +121,16 @@ def test_the_question_and_the_buttons_are_in_sight(browser: Any, fixture: str, s
             box = parts.nth(part).bounding_box()
             assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= size[1], (fixture, size, box)
         page.close()
+
+
+def test_a_search_s_styles_on_the_same_page_leave_room_for_the_sign_of_the_field(browser: Any) -> None:
+    """Both widgets load the base's styles; the later ones come after those of the workbench's timeline."""
+    later = (Path(look.ROOT) / "kernellab/notebook/static/monitor.css").read_text(encoding="utf-8")
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": 1180, "height": 900})
+        page.goto(look.address(base, fixture="designed", panel="verdict", theme="light"))
+        page.wait_for_selector("body[data-ready]")
+        page.add_style_tag(content=later)
+        field = page.locator(".kl-search input").first
+        assert field.evaluate("field => parseFloat(getComputedStyle(field).paddingLeft)") > 18
+        page.close()

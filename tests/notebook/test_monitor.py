@@ -16,12 +16,14 @@ from notebook_parts import Page
 
 from kernellab.evolve.records import (
     Action,
+    Ended,
     Evaluated,
     Evaluation,
     Place,
     Proposal,
     Proposed,
     RoundEnded,
+    Status,
     Steered,
     Step,
     Verified,
@@ -31,7 +33,7 @@ from kernellab.evolve.stream import Stream
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import best_of, figures, head, left, lines
 from kernellab.notebook.monitor.monitor import Monitor
-from kernellab.notebook.monitor.rows import MOST, row, rows
+from kernellab.notebook.monitor.rows import MOST, condition, row, rows
 from kernellab.options.search import Knobs
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -121,6 +123,15 @@ def test_a_run_says_how_long_its_further_rounds_take(waiting: tuple[Run, Page]) 
     state = run.state
     pace = (state.latest - state.begun.time) / 4
     assert left(state) == pytest.approx(pace * state.knobs.rounds * state.knobs.size, abs=0.1)
+
+
+def test_what_an_ended_run_did_not_come_to_does_not_wait(waiting: tuple[Run, Page]) -> None:
+    run, _ = waiting
+    stream = write(run, 1)
+    stream.append([Proposed(proposals=(Proposal(number=1, round=1, island=0, operator="seed", sketch="sketch s {}"),))])
+    assert condition(run.state, 1) == "waiting"
+    stream.append([Ended(status=Status.STOPPED, reason="Stopped.")])
+    assert [condition(run.state, number) for number in (0, 1)] == ["passed", "untried"]
 
 
 @pytest.mark.parametrize("paused", [True, False])

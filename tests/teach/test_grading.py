@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from teach_parts import ROOT, toml
 
+from kernellab.cli import tools
 from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
@@ -280,3 +281,20 @@ def test_the_board_counts_verified_answers_alone() -> None:
     page = as_board([*marks, Mark("<i>/a.ipynb", "two", 0.0, 1, "wrong")], "A class")
     assert page.index("&lt;i&gt;") < page.index("bob") and "<i>" not in page
     assert "<td>2</td><td>bob</td><td>1</td><td></td><td>yes</td>" in page
+
+
+def test_marks_are_kept_where_the_rest_of_a_class_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        notebook(tmp_path, name, "%%kernel_exercise two-inputs\n# nothing yet")
+
+    def cut_off(line: str) -> None:
+        if line.startswith("c.ipynb"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tools, "say", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        cli_grade(tmp_path, csv=tmp_path / "marks.csv")
+    rows = csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines())
+    assert [row["notebook"] for row in rows] == ["a.ipynb", "b.ipynb"]

@@ -17,7 +17,7 @@ PROTOCOL = 1
 StatusWord = Annotated[str, Status]
 RunButton = Literal["pause", "resume", "stop", "steer", "work", "remember"]
 CandidateButton = Literal["protect", "drop", "open"]
-CandidateWord = Literal["waiting", "passed", "verified", "flagged", "failed", "repeat", "dropped"]
+CandidateWord = Literal["waiting", "untried", "passed", "verified", "flagged", "failed", "repeat", "dropped"]
 
 
 class Head(TypedDict):

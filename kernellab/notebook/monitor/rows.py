@@ -44,7 +44,7 @@ def condition(state: RunState, number: int) -> CandidateWord:
     if number in state.dropped:
         return "dropped"
     if evaluation is None:
-        return "waiting"
+        return "untried" if state.status.ended else "waiting"
     if evaluation.same_as is not None:
         return "repeat"
     if not evaluation.passed or (verdict is not None and not verdict.passed):

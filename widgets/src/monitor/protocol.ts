@@ -74,7 +74,7 @@ export interface Row {
   operator: string;
   author: string;
   parents: number[];
-  state: "waiting" | "passed" | "verified" | "flagged" | "failed" | "repeat" | "dropped";
+  state: "waiting" | "untried" | "passed" | "verified" | "flagged" | "failed" | "repeat" | "dropped";
   protected: boolean;
   at: number | null;
   value: number | null;

@@ -15,6 +15,7 @@ export const fate = (row: Row): string => (row.step ? `failed at ${row.step}` : 
 
 const SIGNS: Record<Row["state"], string> = {
   waiting: "running",
+  untried: "skipped",
   passed: "done",
   verified: "passed",
   flagged: "waiting",
