@@ -344,9 +344,9 @@ class HonestRule:
     #: (0.8 to 1.2 ms); what takes longer computes
     launch_seconds: float = 300e-6
     slow_launch_seconds: float = 1.5e-3
-    #: of which so many, or this share, may be in ``handling_bytes`` of its code (launches: 6 to 63 us, at most 0.29
+    #: of which so many, or this share, may be in ``handling_bytes`` of its code (launches: 5 to 99 us, at most 0.30
     #: of them, by thirty looks and more), but never more than ``handling_seconds``: what computes stays in its loop
-    launch_loop_seconds: float = 120e-6
+    launch_loop_seconds: float = 150e-6
     launch_loop_share: float = 0.4
     #: places of own code that a verdict keeps, and characters of a function's name
     hot_spots: int = 64
