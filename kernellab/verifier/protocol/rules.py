@@ -387,10 +387,11 @@ class DeviceRule:
     whole: int = 1 << 24
     #: right answers of earlier cases that are kept for telling a stale result: bytes of each
     answer_bytes: int = 64 * MIB
-    #: processes at most, and seconds, in which what a JIT makes for each size is compiled ahead; and of the sizes from
-    #: all over the ranges so many
+    #: processes at most, and seconds that are waited for them, in which what a JIT makes for each size is compiled
+    #: ahead (H200, four cores: rows 2 to 4 s, products 7; an autotuner's own measurements are of no use to another
+    #: process); and of the sizes from all over the ranges so many
     rehearsals: int = 4
-    rehearsal_seconds: float = 20.0
+    rehearsal_seconds: float = 8.0
     rehearsed_sizes: int = 8
     #: pairs of timed calls at least, where the budget allows, and at most
     least: int = 20
