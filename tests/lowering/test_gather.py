@@ -66,6 +66,23 @@ def test_triton_computes_it(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(got, PICKS[name].expected(given), msg=lambda m, s=sizes: f"{s}: {m}")
 
 
+def test_triton_takes_single_places_and_numbers_of_more_than_32_bits(tmp_path: Path) -> None:
+    program = load_program("""sketch keys {
+    tensors: at[6]: i32; x[40]: f32; y[6]: f32 out; z[6]: i64 out;
+    @llm_hint("parallel", "grididx")
+    for i in range(6):
+        load(at[i] -> here)
+        gather(x[here] -> picked)
+        store(picked -> y[i])
+        store(cast(here, i64) + i * 4294967296 -> z[i])
+}
+""")
+    given = {"at": torch.tensor([3, 39, 0, 7, -1, 50], dtype=torch.int32), "x": torch.randn(40)}
+    got = call(lower(program, bind(program, None, None, TRITON), TRITON), tmp_path, *given.values())
+    expected = run(program, given)
+    assert [torch.equal(value, expected[t.name]) for value, t in zip(got, program.outputs, strict=True)] == [True, True]
+
+
 def test_no_atomics_where_parallel_iterations_have_columns_of_their_own() -> None:
     for name, atomic in (("in order", False), ("index_add", True)):
         program = load_program(PICKS[name].text)

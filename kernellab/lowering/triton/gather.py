@@ -19,7 +19,7 @@ def gather(values: Values, value: Apply) -> Text:
     """``gather(X[...])``: a load at the places that the index values name."""
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
-    pointer, tests = pointer_at(values, tensor, value.args, items)
+    pointer, tests = pointer_at(values, tensor, value.args, items, len(value.type.shape))
     options = [pointer]
     if tests:
         options += [f"mask={' & '.join(tests)}", f"other={pad_text(pad, tensor.dtype)}"]
@@ -30,16 +30,16 @@ def gather(values: Values, value: Apply) -> Text:
 
 
 def pointer_at(
-    values: Values, tensor: Tensor, index: tuple[Value, ...], items: tuple[Point | Range | None, ...]
+    values: Values, tensor: Tensor, index: tuple[Value, ...], items: tuple[Point | Range | None, ...], rank: int
 ) -> tuple[str, list[str]]:
-    """Where the elements are, and the conditions under which they exist."""
+    """Where the elements of a tile of ``rank`` are, and the conditions under which they exist."""
     terms, tests = [tensor.name], []
     for dim, (value, item) in enumerate(zip(index, items, strict=True)):
         size = tensor.shape[dim]
         text = values.write(value)
         at = text.code if is_atom(text.code) else values.temporary(tidy(text.code))
         if not _is_inside(values, item, size):
-            tests.append(_test(values, at, values.int_text(size), text))
+            tests.append(_test(values, at, values.int_text(size), text, rank))
         if at == "0":
             continue
         factors = [at, *(_factor(values, s) for s in tensor.shape[dim + 1 :] if not s.is_one)]
@@ -47,11 +47,11 @@ def pointer_at(
     return " + ".join(terms), tests
 
 
-def _test(values: Values, at: str, size: str, text: Text) -> str:
+def _test(values: Values, at: str, size: str, text: Text, rank: int) -> str:
     size = size if is_atom(size) else f"({size})"
     if values.interpreter and not text.shape:
-        # the interpreter makes an integer of a scalar condition that meets a vector of them
-        return f"(tl.full([1], tl.where(({at} >= 0) & ({at} < {size}), 1, 0), tl.int32) != 0)"
+        # the interpreter makes an integer of a scalar condition that meets a vector of them, or stands alone
+        return f"(tl.full({'[1]' if rank else '[]'}, tl.where(({at} >= 0) & ({at} < {size}), 1, 0), tl.int32) != 0)"
     return f"({at} >= 0) & ({at} < {size})"
 
 
@@ -83,7 +83,7 @@ def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
     tensor, values = stmt.tensor, writer.values
     if stmt.add and (tensor.dtype.bytes < 2 or tensor.dtype is DType.I16):
         raise LoweringError(f"Triton has no atomic_add on {tensor.dtype.value}.", "Accumulate in f32 or i32.")
-    pointer, tests = pointer_at(values, tensor, stmt.index, stmt.items)
+    pointer, tests = pointer_at(values, tensor, stmt.index, stmt.items, len(stmt.shape))
     rank = len(stmt.shape)
     code = values.filled(stmt.value, stmt.shape)
     value = values.cast(Text(code, stmt.shape), stmt.value.type.dtype, tensor.dtype).code

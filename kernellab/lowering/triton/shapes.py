@@ -27,7 +27,8 @@ class Ints(Bounds):
     def spell(self, expr: IntExpr, name: Callable[[IntExpr], str]) -> str:
         """Text of ``expr`` in a kernel; ``name`` gives that of a symbol, constexpr or loop variable."""
         if expr.kind is IntKind.NUM:
-            return str(expr.value)
+            # next to 32 bits Triton refuses a number of more
+            return str(expr.value) if -(2**31) <= expr.value < 2**31 else f"tl.full([], {expr.value}, tl.int64)"
         if expr.kind is not IntKind.OP:
             return name(expr)
         args = [self.spell(a, name) for a in expr.args]
