@@ -94,6 +94,17 @@ def fails(program: Program, task: Task) -> bool:
     return next(_failures(program, task), None) is not None
 
 
+def ends(program: Program, task: Task) -> bool:
+    """Does the program end in an error at one of the gate's cases?"""
+    for binding in _bindings(program, task):
+        try:
+            for case in islice(cases(program, binding, task), _CASES):
+                _compared(program, binding, task, case)
+        except (KernellabError, RuntimeError):
+            return True
+    return False
+
+
 def mistake_key(number: int) -> str:
     return f"mistake-{number}"
 

@@ -396,6 +396,9 @@ def test_answers_that_need_a_word_use_it() -> None:
     for exercise in asking:
         program, task = load_program(solution(exercise.id) or ""), course(ROOT).task(exercise)
         assert all(needs(program, task, word) for word in exercise.goals.uses), exercise.id
+    # without its products an attention does not run at all, which is no answer either
+    exercise = next(e for e in tasks() if e.id == "online-attention")
+    assert needs(load_program(solution(exercise.id) or ""), course(ROOT).task(exercise), "dot")
 
 
 def test_a_goal_for_an_unknown_chip_is_a_sentence() -> None:

@@ -13,12 +13,14 @@ from kernellab.dsls import get_adapter
 from kernellab.records import Author, Source, Trust
 from kernellab.target import Backend
 from kernellab.task import load_task
+from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.options import VerifyOptions
 from kernellab.verifier.protocol.rules import CORRECT, DEVICE
 from kernellab.verifier.stages.context import Request
 from kernellab.verifier.stages.pipeline import Verification
+from kernellab.verifier.stages.rehearsal import _alike
 
 TASK = load_task(
     "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 4096)\n"
@@ -93,3 +95,17 @@ def test_what_fails_there_alone_is_no_fault(what: str, monkeypatch: pytest.Monke
 def test_a_dsl_that_compiles_nothing_in_calls_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, made, home = verified("2 * x", monkeypatch, processes=False)
     assert passed and {by for by, _ in made} == {home}
+
+
+def test_where_judges_take_turns_at_a_device_nothing_is_compiled_ahead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such calls would run next to another judge's timing."""
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path / 'turns'}")
+    passed, made, home = verified("2 * x", monkeypatch)
+    assert passed and {by for by, _ in made} == {home}
+
+
+def test_a_number_is_replaced_by_one_that_is_compiled_alike() -> None:
+    values = (1, 48, 7, 0.25, True, None)
+    assert [_alike(value) for value in values] == [1, 16, 3, 1.0, True, None]

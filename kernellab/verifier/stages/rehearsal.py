@@ -1,8 +1,9 @@
 """Compiles ahead what a JIT would compile at each new size in turn, several at once, in processes that are ended before
 the candidate answers for anything.
 
-They run the same source in the same sandbox, have its compile cache (its folder, and by that its user), and are told
-sizes alone: their arguments are zeros. What they leave is what the candidate itself may write there.
+They run the same source in the same sandbox, have its compile cache (its folder, and by that its user), and see sizes
+alone: their tensors are zeros, and a number is one that a JIT specialises alike. What they leave is what the candidate
+itself may write there. Where judges take turns at a device nothing is compiled ahead: the calls would disturb timings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError
 from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Place, lay_out
@@ -51,6 +53,9 @@ def rehearsed(stages: Stages) -> Iterator[None]:
 def _begin(stages: Stages, workers: list[Worker]) -> None:
     context, source = stages.context, stages.source
     if context.interpreted or not stages.task.dims or not context.adapter.compiles_in_calls:
+        return
+    # an autotuned kernel times its configurations in each of these processes
+    if turns.environment() or any("autotune" in text for text in source.files.values()):
         return
     backend = context.request.backend
     cores = len(os.sched_getaffinity(0))
@@ -87,4 +92,13 @@ def _call(stages: Stages, workers: list[Worker]) -> None:
 
 
 def _form(place: Place) -> dict[str, Any]:
-    return {"shape": place.shape, "dtype": place.dtype} if place.dtype else {"value": place.value}
+    return {"shape": place.shape, "dtype": place.dtype} if place.dtype else {"value": _alike(place.value)}
+
+
+def _alike(value: object) -> object:
+    """A number that Triton specialises as it does ``value``: 1, a multiple of 16, another; a float is none of these."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value if isinstance(value, (bool, str, type(None))) else 1.0
+    if isinstance(value, float):
+        return 1.0
+    return 1 if value == 1 else 16 if value % 16 == 0 else 3
