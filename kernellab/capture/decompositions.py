@@ -66,7 +66,7 @@ def quantile(
     rank = float(torch.tensor(q, dtype=x.dtype) * last)
     below = min(int(rank), last)
     values = torch.sort(rows, dim=along).values
-    low, high = values.narrow(along, below, 1), values.narrow(along, min(below + 1, last), 1)
+    low, high = values.narrow(along, below, 1), values.narrow(along, min(math.ceil(rank), last), 1)
     found = torch.where(torch.isnan(values.narrow(along, last, 1)), math.nan, torch.lerp(low, high, rank - below))
     if dim is None and keepdim:
         return found.reshape([1] * x.dim())

@@ -39,6 +39,10 @@ def by_layers(cell: str) -> Callable[..., Any]:
         each = len(weights) // (layers * ways)
         if not _is_long(x, layers * ways, batch_first) or each != (4 if has_bias else 2):
             return NotImplemented
+        # the operator has no gradient: what is differentiated is unrolled
+        states = hx if isinstance(hx, (list, tuple)) else (hx,)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *states, *weights)):
+            return NotImplemented
         run = _operators()[cell]
         starts: Sequence[Tensor] = hx if cell == "lstm" else (hx,)
         ends: list[list[Tensor]] = [[] for _ in starts]

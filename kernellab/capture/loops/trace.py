@@ -63,7 +63,7 @@ class Loops:
             return None
         x = args[0]
         shifts, dims = (_listed(_argument(args, kwargs, k, name)) for k, name in ((1, "shifts"), (2, "dims")))
-        if not all(isinstance(d, int) for d in dims) or not all(s in (1, -1) for s in shifts):
+        if not all(isinstance(d, int) for d in dims) or not all(s in (1, -1) for s in shifts) or not dims:
             return None
         for shift, dim in zip(shifts, dims, strict=True):
             at = x.shape[dim] - 1 if shift == 1 else 1

@@ -64,7 +64,7 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
 
 def _team(ctx: Context, rows: int, width: int) -> int:
     """How many programs may share out the state of a block of rows, of those that the chip runs at once."""
-    return min(-(-width // _SHARE), ctx.cores // -(-rows // _ROWS))
+    return min(-(-width // _SHARE), ctx.cores // max(1, -(-rows // _ROWS)))
 
 
 def _add(ctx: Context, name: str, value: int) -> str:

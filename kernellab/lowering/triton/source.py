@@ -249,7 +249,8 @@ class Host:
         grid = kernel.grid
         if kernel.team:
             device = self.host.device()
-            self.host.put(f'{SIZE} = max(1, min({kernel.team}, _cores // ({grid}))) if {device}.type == "cuda" else 1')
+            fit = f"max(1, min({kernel.team}, _cores // max(1, {grid})))"
+            self.host.put(f'{SIZE} = {fit} if {device}.type == "cuda" else 1')
             self.host.put(f"{ARRIVED} = torch.zeros({grid} if {SIZE} > 1 else 0, dtype=torch.int32, device={device})")
             grid = f"({grid}) * {SIZE}"
         own = self.asynchronous.get(kernel.name.removesuffix("_kernel"))
