@@ -39,7 +39,7 @@ def test_a_run_is_told_of_relatives_alone_and_leaves_the_memory_as_it_was(
 def test_the_report_counts_what_began_from_the_memory_and_passed() -> None:
     row = Row.of("a", "matmul", False, None, 1, 1.0, "")
     told = row.model_copy(update={"remembered": (Gave(name="x", score=0.5, taken=True),), "passed": True})
-    assert "1 of 2 tasks were told of entries (mean best score 0.50), 1 began from one, 1 of those" in remembered(
+    assert "1 of 2 tasks received entries (mean best score 0.50), 1 began from one, 1 of those" in remembered(
         [row, told]
     )
     assert remembered([row]).startswith("Memory: none was used")

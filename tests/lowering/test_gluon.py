@@ -185,8 +185,15 @@ def inputs():
     made = lambda *shape: torch.randn(*shape, {_BF16})
     return made(2, 8, 1024, 96), made(2, 8, 1024, 96), made(2, 8, 1024, 96), made(96)
 """
-    # the engine fills both with zeros, and 0 / 0 would be in each score
-    assert "kl_asynchronous(" not in lowered(first_sketch(text), text)
+    # the engine fills both with zeros, and 0 / 0 would be in each score: it reads what another launch divided
+    sketch = first_sketch(text)
+    assert 'kl_asynchronous("case_attention", div_all, k, v)' in lowered(sketch, text)
+    divided = ("load(q[i, j:j+BM, 0:96] -> q_tile)", "load(s[0:96] -> s_tile)", "div_all_seen1_tile = q_tile / s_tile")
+    within = sketch[sketch.index("sketch case_attention") :]
+    within = within.replace("load(div_all[i, j:j+BM, 0:96] -> div_all_seen1_tile)", f"\n{' ' * 12}".join(divided))
+    within = within.replace("div_all[16, 1024, 96]: bf16 temp;", "q[16, 1024, 96]: bf16; s[96]: bf16;")
+    assert "q_tile / s_tile" in within
+    assert "kl_asynchronous(" not in lowered(within, text)
 
 
 @pytest.mark.parametrize("text", [PRODUCT, ATTENTION, WINDOW, FLOAT8, BLOCKS8, CONVOLUTION, RESIDUAL, TWO_RESULTS])

@@ -25,6 +25,11 @@ def flat(text: str) -> str:
     return re.sub(r"\s*[\n\r\v\f\x85\u2028\u2029]\s*", " ", text).strip()
 
 
+def inset(text: str) -> str:
+    """``text`` whose further lines are set in as code is: none of them begins a section or ends a quotation."""
+    return "\n    ".join(text.splitlines())
+
+
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     # no autoescape: a prompt is plain text, and code must stay as it is
@@ -36,7 +41,13 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=False,
         autoescape=False,
     )
-    environment.filters |= {"own_reason": own_reason, "duration": duration, "fence": fence, "flat": flat}
+    environment.filters |= {
+        "own_reason": own_reason,
+        "duration": duration,
+        "fence": fence,
+        "flat": flat,
+        "inset": inset,
+    }
     return environment
 
 
