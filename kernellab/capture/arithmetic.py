@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from .loops.trace import Walked
+
 
 @contextmanager
 def symbolic_sizes(namespace: dict[str, Any], text: str, steps: Callable[..., Any] = range) -> Iterator[None]:
@@ -93,6 +95,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def _length(x: Any) -> Any:
+    if isinstance(x, Walked):
+        return x.count
     return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() else len(x)
 
 

@@ -127,6 +127,21 @@ def reference(x, a, m):
 """,
         "torch.randn(T, D), torch.rand(T, D), torch.randn(D)",
     ),
+    "rows_of_a_list_by_their_numbers": task(
+        "T 2 40 7, D 2 30 5",
+        """
+def reference(x):
+    rows = x.unbind(0)
+    h, out = rows[-1] * len(rows), []
+    for t in range(len(rows)):
+        h = h * 0.5 + rows[t]
+        out.append(h)
+    for row in rows[1:]:
+        h = torch.maximum(h * 0.9, row)
+    return torch.stack(out), h
+""",
+        "torch.randn(T, D)",
+    ),
     "steps_of_four_rows": task(
         "C 1 9 3, D 2 30 5",
         """

@@ -45,7 +45,7 @@ class Loops:
             return range(*map(int, args))  # what holds at one size is refused
         apart = stop - start if step > 0 else start - stop
         count = apart if abs(step) == 1 else (apart + abs(step) - 1) // abs(step)
-        return _Walked(self, count, lambda k: start + step * k)
+        return Walked(self, count, lambda k: start + step * k)
 
     def rows(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What `for row in x` walks where x has a symbolic number of rows; None of any other call."""
@@ -55,7 +55,7 @@ class Loops:
         dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % max(x.dim(), 1)
         if x.dim() == 0 or isinstance(x.shape[dim], int):
             return None
-        return _Walked(self, x.shape[dim], lambda k: x.select(dim, k))
+        return Walked(self, x.shape[dim], lambda k: x.select(dim, k))
 
     def turned(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A roll by one place in a step as two slices, whose places need no division; None of any other call."""
@@ -163,7 +163,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 @dataclass(frozen=True)
-class _Walked:
+class Walked:
     """What a loop over a symbolic number of items walks."""
 
     loops: Loops
@@ -173,5 +173,16 @@ class _Walked:
     def __iter__(self) -> Iterator[Any]:
         return self.loops.walk(self.count, self.item)
 
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            first, end = at.start or 0, at.stop or 0
+            if at.step not in (None, 1) or first < 0 or end > 0:
+                raise CaptureError(
+                    f"Line {sys._getframe(1).f_lineno} cuts a list along a Dim otherwise than [a:], [:-b] or [a:-b].",
+                    "Cut the tensor, then walk its rows.",
+                )
+            return Walked(self.loops, self.count - first + end, lambda k: self.item(first + k))
+        return self.item(self.count + at if isinstance(at, int) and at < 0 else at)
+
     def __reversed__(self) -> Iterator[Any]:
-        return iter(_Walked(self.loops, self.count, lambda k: self.item(self.count - 1 - k)))
+        return iter(Walked(self.loops, self.count, lambda k: self.item(self.count - 1 - k)))
