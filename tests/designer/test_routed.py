@@ -8,6 +8,7 @@ import pytest
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.errors import KernellabError
 from kernellab.lowering import lower
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
@@ -125,6 +126,13 @@ def test_rows_of_a_group_are_multiplied_by_its_own_matrix(rows: int, ends: list[
     assert ("gather(w[" in sketch) == (rows > 256)
     judged = gate(sketch, load_task(text), chip=H200.chip)
     assert judged.state is GateState.RIGHT, judged.reason
+
+
+def test_rows_along_a_dim_are_refused_as_that() -> None:
+    text = GROUPS.format(rows="M", ends="[M // 4, M // 2, 3 * M // 4, M]").replace("inputs()", "inputs(M)")
+    text = text.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 64, 4096)\n')
+    with pytest.raises(KernellabError, match="fixed number of rows"):
+        sketch_of(text)
 
 
 @pytest.mark.parametrize("ends", [[160, 160, 168, 304], [0, 0, 300, 304], [128, 256, 304, 304]])

@@ -156,7 +156,8 @@ class _Groups:
     def __init__(self, b: Builder, node: Node, offs: Ref) -> None:
         self.b, self.node, self.offs = b, node, offs
         rows, count = b.shape(node.args[0])[0], b.shape(node.args[1])[0]
-        assert isinstance(rows, int) and isinstance(count, int)
+        if not isinstance(rows, int) or not isinstance(count, int):
+            raise b.refuse(node, "grouped products want a fixed number of rows, and these lie along a Dim")
         self.rows, self.count = rows, count
         #: each group takes whole blocks
         self.blocks = self.rows // _BLOCK + self.count
