@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,9 @@ class Widget(anywidget.AnyWidget):
 class Publisher:
     """Calls ``publish`` on a separate thread after :meth:`poke`, at most once every ``period`` seconds.
 
-    ``beat`` is called when nothing was published for ``idle`` seconds: a front end that hears neither knows that the
-    kernel is gone. ``failed`` gets what ``publish`` raised; the thread lives on.
+    ``beat`` is called every ``idle`` seconds, published or not: what is published may be what the front end has, of which
+    it hears nothing, and a front end that hears nothing takes the kernel for gone. ``failed`` gets what ``publish``
+    raised; the thread lives on, whatever ``failed`` raises.
     """
 
     def __init__(
@@ -157,16 +159,21 @@ class Publisher:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        beat_at = time.monotonic() + self._idle
         while True:
-            new = self._due.wait(self._idle)
+            new = self._due.wait(max(0.0, beat_at - time.monotonic()))
             self._due.clear()
             try:
                 if new:
                     self._publish()
-                else:
+                if time.monotonic() >= beat_at:
+                    beat_at = time.monotonic() + self._idle
                     self._beat()
             except Exception as error:
-                self._failed(error)
+                try:
+                    self._failed(error)
+                except Exception:  # the line to the page may be what failed
+                    log.exception("an error of a view could not be shown")
             if self._closed.is_set() and not self._due.is_set():
                 return
             self._closed.wait(self._period)

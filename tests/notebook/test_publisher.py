@@ -54,6 +54,31 @@ def test_it_beats_when_nothing_is_new() -> None:
     publisher.close()
 
 
+def test_it_beats_while_the_same_state_is_published_again_and_again() -> None:
+    """A page hears nothing of a state that it has."""
+    beats: list[int] = []
+    publisher = Publisher(ignore, beat=lambda: beats.append(1), failed=ignore, idle=0.05, period=0.001)
+
+    def poked() -> bool:
+        publisher.poke()
+        return len(beats) > 2
+
+    assert until(poked)
+    publisher.close()
+
+
+def test_it_lives_when_an_error_cannot_be_shown() -> None:
+    beats: list[int] = []
+
+    def broken(*_: object) -> None:
+        raise OSError("the line is closed")
+
+    publisher = Publisher(broken, beat=lambda: beats.append(1), failed=broken, idle=0.01, period=0.01)
+    publisher.poke()
+    assert until(lambda: len(beats) > 2)
+    publisher.close()
+
+
 def test_a_closed_publisher_leaves_no_thread() -> None:
     before = threading.active_count()
     publisher = Publisher(ignore, beat=ignore, failed=ignore)

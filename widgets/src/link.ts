@@ -17,8 +17,8 @@ export interface Model {
   off(event: string, listener: (...args: never[]) => void): void;
 }
 
-/** A click that the kernel has not taken by then waits behind a running cell. */
-export const BUSY_MS = 300;
+/** A click that the kernel has not taken by then waits behind a running cell, or the machine is busy: a person waits. */
+export const BUSY_MS = 1_000;
 /** No heartbeat for this long: the kernel is gone, also where the front end does not say so. */
 export const GONE_MS = 12_000;
 /** A question that is not answered by then is given up; decisions wait as long as the kernel lives. */
@@ -26,6 +26,8 @@ export const ANSWER_MS = 20_000;
 /** Without a reply for this long, the line is tried; without an answer to that for as long again, it is lost. */
 export const TRY_MS = 1_200;
 const CHECK_MS = 2_000;
+/** A kernel that was started again without a word does not know this view: it is asked so many times, in a minute. */
+const MOST_ASKED = 20;
 
 export const GONE =
   "The kernel does not answer: it is gone or was restarted. Run the cell again to continue from the journal.";
@@ -102,6 +104,7 @@ export class Link<S extends Speech> {
   #same = new Map<string, Promise<Outcome>>();
   #sent = 0;
   #trying = false;
+  #asked = 0;
   #beatAt = Date.now();
   #checkedAt = Date.now();
 
@@ -208,6 +211,7 @@ export class Link<S extends Speech> {
 
   #alive(): void {
     this.#beatAt = Date.now();
+    this.#asked = 0;
     if (this.#link.value !== "gone") return;
     this.#link.value = "ready";
     if (this.#notice.value?.text === this.#why) this.#notice.value = null;
@@ -222,7 +226,23 @@ export class Link<S extends Speech> {
     const away = lineOf(this.model)?.connected() === false;
     // once the connection is back, a kernel has time for some beats before it counts as gone
     if (away && this.#away.value) this.#beatAt = now - GONE_MS / 2;
-    if (now - this.#beatAt >= GONE_MS) this.#end(away);
+    if (now - this.#beatAt < GONE_MS) return;
+    // the front end's word and ours differ: the kernel is asked before it counts as gone, and as long as it does
+    if (!away && this.#asked < MOST_ASKED && lineOf(this.model)?.idle()) void this.#ask();
+    else this.#end(away);
+  }
+
+  async #ask(): Promise<void> {
+    if (this.#trying) return;
+    this.#trying = true;
+    this.#asked += 1;
+    try {
+      if (await this.#answers()) return;
+      if (this.#link.value !== "gone" && (await lineOf(this.model)?.repair()) && (await this.#answers())) return;
+      this.#end();
+    } finally {
+      this.#trying = false;
+    }
   }
 
   get #why(): string {
