@@ -108,8 +108,8 @@ def fences(ptx: str) -> dict[str, int]:
 
 
 def compile_all(folder: Path) -> dict[str, dict[str, int] | str]:
-    """NAME -> how often each global load and store occurs in its PTX, its ``fences``, and waits that leave products
-    ``in_flight``; or the compiler's error."""
+    """NAME -> how often each global load and store occurs in its PTX, its ``fences``, waits that leave products
+    ``in_flight``, and products in its TTIR; or the compiler's error."""
     driver.set_active(AbsentGPU())
     found: dict[str, dict[str, int] | str] = {}
     for path in sorted(folder.glob("*.py")):
@@ -122,6 +122,7 @@ def compile_all(folder: Path) -> dict[str, dict[str, int] | str]:
         ptx = "\n".join(kernel.asm["ptx"] for _, kernel in compiled)
         found[path.stem] = dict(Counter(re.findall(r"(?:ld|st)\.global[\w.:]*", ptx))) | fences(ptx)
         found[path.stem] |= {"in_flight": len(re.findall(r"wgmma\.wait_group\.sync\.aligned [1-9]", ptx))}
+        found[path.stem] |= {"dots": sum(kernel.asm["ttir"].count("tt.dot") for _, kernel in compiled)}
     return found
 
 

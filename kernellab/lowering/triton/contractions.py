@@ -34,14 +34,20 @@ def reduce(values: Values, op: str, source: Value, attrs: tuple[tuple[str, objec
     text = values.cast(Text(values.filled(source, shape), shape), source.type.dtype, accumulate)
     code = values.neutral(text.code, shape, axes, accumulate, OPS[op].identity or 0.0)
     function = _REDUCTIONS[op]
-    for axis in sorted(axes, reverse=True):
-        code = f"{function}({code}, {axis}{', keep_dims=True' if keep else ''})"
+    for k, axis in enumerate(sorted(axes, reverse=True)):
+        summed = _sum(len(shape) - (0 if keep else k), axis, accumulate) if function == "tl.sum" else function
+        code = f"{summed}({code}, {axis}{', keep_dims=True' if keep else ''})"
     kept = tuple(num(1) if k in axes else e for k, e in enumerate(shape) if keep or k not in axes)
     if op == "reduce_mean":
         count = " * ".join(f"({values.int_text(shape[a])})" for a in sorted(axes)) or "1"
         code = f"({code} / ({count}))"
     produced = {"reduce_any": DType.BOOL, "argmax": DType.I64, "argmin": DType.I64}.get(op, accumulate)
     return values.cast(Text(code, kept), produced, result.dtype)
+
+
+def _sum(rank: int, axis: int, dtype: DType) -> str:
+    """The function that sums along ``axis`` in ``dtype``, whatever the terms are."""
+    return "kl_sum_middle" if (rank, axis, dtype) == (3, 1, DType.F32) else "tl.sum"
 
 
 def _accumulator(op: str, source: DType, result: DType) -> DType:
@@ -138,7 +144,8 @@ def outer_sum(values: Values, a: Value, b: Value, dtype: DType) -> str:
     left = _wide_operand(values, a, rank - 1, dtype)
     right = _wide_operand(values, b, rank - 2, dtype)
     colons = ":, " * (rank - 2)
-    return f"tl.sum(({left})[{colons}:, :, None] * ({right})[{colons}None, :, :], {rank - 1})"
+    summed = _sum(rank + 1, rank - 1, dtype)
+    return f"{summed}(({left})[{colons}:, :, None] * ({right})[{colons}None, :, :], {rank - 1})"
 
 
 def _wide_operand(values: Values, value: Value, summed: int, dtype: DType) -> str:
@@ -160,7 +167,8 @@ def moments(values: Values, source: Value, attrs: tuple[tuple[str, object], ...]
     def total(code: str) -> str:
         code = values.neutral(code, shape, axes, dtype, 0.0)
         for axis in sorted(axes, reverse=True):
-            code = f"tl.sum({code}, {axis}, keep_dims=True)" if len(shape) > 1 else f"tl.sum({code}, {axis})"
+            summed = _sum(len(shape), axis, dtype)
+            code = f"{summed}({code}, {axis}, keep_dims=True)" if len(shape) > 1 else f"{summed}({code}, {axis})"
         return f"({code}) / ({count})"
 
     kept = tuple(num(1) if k in axes else e for k, e in enumerate(shape)) if len(shape) > 1 else ()

@@ -490,6 +490,17 @@ def kl_plus(a, b):
 
 
 @triton.jit
+def kl_plus_product(a, b):
+    return tl.fma(a, 1.0, b)
+
+
+@triton.jit
+def kl_sum_middle(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """tl.sum(x[:, :, None] * y, 1), which Triton 3.6 takes for a product of matrices and rounds to TF32."""
+    return tl.reduce(x, axis, kl_plus_product, keep_dims=keep_dims)
+
+
+@triton.jit
 def kl_reduce_max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
     return tl.reduce(x, axis, kl_max_nan, keep_dims=keep_dims)
 

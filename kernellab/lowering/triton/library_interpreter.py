@@ -11,6 +11,11 @@ import triton.language as tl
 
 
 @triton.jit
+def kl_sum_middle(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    return tl.sum(x, axis, keep_dims=keep_dims)
+
+
+@triton.jit
 def kl_reduce_max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
     if x.dtype.is_floating():
         largest = tl.max(tl.where(x != x, float("-inf"), x), axis, keep_dims=keep_dims)
