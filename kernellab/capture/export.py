@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
@@ -20,7 +21,7 @@ from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.index_decompositions import MISSING
-from kernellab.capture.loops.roll import rolled
+from kernellab.capture.loops.roll import UnevenSteps, rolled
 from kernellab.capture.loops.trace import Loops
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
@@ -63,13 +64,24 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
         for i, spec in enumerate(task.args):
             if spec.kind is ArgKind.SCALAR and spec.dtype == "float64" and spec.default is None:
                 scalars[spec.name] = args[i] = _perturb(float(args[i]), i)
-    loops = Loops()
+    values = _some_sizes(task, args, sizes)
+    try:
+        return _graph(task, module, args, scalars, values, Loops())
+    except UnevenSteps:
+        return _graph(task, module, args, scalars, values, Loops(keeps_all=True))
+
+
+def _graph(
+    task: Task, module: Any, args: Sequence[Any], scalars: Mapping[str, float], values: Any, loops: Loops
+) -> Graph:
+    """Raises UnevenSteps where the trace lacks what no step of its few reads."""
     program, written = _export(task, module, args, loops)
     reader = ProgramReader(task, program, args, scalars)
     graph = joined(reader.graph())
     if loops.counts:
+        graph = replace(graph, outputs=graph.outputs[: len(graph.outputs) - len(loops.kept())])
         counts = [reader.extent(count) for count in loops.counts]
-        graph = rolled(graph, reader.steps, counts, _some_sizes(task, args, sizes), task)
+        graph = rolled(graph, reader.steps, counts, values, task)
     _check_writes(task, graph, written)
     return graph
 
@@ -138,7 +150,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
                 with _line_marks(task.name, module.filename, loops):
                     result = call(full)
             outputs = () if result is None else (_tensors(result),)
-            return (*outputs, *(full[i] for i in written))
+            return (*outputs, *(full[i] for i in written), *map(_tensors, loops.kept()))
 
     def as_given(position: int, tensor: Any) -> Any:
         """A complex argument of its parts: as a pair where the reference itself is called with it."""

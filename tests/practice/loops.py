@@ -194,4 +194,34 @@ def reference(x, w):
 """,
         "torch.randn(B, 4 * C, D), torch.randn(D)",
     ),
+    "filter_whose_states_reach_a_result_three_steps_later": task(
+        "B 1 20 6, T 1 60 11",
+        """
+def reference(x, b, a):
+    z0 = z1 = z2 = torch.zeros_like(x[:, 0])
+    y = torch.empty_like(x)
+    for n in range(x.shape[1]):
+        v = b[0] * x[:, n] + z0
+        z0 = b[1] * x[:, n] - a[0] * v + z1
+        z1 = b[2] * x[:, n] - a[1] * v + z2
+        z2 = b[3] * x[:, n] - a[2] * v
+        y[:, n] = v
+    return y
+""",
+        "torch.randn(B, T), torch.randn(4), torch.randn(3) * 0.3",
+    ),
+    "a_step_reads_two_before_and_makes_what_nothing_reads": task(
+        "B 1 20 6, T 2 40 9",
+        """
+def reference(x):
+    older, old, out, total = torch.zeros_like(x[:, 0]), x[:, 0], [], torch.zeros_like(x[:, 0])
+    for t in range(x.shape[1]):
+        total = total + x[:, t].exp()
+        new = torch.tanh(x[:, t] + 0.5 * older)
+        older, old = old, new
+        out.append(new)
+    return torch.stack(out, 1)
+""",
+        "torch.randn(B, T)",
+    ),
 }

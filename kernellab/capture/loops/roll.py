@@ -46,6 +46,10 @@ def rolled(
     return graph
 
 
+class UnevenSteps(CaptureError):
+    """Steps that are traced with different nodes: torch drops what no traced step reads."""
+
+
 class _Differs(Exception):
     """Why the steps are not one operation."""
 
@@ -74,7 +78,8 @@ class _Roll:
         try:
             self.graph = self._rolled(graph)
         except _Differs as why:
-            raise CaptureError(
+            uneven = len({len(nodes) for nodes in steps}) != 1
+            raise (UnevenSteps if uneven else CaptureError)(
                 f"The reference of {task.name!r} loops over a Dim at line {self._first.line}, and {why}.",
                 "Let every step do the same and leave its values in tensors (h = f(h, x[:, t]); out[:, t] = h), fix "
                 "that extent, or write the loop as a scan.",
@@ -106,6 +111,7 @@ class _Roll:
                 self._check_steps(p)
                 self._carry(mine, self._zeros(mine))
             left[ref] = mine
+        body = self._read(body, [*left.values(), *(s.made.value for s in stacks.values())])
         after = tuple(self._carried)
         results = [self._shapes[r] for r in after]
         results += [(s.shape(self._count), s.write.dtype) for s in stacks.values()]
@@ -123,6 +129,21 @@ class _Roll:
         nodes = [node, *self._more, *(replace(n, args=_swapped(n.args, swap)) for n in outside)]
         outputs = tuple(swap.get(r, r) for r in graph.outputs)
         return replace(graph, nodes=_in_order(nodes), outputs=outputs).live()
+
+    def _read(self, body: list[Node], results: Sequence[Ref]) -> list[Node]:
+        """The nodes of a step that its results depend on, in it or in steps before; what else is carried is dropped."""
+        producers = {n.name: n for n in body}
+        carried = {name: value for value, (name, _) in self._carried.items()}
+        used, pending = set[str](), [r.name for r in results]
+        while pending:
+            name = pending.pop()
+            if name not in used:
+                used.add(name)
+                pending += [carried[name].name] if name in carried else []
+                pending += [r.name for r in producers[name].refs()] if name in producers else []
+        kept = {r: c for r, c in self._carried.items() if c[0] in used or r in results}
+        self._carried = kept
+        return [n for n in body if n.name in used]
 
     def _aligned(self, last: list[Node]) -> list[Node]:
         """The nodes of the last step, each at its place in the others; those of the step before stand for the rest."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import traceback
 
+from kernellab.capture.pairs import Pair
 from kernellab.errors import CaptureError
 
 #: steps that are traced
@@ -26,9 +27,11 @@ _NEXT = dis.opmap["FOR_ITER"]
 
 
 class Loops:
-    """The loops over symbolic numbers that one trace meets."""
+    """The loops over symbolic numbers that one trace meets. ``keeps_all``: what steps make are outputs of the trace,
+    for torch drops what none of the few steps reads, and a step may make it for one that is not traced."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_all: bool = False) -> None:
+        self._keeps_all = keeps_all
         #: the loop and the step that are traced now
         self.now: tuple[int, int] | None = None
         #: of each loop: how many steps it has
@@ -113,8 +116,13 @@ class Loops:
         """``result``, remembered as the current step's."""
         if self.now is not None:
             for tensor in result if isinstance(result, (tuple, list)) else (result,):
-                self._made[id(tensor)] = (tensor, self.now)
+                if isinstance(tensor, (torch.Tensor, Pair)):
+                    self._made[id(tensor)] = (tensor, self.now)
         return result
+
+    def kept(self) -> list[Any]:
+        """The outputs of the trace that only keep steps whole."""
+        return [tensor for tensor, _ in self._made.values()] if self._keeps_all else []
 
     def joined(self, func: Any, args: Any, kwargs: Any, line: int) -> Any:
         """What stack or cat makes of what all steps of one loop appended, one a step, in the loop's whole length, with
