@@ -3,7 +3,9 @@ without a front end."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,21 +19,31 @@ from kernellab.notebook.messages import Messages
 
 log = logging.getLogger("kernellab.notebook")
 
-_STATIC = Path(__file__).parent / "static"
+_HERE = Path(__file__).parent
+_STATIC = _HERE / "static"
 _UNBUILT = """export default {
   render({ el }) { el.textContent = "kernellab's front end is not built: run `make widgets`, restart the kernel."; },
 };"""
 
 
-def script(name: str) -> Path | str:
-    """The bundle ``name``, or a module that says what to do in a checkout whose front end was not built."""
-    path = _STATIC / f"{name}.js"
-    return path if path.exists() else _UNBUILT
+def bundle(name: str) -> dict[str, str] | None:
+    """The module and the style sheet of the front end ``name``; None in a checkout whose front end was not built."""
+    script, style = (_STATIC / f"{name}.{end}" for end in ("js", "css"))
+    return {"js": script.read_text("utf-8"), "css": style.read_text("utf-8")} if script.exists() else None
 
 
-def style(name: str) -> Path | str:
-    path = _STATIC / f"{name}.css"
-    return path if path.exists() else ""
+def loader(name: str) -> str:
+    """The module that the widget's state carries: it takes the front end ``name`` from a message."""
+    held = bundle(name)
+    if held is None:
+        return _UNBUILT
+    key = f"{name} {hashlib.sha256(held['js'].encode()).hexdigest()[:16]}"
+    return (_HERE / "loader.js").read_text("utf-8").replace("__KEY__", key)
+
+
+def followed() -> bool:
+    """Does an open notebook follow the bundle's file, as anywidget's developers have it?"""
+    return bool(os.environ.get("ANYWIDGET_HMR"))
 
 
 def by_page(comm: Any) -> None:
@@ -46,17 +58,31 @@ def by_page(comm: Any) -> None:
 
 
 class Widget(anywidget.AnyWidget):
-    """A subclass sets what :meth:`_saved` and :meth:`_publish` need, calls ``super().__init__`` with its traits, and
-    :meth:`_start` when its messages can be answered."""
+    """A subclass names its bundle (``class Board(Widget, bundle="board")``), sets what :meth:`_saved` and
+    :meth:`_publish` need, calls ``super().__init__`` with its traits, and :meth:`_start` when its messages can be
+    answered."""
 
     head = traitlets.Dict().tag(sync=True)
     #: grows every few seconds while the kernel lives
     beat = traitlets.Int().tag(sync=True)
+    #: what ended, as HTML: a saved notebook's readers have no kernel that would send the front end
+    saved = traitlets.Unicode().tag(sync=True)
+    _bundle = ""
+
+    def __init_subclass__(cls, bundle: str = "", **options: Any) -> None:
+        if bundle and followed():
+            cls._esm, cls._css = _STATIC / f"{bundle}.js", _STATIC / f"{bundle}.css"
+        elif bundle:  # traitlets makes a subclass of its own for each widget
+            cls._esm = loader(bundle)
+        cls._bundle = bundle or cls._bundle
+        super().__init_subclass__(**options)
 
     def __init__(self, **traits: Any) -> None:
         self._closed = True
         self._message = ""
         super().__init__(**traits)
+        # anywidget's model takes messages when its loader listens, so this one is not lost
+        self._send_bundle()
 
     @property
     def closed(self) -> bool:
@@ -87,8 +113,19 @@ class Widget(anywidget.AnyWidget):
         by_page(self.comm)
         self._messages = messages
         self._publisher = Publisher(self._publish, beat=self._tick, failed=self._failed)
-        self.on_msg(messages.take)
+        self.on_msg(self._take)
         self._closed = False
+
+    def _take(self, _widget: Any, content: Any, buffers: Any) -> None:
+        if isinstance(content, dict) and content.get("body") == {"ask": "bundle"}:
+            self._send_bundle()
+        else:
+            self._messages.take(self, content, buffers)
+
+    def _send_bundle(self) -> None:
+        held = None if followed() else bundle(self._bundle)
+        if held:
+            self.send({"kind": "bundle", **held})
 
     def _told(self, error: str) -> None:
         """``error`` is what went wrong with the last decision, "" for nothing."""

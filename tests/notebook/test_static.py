@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html as html_
 import math
 import os
@@ -33,10 +34,10 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
             f"%%kernel_sketch add_one\n{SKETCH}",
             "await add_one",
             "add_one.stop()",
+            "import asyncio; await asyncio.sleep(1)",
         )
     ]
     client = NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
-    client.store_widget_state = False
     return client.execute()
 
 
@@ -59,7 +60,9 @@ def test_a_session_at_a_cells_end_is_readable_as_html_and_as_text(executed: Any)
 def test_the_exported_notebook_reads_without_a_kernel_or_the_network(executed: Any) -> None:
     from nbconvert import HTMLExporter
 
-    page, _ = HTMLExporter(template_name="basic").from_notebook_node(executed)
+    saved = copy.deepcopy(executed)
+    del saved.metadata["widgets"]  # as JupyterLab saves it
+    page, _ = HTMLExporter(template_name="basic").from_notebook_node(saved)
     text = html_.unescape(re.sub(r"<[^>]+>", "", page))
     for words in ("add_one", "for m in range(M)", "designer", "waiting for you"):
         assert words in text
@@ -68,6 +71,14 @@ def test_the_exported_notebook_reads_without_a_kernel_or_the_network(executed: A
 
 def test_a_receipt_is_small(executed: Any) -> None:
     assert len(nbformat.writes(executed)) < 60_000
+
+
+def test_a_notebook_that_was_run_without_a_page_keeps_the_view_and_no_code_of_it(executed: Any) -> None:
+    """The bundle, 645 kB, was in the state of each widget."""
+    states = executed.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"].values()
+    (state,) = (s["state"] for s in states if s["model_name"] == "AnyModel")
+    assert "for m in range(M)" in html_.unescape(re.sub(r"</?span[^>]*>", "", state["saved"]))
+    assert len(state["_esm"]) < 4_000
 
 
 @pytest.mark.parametrize("kind", ["roofline", "speedups", "stages", "calibration"])

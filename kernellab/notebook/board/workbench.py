@@ -25,7 +25,7 @@ from kernellab.notebook.views.facts import Facts, gather
 from kernellab.notebook.views.head import head
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import difference, turn_rows
-from kernellab.notebook.widget import Widget, script, style
+from kernellab.notebook.widget import Widget
 from kernellab.session.engine.approval import PREDICATE
 from kernellab.session.record.records import SessionStatus
 
@@ -43,11 +43,8 @@ _WARM = """sketch warm {
 """
 
 
-class Workbench(Widget):
+class Workbench(Widget, bundle="workbench"):
     """The traits are the protocol's; ``shown`` is the turn looked at, "" for the head."""
-
-    _esm = script("workbench")
-    _css = style("workbench")
 
     turns: traitlets.List[Any] = traitlets.List().tag(sync=True)
     changed: traitlets.List[Any] = traitlets.List().tag(sync=True)
@@ -145,6 +142,7 @@ class Workbench(Widget):
                 self._publish_rows(state)
                 self.roofline = {**roofline(state, self._facts)}
                 self.texts = {**long.texts(state, self.shown)}
+                self.saved = self._saved()[1]
             self._drawn = (*drawn,)
             self.partial = {**long.partial(state, self._session.trace.partial)}
             self._tick()

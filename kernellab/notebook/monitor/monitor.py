@@ -24,7 +24,7 @@ from kernellab.notebook.monitor.head import figures, head
 from kernellab.notebook.monitor.queries import Window, answer
 from kernellab.notebook.monitor.rows import MOST, rows
 from kernellab.notebook.views.facts import Facts, gathered
-from kernellab.notebook.widget import Widget, script, style
+from kernellab.notebook.widget import Widget
 
 #: seconds between two looks at a stream that another process writes
 LOOK = 0.3
@@ -32,11 +32,8 @@ LOOK = 0.3
 SLOW = 1.0
 
 
-class Monitor(Widget):
+class Monitor(Widget, bundle="monitor"):
     """The traits are the protocol's. ``opened`` opens a candidate in a workbench and says where it is."""
-
-    _esm = script("monitor")
-    _css = style("monitor")
 
     figures = traitlets.Dict().tag(sync=True)
     version = traitlets.Int().tag(sync=True)
@@ -114,6 +111,7 @@ class Monitor(Widget):
             if self._stale and due:
                 self.figures = dict(figures(follower))
                 self._stale, self._computed = False, time.monotonic()
+                self.saved = part(self.run.id, follower.state) if follower.state.status.ended else ""
             # one that only looks is never idle, and must be heard all the same
             if new or time.monotonic() - self._heard >= SLOW:
                 self._tick()

@@ -21,7 +21,7 @@ from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.head import head
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import turn_rows
-from kernellab.notebook.widget import script, style
+from kernellab.notebook.widget import bundle
 from kernellab.session.record.state import State
 
 if TYPE_CHECKING:
@@ -117,15 +117,14 @@ def shared_run(run: Run) -> str:
 def _page(name: str, title: str, data: dict[str, Any], fallback: str, more: Iterable[Entry]) -> str:
     """The front end ``name`` on ``data`` and as much of ``more``, in its order, as fits; ``fallback`` is HTML for a
     browser without scripts."""
-    bundle, css = script(name), style(name)
-    if not isinstance(bundle, Path):
+    front = bundle(name)
+    if front is None:
         raise SessionError("The workbench's front end is not built here.", "Run make widgets.")
     template = Environment(loader=PackageLoader("kernellab.notebook", "saved")).get_template("shared.html.j2")
-    look = css.read_text("utf-8") if isinstance(css, Path) else ""
 
     def render() -> str:
         return template.render(
-            title=title, data=_in_json(json.dumps(data)), style=look, script=_in_script(bundle.read_text("utf-8")),
+            title=title, data=_in_json(json.dumps(data)), style=front["css"], script=_in_script(front["js"]),
             fallback=fallback,
         )  # fmt: skip
 
