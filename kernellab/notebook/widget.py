@@ -160,9 +160,9 @@ class Widget(anywidget.AnyWidget):
 class Publisher:
     """Calls ``publish`` on a separate thread after :meth:`poke`, at most once every ``period`` seconds.
 
-    ``beat`` is called every ``idle`` seconds, published or not: what is published may be what the front end has, of which
-    it hears nothing, and a front end that hears nothing takes the kernel for gone. ``failed`` gets what ``publish``
-    raised; the thread lives on, whatever ``failed`` raises.
+    ``beat`` is called every ``idle`` seconds, published or not: of a state that a front end has it hears nothing, and
+    one that hears nothing takes the kernel for gone. ``failed`` gets what ``publish`` raised; the thread lives on,
+    whatever ``failed`` raises.
     """
 
     def __init__(
