@@ -15,12 +15,14 @@ from kernellab.errors import TaskError
 from kernellab.records import Author, Source, Stage, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family, families
+from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.boundary_checks.drawn import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import _together, changed
+from kernellab.verifier.cases.extents import two_long
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.proposals import Grade
@@ -602,6 +604,25 @@ def test_the_first_survey_of_a_process_has_as_many_cases_as_the_next() -> None:
     assert first[1] == second[1] == 0 and first[0] >= 3
 
 
+@pytest.mark.parametrize("kind", ["NaN", "inf"])
+def test_a_special_value_alone_is_tried_where_many_leave_nothing_finite(kind: str, judge: Judge) -> None:
+    """In a sum over rows, the row of many hides what a kernel makes of one."""
+    task = task_of("(x - x.mean(-1, keepdim=True)).sum(0)", "x", ONE)
+    # wrong for fewer than two special values in a row
+    few = "torch.where((x.isfinite()).sum(-1, keepdim=True) >= x.shape[-1] - 1, torch.nan_to_num(x, 0.0, 0.0, 0.0), x)"
+    verdict = judge(kernel(task, f"(x - {few}.mean(-1, keepdim=True)).sum(0)"), task)
+    told = {c.values for c in of(verdict.conditions, DrawnLimit)}
+    assert not verdict.passed or f"{kind} in x not propagated" in told
+    survey = Survey(cases.drawn_base(task))
+    list(survey.make())
+    names = [c.case.change[2] for c in survey.cases if c.case.change[0] == "pattern"]
+    assert names.index(f"one {kind}") == names.index(kind) + 1
+    # nothing follows where one row hides no other
+    survey = Survey(cases.drawn_base(MAX))
+    list(survey.make())
+    assert f"one {kind}" not in [c.case.change[2] for c in survey.cases]
+
+
 def test_a_rank_tells_of_a_nan_that_is_left_out(verifier: Verifier) -> None:
     source = Source(
         dsl="cpp", files={"kernel.py": kernel(MAX, "torch.nan_to_num(x, -1e30).amax(-1)")}, origin=Author.HUMAN
@@ -809,6 +830,23 @@ def test_a_dim_of_none_and_of_one_is_tried_with_the_others_long(body: str, judge
     task = load_task(f"{text}def inputs(M=24, N=40):\n    return torch.randn(M, N)\n", "mean")
     verdict = judge(kernel(task, body), task)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
+
+
+def test_the_one_dim_of_a_task_is_long_as_two_of_others_are(judge: Judge, monkeypatch: MonkeyPatch) -> None:
+    task = load_task(
+        'import torch\nfrom kernellab import Dim\nN = Dim("N", 1, 100_000_000)\n'
+        "def reference(x):\n    return x * 2\ndef inputs(N=2_000_000):\n    return torch.randn(N)\n",
+        "capped",
+    )
+    capped = "torch.cat([x[: 15 * 2**18] * 2, torch.zeros_like(x[15 * 2**18 :])])"
+    verdict = judge(kernel(task, capped), task)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT
+    # on a device with room for it, beyond a grid that is capped at 65,535 blocks of 1,024
+    for gigabytes, most in ((80, 10**9), (4, 2**28)):
+        monkeypatch.setattr(device, "free", lambda gigabytes=gigabytes: gigabytes << 30)
+        with device.on("cuda"):
+            size = input_bytes(task, two_long(task, {"N": 2_000_000}))
+        assert size <= most and (gigabytes == 4 or size > 8 * 65_535 * 1024)
 
 
 def test_an_interpreter_meets_a_size_past_the_largest_number_of_the_source() -> None:

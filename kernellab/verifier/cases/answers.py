@@ -65,8 +65,7 @@ def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
     if not tensors or tensors[0].device.type != "cuda":
         return True
     need = 2 * sum(8 * t.numel() for t in tensors)
-    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return bool(need < DEVICE.double_share * free)
+    return bool(need < DEVICE.double_share * device.free())
 
 
 def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:

@@ -34,7 +34,7 @@ from kernellab.verifier.cases.extents import (
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.cases.ranges import rises
 from kernellab.verifier.compare.compare import Limits, Reference
-from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
+from kernellab.verifier.protocol.rules import CAPS, CORRECT, DEVICE, DRAWN, ERROR
 
 if TYPE_CHECKING:
     import torch
@@ -391,16 +391,17 @@ def more_cases(task: Task) -> Iterator[Case]:
 
 
 def both_long(task: Task, known: Sequence[Case]) -> Case | None:
-    """A case of the task's own inputs with two Dims longer at once than in those ``known``, whose answers are at hand;
-    None where the reference would take long, as if its time grew by the square of its inputs."""
+    """A case of the task's own inputs with two Dims, or the one, longer at once than in those ``known``, whose answers
+    are at hand; None where the reference would take long, as if its time grew by the square of its inputs."""
     full = task.module().default_sizes()
-    if len(full) < 2 or not known:
+    if not full or not known:
         return None
     sizes = two_long(task, full)
     longer = {c.reference_seconds: input_bytes(task, sizes) / max(input_bytes(task, dict(c.sizes)), 1) for c in known}
     # of several, since other work may have held up one
     expected = min(seconds * max(times, 1) ** 2 for seconds, times in longer.items())
-    if min(longer.values()) <= 1 or expected > DRAWN.long_seconds or not runs_at(task, tuple(sizes.items())):
+    seconds = DRAWN.long_seconds if device.current() == "cpu" else DEVICE.long_seconds
+    if min(longer.values()) <= 1 or expected > seconds or not runs_at(task, tuple(sizes.items())):
         return None
     return _glance(case(task, sizes, Family.OWN))
 

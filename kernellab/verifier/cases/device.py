@@ -126,6 +126,13 @@ def sample(module: TaskModule, sizes: Mapping[str, int] | None, seed: int, devic
     return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
 
 
+def free() -> int:
+    """Bytes of the CUDA device that this process may still have, those that torch keeps for it among them."""
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+
+
 def synchronize() -> None:
     """Waits for the device, where there is one."""
     if current() == "cuda":

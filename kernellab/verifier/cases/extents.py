@@ -12,7 +12,8 @@ from math import exp, log, log2
 from kernellab.records import Source
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes, runs_at
-from kernellab.verifier.protocol.rules import CORRECT, DRAWN
+from kernellab.verifier.cases import device
+from kernellab.verifier.protocol.rules import CORRECT, DEVICE, DRAWN
 
 Sizes = dict[str, int]
 
@@ -88,9 +89,11 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
 
 
 def two_long(task: Task, full: Mapping[str, int]) -> Sizes:
-    """Two Dims, drawn in secret, as long and as equal as some memory allows, the others as declared."""
-    names = random.SystemRandom().sample(list(full), 2)
+    """Two Dims, drawn in secret, as long and as equal as some memory allows, the others as declared; or the one."""
+    names = random.SystemRandom().sample(list(full), min(2, len(full)))
     least, most = DRAWN.long_bytes
+    if device.current() != "cpu":
+        least, most = (min(n, device.free() // DEVICE.long_share) for n in DEVICE.long_bytes)
     return _longest(task, full, names, min(most, max(least, 4 * input_bytes(task, full))))
 
 

@@ -151,6 +151,17 @@ def _special(number: float) -> Pattern:
     return pattern
 
 
+def _alone(number: float) -> Pattern:
+    """One element of all: no other one makes the same of what adds the rows up."""
+
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        import torch
+
+        rows[_row(rows, seen), int(torch.randint(rows.shape[-1], (1,), generator=seen))] = number
+
+    return pattern
+
+
 def _zero_of(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     rows.zero_()
 
@@ -315,6 +326,7 @@ PATTERNS: dict[str, Pattern] = {
     "repeated": _repeated, "moved": _moved,
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
+    "one NaN": _alone(nan), "one inf": _alone(inf), "one -inf": _alone(-inf),
     "zero": _zero_of, "grid": _grid,
     "one on a grid": _one_on_a_grid, "one hot": _one_hot, "ties": _ties,
     "zeros of both signs": _signed_zeros, "lone NaN": _lone_nan,

@@ -96,6 +96,8 @@ class Survey:
         self._spent = 0.0
         self._began = 0.0
         self._watch: Watch | None = None
+        #: what follows from the proposal that was tried last
+        self._next: list[Proposal] = []
 
     def make(self) -> Iterator[None]:
         """Makes the cases, one at each step."""
@@ -114,7 +116,7 @@ class Survey:
         self._watch = self._run(self.base.args) if watching else None
         if self._watch is not None:
             self._take(self._watch, Grade.REFUSED)
-        for proposal in self._proposals():
+        for proposal in self._in_turn(self._proposals()):
             self._pause()
             yield
             self._resume()
@@ -167,6 +169,21 @@ class Survey:
             else:
                 found += self._integers(spec.name, position, value, domain)
         return in_order([*found, *self._together(), *self._near(), *self._at_ends()])
+
+    def _in_turn(self, proposals: Sequence[Proposal]) -> Iterator[Proposal]:
+        """Each, and behind it what follows from it."""
+        for proposal in proposals:
+            yield proposal
+            while self._next:
+                yield self._next.pop()
+
+    def _follow(self, proposal: Proposal, case: Case) -> None:
+        """Of many special values that leave nothing finite of an output, as a sum over rows does, one alone: a kernel
+        that is wrong for one is right for many."""
+        kind, *rest = proposal.change[2:] if proposal.change[0] == "pattern" else ("",)
+        hidden = (o for o in case.native if o.is_floating_point() and o.numel())
+        if kind in SPECIAL_KINDS and self._is_finite and any(not bool(o.isfinite().any()) for o in hidden):
+            self._next.append(replace(proposal, change=(*proposal.change[:2], f"one {kind}", *rest)))
 
     def _at_ends(self) -> Iterator[Proposal]:
         """All integers at the least and at the largest that the task's own inputs draw, at once: what two make together
@@ -267,6 +284,7 @@ class Survey:
             self.dropped += 1
             return
         self._add(case, proposal, grade)
+        self._follow(proposal, case)
         if watch is not None:
             self._take(watch, grade, case)
 

@@ -379,6 +379,12 @@ class DeviceRule:
 
     #: share of the free memory that a run of the reference in float64 may need
     double_share: float = 0.5
+    #: as ``DrawnRule.long_bytes``, of which the free memory must be so many times as much: a grid that is capped at
+    #: 65,535 blocks of 1,024 loses elements in large tensors alone; and so long, for a reference that a launch takes
+    #: longest for seems slower than it is there
+    long_bytes: tuple[int, int] = (640 * MIB, 1024 * MIB)
+    long_share: int = 16
+    long_seconds: float = 1.0
     #: elements compared at once on a device (float64 temporaries of 32 MiB each)
     piece: int = 1 << 22
     #: elements looked at together in their own dtype (temporaries of 128 MiB)
