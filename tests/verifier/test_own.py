@@ -285,6 +285,19 @@ def test_a_slow_launch_is_one_that_stays_nowhere(framework: str, seconds: float,
     assert found == (set(apart) if launches else set())
 
 
+@pytest.mark.parametrize(("looked_at", "launches"), [(60, True), (12, False)])
+def test_two_looks_at_a_runtime_s_loop_are_chance_among_many_alone(
+    framework: str, looked_at: int, launches: bool
+) -> None:
+    loop = Sample(framework, 64, 64, 1)
+    looks = [[loop]] * 2 + [[Sample("", 0, 0, 1)]] * (looked_at - 2)
+    worker = SimpleNamespace(runtime=("torch",))
+    looked = SimpleNamespace(worker=worker, looks=looks, weights=[1.0] * looked_at, refused="")
+    # 0.28 ms of the call in one place
+    found = _launching(looked, {loop: "torch_cpu"}, 0.14e-3 * looked_at)  # type: ignore[arg-type]
+    assert found == ({loop} if launches else set())
+
+
 def test_views_are_no_work_of_the_framework() -> None:
     import torch
 

@@ -237,8 +237,8 @@ def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set
     share = sum(weight for look, weight in looks if launching & set(look)) / (sum(w for _, w in looks) or 1)
     took, most = share * seconds, _most(launching, sampler)
     longest = most * seconds / max(len(looks), 1)
-    # one or two looks at one place are chance
-    chance = most <= 2 and took <= HONEST.launch_seconds
+    # one or two looks of many at one place are chance; of few ones they may be a loop of a large part of the call
+    chance = most <= min(2.0, (1 - HONEST.own_share) * len(looks)) and took <= HONEST.launch_seconds
     loop = min(HONEST.handling_seconds, max(HONEST.launch_loop_seconds, HONEST.launch_loop_share * took))
     return launching if chance or (took <= HONEST.slow_launch_seconds and longest <= loop) else set()
 

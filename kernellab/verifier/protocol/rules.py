@@ -395,10 +395,11 @@ class DeviceRule:
     answer_bytes: int = 64 * MIB
     #: processes at most, and seconds that are waited for them, in which what a JIT makes for each size is compiled
     #: ahead (H200, four cores: rows 2 to 4 s, products 7; an autotuner's own measurements are of no use to another
-    #: process); and of the sizes from all over the ranges so many
+    #: process); and of the sizes from all over the ranges so many; of all, secret ones that are left to the candidate
     rehearsals: int = 4
     rehearsal_seconds: float = 8.0
     rehearsed_sizes: int = 8
+    unrehearsed: int = 2
     #: pairs of timed calls at least, where the budget allows, and at most
     least: int = 20
     most: int = 80

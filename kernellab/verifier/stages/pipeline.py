@@ -208,7 +208,7 @@ class Verification:
         findings, steps = self.context.findings, self.steps
         if steps.failure is None:
             # a JIT compiles at its first call
-            with steps.compiling(Stage.SMOKE) as note, rehearsed(stages):
+            with steps.compiling(Stage.SMOKE) as note, rehearsed(stages, note):
                 note.append(smoke(stages))
         steps.take(Stage.CORRECT, correct, stages)
         if not self._goes_on(Trust.T1):

@@ -3,7 +3,9 @@ the candidate answers for anything.
 
 They run the same source in the same sandbox, have its compile cache (its folder, and by that its user), and see sizes
 alone: their tensors are zeros, and a number is one that a JIT specialises alike. What they leave is what the candidate
-itself may write there. Where judges take turns at a device nothing is compiled ahead: the calls would disturb timings.
+itself may write there, word of the sizes perhaps: so a few secret ones are left to the candidate, and a kernel that is
+right for those alone that it knows is wrong there. Where judges take turns at a device nothing is compiled ahead: the
+calls would disturb timings.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import VerifierError
+from kernellab.errors import VerifierError, counted, lasting
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.pool import memory_limit
@@ -32,16 +35,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def rehearsed(stages: Stages) -> Iterator[None]:
+def rehearsed(stages: Stages, note: list[str]) -> Iterator[None]:
     """Begins such processes, and has them called at the sizes of the stage correct when what is done inside has ended
-    well. No fault of theirs is one of the candidate's, which comes to each size itself."""
+    well; the stage's ``note`` tells what that took. No fault of theirs is one of the candidate's, which comes to each
+    size itself."""
     workers: list[Worker] = []
     try:
         with contextlib.suppress(VerifierError, WorkerFailure, OSError):
             _begin(stages, workers)
         yield
         if workers:
-            _call(stages, workers)
+            began = time.monotonic()
+            count = _call(stages, workers)
+            took = lasting(time.monotonic() - began)
+            note.append(f"(of its time {took} for {counted(count, 'size')} compiled ahead)")
     finally:
         for worker in workers:
             with contextlib.suppress(ProcessLookupError):
@@ -68,14 +75,16 @@ def _begin(stages: Stages, workers: list[Worker]) -> None:
         worker.begin_build(stages.build_message(source))
 
 
-def _call(stages: Stages, workers: list[Worker]) -> None:
-    """One list of calls each, the largest sizes first, which take the longest to compile."""
+def _call(stages: Stages, workers: list[Worker]) -> int:
+    """One list of calls each, the largest sizes first, which take the longest to compile; how many sizes they are."""
     task = stages.task
     calls: dict[tuple[tuple[str, int], ...], list[dict[str, Any]]] = {}
     for case in stages.ahead.sized():
         if case.sizes not in calls and input_bytes(task, dict(case.sizes)) <= CORRECT.family_bytes:
             calls[case.sizes] = [_form(place) for place in lay_out(case.args).places]
-    wanted = sorted(calls, key=lambda sizes: -input_bytes(task, dict(sizes)))
+    draw = random.SystemRandom()
+    secret = draw.sample(list(calls), min(DEVICE.unrehearsed, len(calls)))
+    wanted = sorted(calls.keys() - set(secret), key=lambda sizes: -input_bytes(task, dict(sizes)))
     end = time.monotonic() + stages.context.left(DEVICE.rehearsal_seconds)
     asked = []
     for number, worker in enumerate(workers):
@@ -89,6 +98,7 @@ def _call(stages: Stages, workers: list[Worker]) -> None:
     for worker in asked:
         with contextlib.suppress(WorkerFailure):
             worker.receive(max(end - time.monotonic(), 0.0))
+    return len(wanted)
 
 
 def _form(place: Place) -> dict[str, Any]:
