@@ -79,11 +79,11 @@ def _ready_triton() -> None:
 
 def _compile_one() -> None:
     """Compiles a kernel for some device; none is asked for."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+    triton: Any = importlib.import_module("triton")
+    backends: Any = importlib.import_module("triton.backends.compiler")
+    compiler: Any = importlib.import_module("triton.compiler")
 
-    triton.compile(ASTSource(triton.jit(_nothing), {}), target=GPUTarget("cuda", 80, 32))
+    triton.compile(compiler.ASTSource(triton.jit(_nothing), {}), target=backends.GPUTarget("cuda", 80, 32))
 
 
 def _nothing() -> None:
