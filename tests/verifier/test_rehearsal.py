@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +98,19 @@ def test_a_kernel_that_is_right_for_sizes_alone_that_were_compiled_ahead_is_refu
 ) -> None:
     """Word of them may lie in the cache; the smoke test's size comes before."""
     assert not verified("2 * x if met or len(CALLS) == 1 else 0 * x", monkeypatch)[0]
+
+
+def test_a_first_compile_before_workers_are_forked_asks_no_driver_and_leaves_no_thread(tmp_path: Path) -> None:
+    """A second one is quick then; a process that has asked CUDA for anything could fork no worker that uses it."""
+    code = (
+        "import os, time\nfrom pathlib import Path\nfrom kernellab.verifier.judge.forkserver import _compile_one\n"
+        "def seconds():\n    began = time.process_time()\n    _compile_one()\n    return time.process_time() - began\n"
+        "first = seconds()\nos.environ['TRITON_CACHE_DIR'] += '/second'\nsecond = seconds()\n"
+        "print(second < first / 2, len(os.listdir('/proc/self/task')), 'libcuda' in Path('/proc/self/maps').read_text())"
+    )
+    cache = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", code], env=cache, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "1", "False"]
 
 
 @pytest.mark.parametrize("what", ["2 * x if x.any() else ctypes.string_at(0)", "2 * x if x.any() else exit(1)"])
