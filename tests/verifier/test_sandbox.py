@@ -178,3 +178,17 @@ def test_ninja_runs_from_any_folder_on_the_path(tmp_path: Path, is_script: bool)
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert (ran.returncode == 0) is is_open, ran.stdout
+
+
+def test_a_compiler_that_cxx_alone_names_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lie in a folder that nothing else opens, such as /opt/gcc."""
+    tool = tmp_path / "gcc" / "bin" / "g++"
+    tool.parent.mkdir(parents=True)
+    shutil.copy("/bin/true", tool)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    command = run.confined(str(folder), [str(tool)])
+    for cxx, is_open in ((str(tool), True), ("c++", False)):
+        monkeypatch.setenv("CXX", cxx)
+        ran = subprocess.run(command, env=run.environment(str(folder)), capture_output=True, text=True)
+        assert (ran.returncode == 0) is is_open, ran.stderr

@@ -17,9 +17,9 @@ def confined(folder: str, command: list[str]) -> list[str]:
 
 def environment(folder: str) -> dict[str, str]:
     """For a confined command: /proc shows it what it was started with, tokens and keys among it."""
-    kept = ("PATH", "LD_LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "SDKROOT")
-    given = {name: os.environ[name] for name in kept if name in os.environ}
-    return {**given, "LC_ALL": "C", "TMPDIR": folder, "HOME": folder}
+    names = ("PATH", "CC", "CXX", "LD_LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "SDKROOT")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    return {**kept, "LC_ALL": "C", "TMPDIR": folder, "HOME": folder}
 
 
 if __name__ == "__main__":
