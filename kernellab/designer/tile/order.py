@@ -16,6 +16,8 @@ from kernellab.errors import DesignError
 
 #: pieces that leave most of a chip idle, and how many times longer an axis is that is cut up in place of theirs
 _FEW = 32
+#: elements of a row that is short
+_SHORT_ROW = 256
 
 
 def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
@@ -163,10 +165,17 @@ def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | 
 
 
 def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:
-    """Several whole rows a tile, where they are short."""
-    inner, size = tiled[-1], ctx.size(tiled[-1])
-    if len(tiled) == 1 or size >= 256:
+    """Several whole rows a tile, where they are short; of rows of several short axes as many axes as a tile holds.
+
+    Numbers that lie in pairs, as a rotation's or those of one byte, are rows of 2 elements: their tiles were 64 pairs.
+    """
+    if len(tiled) == 1 or ctx.size(tiled[-1]) >= _SHORT_ROW:
         return None
-    others = ctx.volume(k.par - {inner})
+    *outer, inner = tiled
+    whole, size = [inner], ctx.size(inner)
+    while len(outer) > 1 and ctx.gpu and ctx.bounded(outer[-1:]) and size * power(ctx.size(outer[-1])) < _SHORT_ROW:
+        size *= power(ctx.size(outer[-1]))
+        whole.append(outer.pop())
+    others = ctx.volume(k.par - set(whole))
     rows = below(min(max(1, ctx.style.flat // max(size, 1)), others))
-    return replace(t, whole=frozenset([inner]), blocks={tiled[-2]: ctx.block("ROWS", rows, tiled[-2])})
+    return replace(t, whole=frozenset(whole), blocks={outer[-1]: ctx.block("ROWS", rows, outer[-1])})

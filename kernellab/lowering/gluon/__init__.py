@@ -19,6 +19,7 @@ from kernellab.lowering.gluon.plan import plan
 from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.python_text import python_int, tidy
 from kernellab.lowering.triton.shapes import Computed
+from kernellab.lowering.unseen import Walk
 from kernellab.sketch.program.program import Kernel, Program
 from kernellab.target import Target
 
@@ -54,9 +55,15 @@ class Asynchronous:
 
 
 def asynchronous(
-    program: Program, kernel: Kernel, known: Mapping[str, int], wide: str, target: Target, options: Mapping[str, int]
+    program: Program,
+    kernel: Kernel,
+    known: Mapping[str, int],
+    wide: str,
+    target: Target,
+    options: Mapping[str, int],
+    walk: Walk | None = None,
 ) -> Asynchronous:
-    """``kernel`` in Gluon.
+    """``kernel`` in Gluon; ``walk``: the steps of its loop that show something.
 
     Raises:
         Refused: why it stays in Triton.
@@ -64,7 +71,9 @@ def asynchronous(
     if wide:
         raise Refused("its offsets may need 64 bits, or its sizes are known only when it is called")
     found = plan(program, padded(kernel), known, target, options)
-    roles = Roles(program, found, known)
+    if walk is not None and (walk.loop.var != found.loop.var or found.outer is not None):
+        walk = None
+    roles = Roles(program, found, known, walk)
     place = roles.place()
     place.parameters[:] = ["pid", *_taken(place, _parameters(program, roles))]
     loads, groups = roles.loads(place), multiplies(roles, place)

@@ -11,6 +11,7 @@ from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.grid import write_variables
 from kernellab.lowering.triton.kernel import KernelWriter
 from kernellab.lowering.triton.shapes import Computed
+from kernellab.lowering.unseen import Walk
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Load, Loop, Program, Region
 
@@ -18,7 +19,7 @@ from kernellab.sketch.program.program import Load, Loop, Program, Region
 OWN = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
-    "each", "begun", "u",
+    "each", "begun", "u", "walked",
 ])  # fmt: skip
 
 
@@ -29,10 +30,10 @@ def coordinates(writer: KernelWriter, box: Box) -> str:
 
 
 class Roles:
-    """Writes one plan; ``known`` has the values of constexprs and symbols."""
+    """Writes one plan; ``known`` has the values of constexprs and symbols, ``walk`` the steps that show something."""
 
-    def __init__(self, program: Program, plan: Plan, known: Mapping[str, int]) -> None:
-        self.program, self.plan, self.known = program, plan, dict(known)
+    def __init__(self, program: Program, plan: Plan, known: Mapping[str, int], walk: Walk | None = None) -> None:
+        self.program, self.plan, self.known, self.walk = program, plan, dict(known), walk
         self.name = plan.kernel.name
         self.sources: list[Source] = []
         #: constexprs that the host computes, by name
@@ -85,9 +86,12 @@ class Roles:
         code = writer.int_text(count)
         whole = writer.ints.nonnegative(count.args[0]) if count.kind is IntKind.OP else True
         code = code if whole else f"tl.cast({code}, tl.int32)"
+        if self.walk is not None:
+            code = f"tl.load({self.walk.count} + {writer.int_text(self.walk.row)})"
+            writer.out.put(f"walked = {writer.int_text(self.walk.first)}")
         writer.out.put(f"steps = {code}" if p.outer is None else f"steps = {writer.int_text(p.outer.stop)} * ({code})")
         writer.out.at = 0
-        writer.out.put(f"return {', '.join([*self._variables(writer), 'steps'])}")
+        writer.out.put(f"return {', '.join(self._placed(writer))}")
         return Function(
             f"{self.name}_place", "Where tile ``pid`` lies, and how many steps its loop takes.", writer.out.lines
         )
@@ -101,6 +105,10 @@ class Roles:
     def _tile_text(self, writer: KernelWriter) -> str:
         """The number of tiles, by the rows of a whole tile."""
         return writer.ints.spell(self.tiles(), lambda e: "tile_rows" if e.name == self.plan.rows else e.name)
+
+    def _placed(self, writer: KernelWriter) -> list[str]:
+        """What a tile's place says."""
+        return [*self._variables(writer), "steps", *(["walked"] if self.walk is not None else [])]
 
     def _variables(self, writer: KernelWriter) -> list[str]:
         return [writer.int_text(IntExpr(IntKind.LOOP, name=loop.var)) for loop in self.plan.loops]
@@ -125,7 +133,7 @@ class Roles:
             out.put("pid = gl.program_id(0)")
         whole = self.plan.shares and writer.values.layouts is not None
         args = [f"{n} * GROUPS" if whole and n == self.plan.rows else n for n in place.parameters[1:]]
-        out.put(f"{', '.join([*self._variables(writer), 'steps'])} = {place.name}({', '.join(['pid', *args])})")
+        out.put(f"{', '.join(self._placed(writer))} = {place.name}({', '.join(['pid', *args])})")
         if self.plan.outer is not None:
             out.put(f"each = steps // {writer.int_text(self.plan.outer.stop)}")
         if turns:
@@ -161,6 +169,7 @@ class Roles:
 
     def step(self, writer: KernelWriter, loop: Loop, t: str) -> None:
         """Writes the inner loop's variable at its step ``t``."""
+        t = t if self.walk is None else f"tl.load({self.walk.steps} + walked + {t})"
         code = f"{t} * {writer.int_text(loop.step)}"
         code = code if loop.start == num(0) else f"{writer.int_text(loop.start)} + {code}"
         writer.out.put(f"{writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))} = {tidy(code)}")

@@ -17,7 +17,8 @@ from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Computed, Ints, Shapes
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_used
-from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values
+from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values, tells_halves
+from kernellab.lowering.unseen import Walk
 from kernellab.sketch.program.ints import IntExpr, IntKind, num
 from kernellab.sketch.program.program import (
     Alloc,
@@ -81,7 +82,9 @@ class KernelWriter:
         *,
         interpreter: bool,
         layouts: Layouts | None = None,
+        walk: Walk | None = None,
     ) -> None:
+        self.walk = walk
         self._program = program
         self._kernel = kernel
         self._wide = wide
@@ -100,6 +103,9 @@ class KernelWriter:
         )  # fmt: skip
         if layouts is not None:
             self.shapes.arange = "gl.arange"
+        self.values.halves = frozenset(
+            s.tile.uid for s in statements(kernel.body) if isinstance(s, Assign) and tells_halves(s.value)
+        )
         self._streamed = _read_once(kernel)
         #: loads to write in another shape, by id of the statement
         self.folded: dict[int, Folded] = {}
@@ -287,8 +293,15 @@ class KernelWriter:
             options.append(f"loop_unroll_factor={stmt.hints.unroll}")
         if any(c.name == OPTION for c in self._program.constexprs) and any(_dots_in(stmt.body)):
             self._described |= describe(self, stmt)
+        walk = self.walk if self.walk is not None and self.walk.loop.var == stmt.var else None
+        if walk is not None:
+            bounds = [f"tl.load({walk.count} + {self.int_text(walk.row)})"]
         head = f"tl.range({', '.join(bounds + options)})" if options else f"range({', '.join(bounds)})"
-        self.out.put(f"for {var} in {head}:")
+        counter = var if walk is None else self.names.of(("walk", stmt.var), "step")
+        self.out.put(f"for {counter} in {head}:")
+        if walk is not None:
+            code = f"tl.load({walk.steps} + {self.int_text(walk.first)} + {counter}) * {self.int_text(stmt.step)}"
+            self.out.put(f"    {var} = {tidy(code)}")
         outer = self.ints.loops.get(stmt.var)
         self.ints.loops[stmt.var] = stmt
         self._block(stmt.body, release=True, meets=_goes_on(stmt))

@@ -19,6 +19,7 @@ from kernellab.lowering.triton.grid import ARRIVED, SIZE
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
+from kernellab.lowering.unseen import Walk, with_walks
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Constexpr, DType, Loop, Program
@@ -58,10 +59,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     _refuse_float8(program, target)
     known = _known(program, binding)
     wide = _wide(program, known)
+    program, walks = with_walks(program, known)
     kernels = []
     for kernel in own_kernels(program):
-        kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
-    own, reasons = _asynchronous(program, binding, known, wide, target)
+        kernels.append(_write(program, kernel.name, known, wide, walks.get(kernel.name), interpreter=interpreter))
+    own, reasons = _asynchronous(program, binding, known, wide, target, walks)
     quick = bool(kernels) and not interpreter
     host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own, quick)
     host_text = host.write()
@@ -96,7 +98,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> dict[str, str]:
     """Kernel -> why it has no form in Gluon on ``target``; "" where it has one."""
     known = _known(program, binding)
-    _, reasons = _asynchronous(program, binding, known, _wide(program, known), target)
+    _, reasons = _asynchronous(program, binding, known, _wide(program, known), target, {})
     return {k.name: reasons.get(k.name, "no loop is hinted copy_engine") for k in own_kernels(program)}
 
 
@@ -104,7 +106,8 @@ def in_gluon(program: Program, binding: Binding, target: Target) -> tuple[str, d
     """The part of :func:`lower_triton`'s file that is Gluon, and its lines' places in the sketch; "" without one."""
     known = _known(program, binding)
     text, mapped = "", dict[int, int]()
-    for kernel in _asynchronous(program, binding, known, _wide(program, known), target)[0].values():
+    program, walks = with_walks(program, known)
+    for kernel in _asynchronous(program, binding, known, _wide(program, known), target, walks)[0].values():
         part, lines = _in_gluon(program, kernel, text.count("\n"))
         text += part
         mapped.update(lines)
@@ -123,7 +126,7 @@ def _in_gluon(program: Program, kernel: Asynchronous, before: int) -> tuple[str,
 
 
 def _asynchronous(
-    program: Program, binding: Binding, known: dict[str, int], wide: str, target: Target
+    program: Program, binding: Binding, known: dict[str, int], wide: str, target: Target, walks: Mapping[str, Walk]
 ) -> tuple[dict[str, Asynchronous], dict[str, str]]:
     """The kernels that have a form in Gluon, and of each whose hints ask for one why it has none, "" where it has."""
     found: dict[str, Asynchronous] = {}
@@ -137,7 +140,9 @@ def _asynchronous(
             if program.declares(kernel.name, name)
         }
         try:
-            found[kernel.name] = asynchronous(program, kernel, known, wide, target, options)
+            found[kernel.name] = asynchronous(
+                program, kernel, known, wide, target, options, walks.get(kernel.name)
+            )
             reasons[kernel.name] = ""
         except Refused as refused:
             reasons[kernel.name] = str(refused)
@@ -154,11 +159,13 @@ def _routes(reasons: Mapping[str, str]) -> str:
     return "".join(lines) + ("\n" if lines else "")
 
 
-def _write(program: Program, name: str, known: dict[str, int], wide: str, *, interpreter: bool) -> Written:
+def _write(
+    program: Program, name: str, known: dict[str, int], wide: str, walk: Walk | None, *, interpreter: bool
+) -> Written:
     kernel = next(k for k in program.kernels if k.name == name)
 
     def written(consts: Mapping[str, int]) -> Written:
-        writer = KernelWriter(program, kernel, consts, wide, interpreter=interpreter)
+        writer = KernelWriter(program, kernel, consts, wide, interpreter=interpreter, walk=walk)
         try:
             return writer.write()
         except LoweringError as error:
@@ -167,7 +174,7 @@ def _write(program: Program, name: str, known: dict[str, int], wide: str, *, int
                 raise
             raise LoweringError(error.message, error.remedy, line) from error
 
-    return remembered(program, ("triton", name, wide, interpreter), known, written)
+    return remembered(program, ("triton", name, wide, interpreter, walk is not None), known, written)
 
 
 def _known(program: Program, binding: Binding) -> dict[str, int]:

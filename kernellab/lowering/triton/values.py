@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kernellab.errors import LoweringError
@@ -76,6 +76,8 @@ class Values:
         self.int_text = int_text
         self.interpreter = interpreter
         self._rules = rules
+        #: tiles, by uid, that tell the first of two from the second
+        self.halves: frozenset[str] = frozenset()
 
     # -- whole values ----------------------------------------------------------------------------------------------
 
@@ -238,7 +240,44 @@ def _pow(values: Values, value: Apply) -> Text:
     return Text(product.format(code), base.shape)
 
 
+def tells_halves(value: Value) -> bool:
+    """Is it ``arange(2) < 1``, the first of two?"""
+    if not isinstance(value, Apply) or value.op != "lt" or value.type.shape != (num(2),):
+        return False
+    place, one = value.args
+    counts = isinstance(place, Apply) and place.op == "arange" and place.attr("start", num(0)) == num(0)
+    return counts and isinstance(one, Const) and one.value == 1
+
+
+def _joined(values: Values, value: Apply) -> Text | None:
+    """Two tiles side by side along a last axis of 2: a thread has both of a pair, and no lanes change places. None
+    where ``value`` is no such choice."""
+    test, *arms = value.args
+    halves = tells_halves(test) or (isinstance(test, Read) and test.tile.uid in values.halves)
+    inner = [each for a in arms if (each := _without_axis(a, len(value.type.shape) - 1)) is not None]
+    if not halves or len(inner) < 2 or values.layouts is not None or inner[0].type.dtype is not inner[1].type.dtype:
+        return None
+    texts = [values.write(a) for a in inner]
+    shape = values.broadcast([t.shape for t in texts])
+    if any(t.bare for t in texts) or len(shape) != len(value.type.shape) - 1:
+        return None
+    return Text(f"tl.join({', '.join(values.spread(t, shape) for t in texts)})", (*shape, num(2)))
+
+
+def _without_axis(value: Value, axis: int) -> Value | None:
+    """``value`` before an axis of 1 was put into it, None where none was."""
+    if not isinstance(value, Apply):
+        return None
+    if value.op == "newaxis":
+        return value.args[0] if axes_of(value.attr("axes")) == (axis,) else None
+    inner = _without_axis(value.args[0], axis) if value.op == "cast" else None
+    return inner and replace(value, args=(inner,), type=replace(value.type, shape=inner.type.shape))
+
+
 def _where(values: Values, value: Apply) -> Text:
+    pair = _joined(values, value)
+    if pair is not None:
+        return pair
     texts = [values.write(a) for a in value.args]
     if texts[1].bare and texts[2].bare:
         texts[1] = values.typed(value.args[1])

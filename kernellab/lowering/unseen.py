@@ -1,0 +1,383 @@
+"""Steps of a loop whose mask is false everywhere, left out: which ones is found by two short launches before.
+
+A softmax that runs online loses nothing with a tile of scores that are all -inf. Where the mask depends on values
+(documents, blocks), no range of the loop says which tiles those are. A first launch tests the mask of every tile, for
+all heads at once; a second one lists each row's tiles that show something; the kernel walks that list. That a step
+changes nothing is proven from the loop's own statements (:func:`_unchanged`), so that no hint is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+from kernellab.lowering.bounds import Bounds
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import (
+    Alloc,
+    Apply,
+    Assign,
+    Const,
+    DType,
+    Gemm,
+    If,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    LoopHints,
+    Point,
+    Program,
+    Range,
+    Read,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    TensorRole,
+    Tile,
+    Type,
+    Value,
+)
+from kernellab.sketch.program.walk import parallel_loops, statements, subvalues
+
+#: steps of a loop at most: the second launch compares each with each
+_MOST = 512
+#: tiles that share a mask at least (heads): each mask is computed once more
+_SHARING = 4
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The steps that a loop takes: ``count[row]`` of them, their numbers in ``steps[row, :]``."""
+
+    loop: Loop
+    #: number of the tile whose mask it is
+    row: IntExpr
+    count: str
+    steps: str
+    most: IntExpr
+
+    @property
+    def first(self) -> IntExpr:
+        """Where the row's list begins in ``steps``."""
+        return int_op("*", self.row, self.most)
+
+
+def with_walks(program: Program, known: Mapping[str, int]) -> tuple[Program, dict[str, Walk]]:
+    """``program`` with the two launches before each kernel that has such a loop, and the kernels' walks by name."""
+    kernels: list[Kernel] = []
+    tensors = list(program.tensors)
+    walks: dict[str, Walk] = {}
+    for kernel in program.kernels:
+        found = _Masked.of(kernel, known)
+        if found is not None:
+            made = found.launches()
+            tensors += made[1]
+            kernels += made[0]
+            walks[kernel.name] = found.walk
+            names = frozenset([found.walk.count, found.walk.steps])
+            kernel = replace(kernel, reads=kernel.reads | names)
+        kernels.append(kernel)
+    return (replace(program, kernels=tuple(kernels), tensors=tuple(tensors)), walks) if walks else (program, {})
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """A loop over tiles with a mask, and what the mask needs."""
+
+    kernel: Kernel
+    mask: Value
+    #: parallel loops that the mask depends on
+    loops: list[Loop]
+    needs: list[Statement]
+    walk: Walk
+    rows: IntExpr
+    stop: IntExpr
+
+    @classmethod
+    def of(cls, kernel: Kernel, known: Mapping[str, int]) -> _Masked | None:
+        loops, between, body = parallel_loops(kernel.body)
+        inner = [s for s in body if isinstance(s, Loop)]
+        facts = Bounds(dict(known))
+        if between or len(inner) != 1 or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
+            return None
+        loop = inner[0]
+        ends = loop.stop.args if loop.stop.op == "min" else (loop.stop,)
+        size = next((e for e in ends if facts.const(e) is not None), None)
+        if loop.start != num(0) or size is None or loop.hints.team:
+            return None
+        if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in loop.body):
+            return None
+        before = body[: body.index(loop)]
+        most = int_op("cdiv", size, loop.step)
+        chosen = next((s for s in loop.body if _masks(s) is not None), None)
+        if chosen is None or not 1 < (facts.const(most) or 0) <= _MOST or not _unchanged(before, loop.body, chosen):
+            return None
+        mask = _masks(chosen)
+        assert mask is not None
+        needs = _needed(mask, before, loop.body)
+        if needs is None or not any(isinstance(s, Load) or _picks(s.values) for s in [*needs, _Only(mask)]):
+            return None  # of places alone: the loop's range and guards say what is hidden
+        used = _variables([*needs, _Only(mask)])
+        mine = [lp for lp in loops if lp.var in used]
+        trips = {lp.var: facts.const(lp.trips) for lp in loops}
+        shared = prod(n or 0 for var, n in trips.items() if var not in used)
+        if not all(trips.values()) or loop.var not in used or shared < _SHARING:
+            return None
+        row, rows = num(0), num(1)
+        for lp in mine:
+            count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
+            place = int_op("//", int_op("-", IntExpr(IntKind.LOOP, name=lp.var), lp.start), lp.step)
+            row, rows = int_op("+", int_op("*", row, count), place), int_op("*", rows, count)
+        walk = Walk(loop, row, f"{kernel.name}_count", f"{kernel.name}_steps", most)
+        return cls(kernel, mask, mine, needs, walk, rows, loop.stop)
+
+    def launches(self) -> tuple[list[Kernel], list[Tensor]]:
+        """The launch that tests every tile's mask, the one that lists those that show something, and their results."""
+        name, walk = self.kernel.name, self.walk
+        table = (self.rows, walk.most)
+        seen = Tensor(f"{name}_seen", table, DType.I32, TensorRole.TEMP)
+        steps = Tensor(walk.steps, table, DType.I32, TensorRole.TEMP)
+        count = Tensor(walk.count, table[:1], DType.I32, TensorRole.TEMP)
+        return [self._test(seen), self._list(seen, steps, count)], [seen, steps, count]
+
+    def _test(self, seen: Tensor) -> Kernel:
+        loop, hints = self.walk.loop, LoopHints(parallel=True, axis="grididx")
+        var = IntExpr(IntKind.LOOP, name=loop.var)
+        place = Region(seen, (Point(self.walk.row), Point(int_op("//", var, loop.step))))
+        shape = self.mask.type.shape
+        shown = Apply(Type(shape, DType.I32), "cast", (self.mask,))
+        axes = tuple(range(len(shape)))
+        shown = Apply(Type((), DType.I32), "reduce_max", (shown,), (("axes", axes), ("keepdims", False)))
+        found = Tile(f"{seen.name}_here", f"{seen.name}_here", (), DType.I32)
+        then = (*self.needs, Assign(found, shown, True), Store(place, Read(Type((), DType.I32), found)))
+        none = Store(place, Const(Type((), DType.I32), 0))
+        body: tuple[Statement, ...] = (If(int_op("<", var, self.stop), then, (none,)),)
+        for lp in reversed([*self.loops, replace(loop, stop=int_op("*", self.walk.most, loop.step))]):
+            body = (replace(lp, body=body, hints=hints),)
+        reads = frozenset(t.name for t in _tensors([*self.needs, _Only(self.mask)]))
+        return Kernel(seen.name, body, reads, frozenset([seen.name]), constexprs=frozenset())
+
+    def _list(self, seen: Tensor, steps: Tensor, count: Tensor) -> Kernel:
+        most, whole = self.walk.most, Type((self.walk.most,), DType.I32)
+        row = IntExpr(IntKind.LOOP, name="row")
+        lane = (Point(row), Range(num(0), most, num(1)))
+        shown, rank, order = (Tile(n, n, whole.shape, DType.I32) for n in ("shown", "rank", "order"))
+        ranks = Read(whole, rank)
+        place = Apply(whole, "cast", (Apply(Type(whole.shape, DType.I64), "arange", (), ()),))
+        across = Apply(Type((num(1), most), DType.I32), "newaxis", (ranks,), (("axes", (0,)),))
+        down = Apply(Type((most, num(1)), DType.I32), "newaxis", (place,), (("axes", (1,)),))
+        # the nth one has as many before it whose rank is n at most
+        earlier = Apply(Type((most, most), DType.BOOL), "le", (across, down))
+        earlier = Apply(Type((most, most), DType.I32), "cast", (earlier,))
+        orders = Apply(whole, "reduce_sum", (earlier,), (("axes", (1,)), ("keepdims", False)))
+        found, none = Read(whole, order), Const(Type((), DType.I32), 0)
+        inside = Apply(Type(whole.shape, DType.BOOL), "lt", (found, Index(none.type, most)))
+        shows = Apply(Type((), DType.I32), "reduce_max", (ranks,), (("axes", (0,)), ("keepdims", False)))
+        # a row that sees nothing takes one step, which leaves it as it is
+        least = Apply(Type((), DType.I32), "max", (shows, Const(Type((), DType.I32), 1)))
+        body = (
+            Load(shown, Region(seen, lane), 0, True),
+            Assign(rank, Apply(whole, "cumsum", (Read(whole, shown),), (("axis", 0),)), True),
+            Assign(order, orders, True),
+            Store(Region(steps, lane), Apply(whole, "where", (inside, found, none))),
+            Store(Region(count, (Point(row),)), least),
+        )
+        loop = Loop("row", num(0), self.rows, num(1), body, LoopHints(parallel=True, axis="grididx"))
+        writes = frozenset([steps.name, count.name])
+        return Kernel(f"{self.kernel.name}_walk", (loop,), frozenset([seen.name]), writes, constexprs=frozenset())
+
+
+@dataclass(frozen=True)
+class _Only:
+    """A value where statements are walked."""
+
+    value: Value
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
+
+def _masks(stmt: Statement) -> Value | None:
+    """The mask where a statement hides scores: ``scores = where(mask, scores, -inf)``."""
+    value = stmt.value if isinstance(stmt, Assign) else None
+    if not isinstance(value, Apply) or value.op != "where" or len(value.type.shape) != 2:
+        return None
+    hidden = value.args[2]
+    lowest = isinstance(hidden, Const) and hidden.value == -inf
+    return value.args[0] if lowest and isinstance(stmt, Assign) and value.args[1] == _read(stmt.tile) else None
+
+
+def _read(tile: Tile) -> Read:
+    return Read(Type(tile.shape, tile.dtype), tile)
+
+
+def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement]) -> list[Statement] | None:
+    """What computes the mask, in order; None where it is more than loads and values of tiles that are written once."""
+    written: dict[str, list[Statement]] = {}
+    for stmt in [*before, *body]:
+        tile = stmt.acc if isinstance(stmt, Gemm) else getattr(stmt, "tile", None)
+        if tile is not None:
+            written.setdefault(tile.uid, []).append(stmt)
+    wanted = [v.tile.uid for v in subvalues(mask) if isinstance(v, Read)]
+    found: set[int] = set()
+    while wanted:
+        writers = written.get(wanted.pop(), [])
+        if len(writers) != 1 or not isinstance(writers[0], (Load, Assign)):
+            return None
+        stmt = writers[0]
+        every = [v for root in stmt.values for v in subvalues(root)]
+        if any(isinstance(v, Apply) and v.op == "dot" for v in every):
+            return None
+        if id(stmt) not in found:
+            found.add(id(stmt))
+            wanted += [v.tile.uid for v in every if isinstance(v, Read)]
+    return [s for s in [*before, *body] if id(s) in found]
+
+
+def _picks(values: Sequence[Value]) -> bool:
+    return any(isinstance(v, Apply) and v.op == "gather" for root in values for v in subvalues(root))
+
+
+def _tensors(parts: Sequence[Statement | _Only]) -> list[Tensor]:
+    found = [s.region.tensor for s in parts if isinstance(s, Load)]
+    for value in (v for s in parts for root in s.values for v in subvalues(root)):
+        tensor = value.attr("tensor") if isinstance(value, Apply) else None
+        found += [tensor] if isinstance(tensor, Tensor) else []
+    return found
+
+
+def _variables(parts: Sequence[Statement | _Only]) -> frozenset[str]:
+    """Loop variables in places and values."""
+    names: set[str] = set()
+    for part in parts:
+        for index in part.region.index if isinstance(part, Load) else ():
+            names |= _of_item(index)
+        for value in (v for root in part.values for v in subvalues(root)):
+            if isinstance(value, Apply):
+                for _, attr in value.attrs:
+                    for item in attr if isinstance(attr, (tuple, list)) else (attr,):
+                        names |= item.loop_vars() if isinstance(item, IntExpr) else _of_item(item)
+            elif isinstance(value, Index):
+                names |= value.expr.loop_vars()
+    return frozenset(names)
+
+
+def _of_item(item: object) -> frozenset[str]:
+    if isinstance(item, Point):
+        return item.at.loop_vars()
+    return item.start.loop_vars() if isinstance(item, Range) else frozenset()
+
+
+# -- a step that hides everything --------------------------------------------------------------------------------------
+
+#: what is known of a value in such a step, and of which carried tile
+_Known = tuple[str, object]
+_OTHER, _LOWEST, _ZERO = ("other", None), ("lowest", None), ("zero", None)
+_MOVED = frozenset(["cast", "newaxis", "broadcast", "transpose", "reshape"])
+
+
+def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: Statement) -> bool:
+    """Does a step whose scores are all -inf leave every tile that the loop carries as it is?
+
+    Sums that are scaled by ``exp(top - base)`` begin at 0, or at 0 where the row's largest score begins at -inf: that
+    factor is 1, or 0 for a row that has seen nothing, whose sums are 0.
+    """
+    held = {s.tile.uid: s for s in before if isinstance(s, (Alloc, Assign))}
+    changed = {s.acc.uid if isinstance(s, Gemm) else s.tile.uid for s in body}
+    carried = changed & held.keys()
+    env: dict[str, _Known] = {uid: ("carried", uid) for uid in carried}
+    empty = {uid for uid in carried if _starts_empty(held[uid])}
+    for stmt in body:
+        if isinstance(stmt, Gemm):
+            if _ZERO not in (_known(stmt.a, env, empty), _known(stmt.b, env, empty)):
+                env[stmt.acc.uid] = _OTHER
+        elif isinstance(stmt, Assign):
+            env[stmt.tile.uid] = _LOWEST if stmt is masked else _known(stmt.value, env, empty)
+        else:
+            env[stmt.tile.uid] = _ZERO if isinstance(stmt, Alloc) and stmt.init_zero else _OTHER
+    return bool(carried) and all(env[uid] == ("carried", uid) for uid in carried)
+
+
+def _starts_empty(stmt: Statement) -> bool:
+    """Is it 0, at least where a row's largest score is -inf?"""
+    if isinstance(stmt, Alloc):
+        return stmt.init_zero
+    value = stmt.value if isinstance(stmt, Assign) else None
+    if isinstance(value, Apply) and value.op == "full":
+        return _is_number(value.args[0] if value.args else None, 0)
+    if isinstance(value, Apply) and value.op == "where":
+        test = value.args[0]
+        lowest = isinstance(test, Apply) and test.op == "eq" and _is_number(test.args[1], -inf)
+        return lowest and _is_number(value.args[1], 0)
+    return _is_number(value, 0)
+
+
+def _is_number(value: Value | None, wanted: float) -> bool:
+    return isinstance(value, Const) and value.value == wanted
+
+
+def _known(value: Value, env: Mapping[str, _Known], empty: set[str]) -> _Known:
+    if isinstance(value, Const):
+        return _LOWEST if value.value == -inf else _ZERO if value.value == 0 else ("number", value.value)
+    if isinstance(value, Read):
+        return env.get(value.tile.uid, _OTHER)
+    if not isinstance(value, Apply):
+        return _OTHER
+    args = [_known(a, env, empty) for a in value.args]
+    if value.op in _MOVED:
+        return args[0]
+    if value.op == "where":
+        return _base(value, args)
+    rule = _RULES.get(value.op)
+    return rule(args, empty) if rule else _OTHER
+
+
+def _base(value: Apply, args: Sequence[_Known]) -> _Known:
+    """The row's largest score, 0 where that is -inf."""
+    test = value.args[0]
+    same = isinstance(test, Apply) and test.op == "eq" and _is_number(test.args[1], -inf) and test.args[0] == value.args[2]
+    return ("base", args[2][1]) if same and args[1] == _ZERO and args[2][0] == "carried" else _OTHER
+
+
+def _max(args: Sequence[_Known], empty: set[str]) -> _Known:
+    return next((a for a, b in (args, args[::-1]) if b == _LOWEST), _OTHER)
+
+
+def _sub(args: Sequence[_Known], empty: set[str]) -> _Known:
+    left, right = args
+    if right[0] != "base":
+        return _OTHER
+    return _LOWEST if left == _LOWEST else ("gap", right[1]) if left == ("carried", right[1]) else _OTHER
+
+
+def _mul(args: Sequence[_Known], empty: set[str]) -> _Known:
+    for a, b in (args, args[::-1]):
+        if a == _ZERO:
+            return _ZERO
+        if a == _LOWEST and b[0] == "number" and isinstance(b[1], (int, float)) and b[1] > 0:
+            return _LOWEST
+        if a[0] == "carried" and b[0] == "keep" and a[1] in empty:
+            return a
+    return _OTHER
+
+
+def _add(args: Sequence[_Known], empty: set[str]) -> _Known:
+    return next((a for a, b in (args, args[::-1]) if b == _ZERO), _OTHER)
+
+
+def _exp(args: Sequence[_Known], empty: set[str]) -> _Known:
+    return _ZERO if args[0] == _LOWEST else ("keep", args[0][1]) if args[0][0] == "gap" else _OTHER
+
+
+_RULES = {
+    "max": _max, "sub": _sub, "mul": _mul, "add": _add, "exp": _exp, "exp2": _exp,
+    "reduce_max": lambda args, empty: args[0] if args[0] == _LOWEST else _OTHER,
+    "reduce_sum": lambda args, empty: args[0] if args[0] == _ZERO else _OTHER,
+}  # fmt: skip
+
+
+__all__ = ["Walk", "with_walks"]
