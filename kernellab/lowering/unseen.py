@@ -8,7 +8,7 @@ changes nothing is proven from the loop's own statements (:func:`_unchanged`), s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -40,7 +40,7 @@ from kernellab.sketch.program.program import (
     Type,
     Value,
 )
-from kernellab.sketch.program.walk import parallel_loops, statements, subvalues
+from kernellab.sketch.program.walk import parallel_loops, subvalues
 
 #: steps of a loop at most: the second launch compares each with each
 _MOST = 512
@@ -219,7 +219,7 @@ def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement])
     """What computes the mask, in order; None where it is more than loads and values of tiles that are written once."""
     written: dict[str, list[Statement]] = {}
     for stmt in [*before, *body]:
-        tile = stmt.acc if isinstance(stmt, Gemm) else getattr(stmt, "tile", None)
+        tile = _written(stmt)
         if tile is not None:
             written.setdefault(tile.uid, []).append(stmt)
     wanted = [v.tile.uid for v in subvalues(mask) if isinstance(v, Read)]
@@ -236,6 +236,13 @@ def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement])
             found.add(id(stmt))
             wanted += [v.tile.uid for v in every if isinstance(v, Read)]
     return [s for s in [*before, *body] if id(s) in found]
+
+
+def _written(stmt: Statement) -> Tile | None:
+    """The tile that a statement of a loop without others inside writes."""
+    if isinstance(stmt, Gemm):
+        return stmt.acc
+    return stmt.tile if isinstance(stmt, (Alloc, Assign, Load)) else None
 
 
 def _picks(values: Sequence[Value]) -> bool:
@@ -287,8 +294,7 @@ def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: S
     factor is 1, or 0 for a row that has seen nothing, whose sums are 0.
     """
     held = {s.tile.uid: s for s in before if isinstance(s, (Alloc, Assign))}
-    changed = {s.acc.uid if isinstance(s, Gemm) else s.tile.uid for s in body}
-    carried = changed & held.keys()
+    carried = {tile.uid for s in body if (tile := _written(s)) is not None} & held.keys()
     env: dict[str, _Known] = {uid: ("carried", uid) for uid in carried}
     empty = {uid for uid in carried if _starts_empty(held[uid])}
     for stmt in body:
@@ -297,8 +303,8 @@ def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: S
                 env[stmt.acc.uid] = _OTHER
         elif isinstance(stmt, Assign):
             env[stmt.tile.uid] = _LOWEST if stmt is masked else _known(stmt.value, env, empty)
-        else:
-            env[stmt.tile.uid] = _ZERO if isinstance(stmt, Alloc) and stmt.init_zero else _OTHER
+        elif (tile := _written(stmt)) is not None:
+            env[tile.uid] = _ZERO if isinstance(stmt, Alloc) and stmt.init_zero else _OTHER
     return bool(carried) and all(env[uid] == ("carried", uid) for uid in carried)
 
 
@@ -339,7 +345,8 @@ def _known(value: Value, env: Mapping[str, _Known], empty: set[str]) -> _Known:
 def _base(value: Apply, args: Sequence[_Known]) -> _Known:
     """The row's largest score, 0 where that is -inf."""
     test = value.args[0]
-    same = isinstance(test, Apply) and test.op == "eq" and _is_number(test.args[1], -inf) and test.args[0] == value.args[2]
+    lowest = isinstance(test, Apply) and test.op == "eq" and _is_number(test.args[1], -inf)
+    same = lowest and isinstance(test, Apply) and test.args[0] == value.args[2]
     return ("base", args[2][1]) if same and args[1] == _ZERO and args[2][0] == "carried" else _OTHER
 
 
@@ -373,7 +380,7 @@ def _exp(args: Sequence[_Known], empty: set[str]) -> _Known:
     return _ZERO if args[0] == _LOWEST else ("keep", args[0][1]) if args[0][0] == "gap" else _OTHER
 
 
-_RULES = {
+_RULES: dict[str, Callable[[Sequence[_Known], set[str]], _Known]] = {
     "max": _max, "sub": _sub, "mul": _mul, "add": _add, "exp": _exp, "exp2": _exp,
     "reduce_max": lambda args, empty: args[0] if args[0] == _LOWEST else _OTHER,
     "reduce_sum": lambda args, empty: args[0] if args[0] == _ZERO else _OTHER,

@@ -140,9 +140,7 @@ def _asynchronous(
             if program.declares(kernel.name, name)
         }
         try:
-            found[kernel.name] = asynchronous(
-                program, kernel, known, wide, target, options, walks.get(kernel.name)
-            )
+            found[kernel.name] = asynchronous(program, kernel, known, wide, target, options, walks.get(kernel.name))
             reasons[kernel.name] = ""
         except Refused as refused:
             reasons[kernel.name] = str(refused)
