@@ -13,17 +13,19 @@ from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.recurrent import steps_sketch
 from kernellab.designer.emit.sketch import File, sizing, sketch, titles
 from kernellab.designer.frontend.build import Builder
-from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
+from kernellab.designer.frontend.recurrent import BOUNDED, GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
+from kernellab.designer.graph.layers import at_once
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
 from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
+from kernellab.designer.ir.scaling import WIDE
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.chains import chained, chains, softmax_again, stored_once
 from kernellab.designer.passes.channels_last import channels_last
@@ -196,7 +198,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         graph, library = with_library(graph)
     library |= fallback.calls
     cuts = fallback.stored if style.fused else cut_nodes(given(graph, library)) | fallback.stored
-    handlers = HANDLERS | RECURRENT if _walks_steps(ctx, graph) else HANDLERS
+    handlers = HANDLERS
+    if _walks_steps(ctx, graph):
+        handlers, graph = HANDLERS | RECURRENT, at_once(graph) if _halves(ctx) else graph
     beside = stacks(graph, cuts)
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
@@ -262,10 +266,13 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
 
 
 def _walks_steps(ctx: Context, graph: Graph) -> bool:
-    """Do own launches walk the steps of recurrent layers? On a GPU one program has one core's way to the weights at
-    every step, and cuDNN spreads a layer over the chip: there only where a library call would leave no own work."""
-    layers = frozenset(n.name for n in graph.nodes if n.aten in GATES)
-    return bool(layers) and (not ctx.gpu or not Fallback(layers).leaves_work(graph))
+    """Do own launches walk the steps of recurrent layers? On a GPU where programs share out a step, which takes
+    products of halves: else one has one core's way to the weights, and cuDNN spreads a layer over the chip. There only
+    where a library call would leave no own work."""
+    layers = [n for n in graph.nodes if n.aten in GATES]
+    shared = _halves(ctx) and all(n.aten in BOUNDED and n.dtype == WIDE for n in layers)
+    alone = not Fallback(frozenset(n.name for n in layers)).leaves_work(graph)
+    return bool(layers) and (not ctx.gpu or shared or alone)
 
 
 def _called(fallback: Fallback, b: Builder, ref: Ref, tensor: str) -> LibraryCall:

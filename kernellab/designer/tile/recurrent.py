@@ -36,23 +36,26 @@ class StepTiles:
 def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
     """On a CPU rows are shared out among the cores, and a block of weights for all gates stays in half of L2."""
     rows, width = extents.value(k.rows, dict(ctx.sizes)), extents.value(k.width, {})
+    # a tile lies within one layer
+    most = width & -width if k.layers > 1 else power(width)
     if ctx.gpu:
-        if k.halves is not None and (many := _team(ctx, rows, width)) > 1:
-            made, summed = max(_SHARE, power(-(-width // many))), min(_WHOLE, power(width))
+        if k.halves is not None and (many := _team(ctx, rows, k.layers * width)) > 1:
+            made = min(most, max(_SHARE, power(-(-k.layers * width // many))))
+            summed = min(_WHOLE, most)
             while summed > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
                 summed //= 2
             bm, bn, bk = _add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed)
             return StepTiles(bm, bn, bk, "grididx", "ieee", team=True)
         if k.halves is not None:
-            made, summed = (min(most, max(16, power(width))) for most in (_MADE, _SUMMED))
+            made, summed = (min(each, max(16, most)) for each in (_MADE, _SUMMED))
             # two float16 of each gate's weights, in as many stages as a launch has by itself
             while made > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
                 made //= 2
             return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed), "grididx", "ieee")
         exact = "ieee" if ctx.scalar_products or k.dtype != "float32" else "tf32x3"
         # the scalar products of CUDA-C read their factors from 48 KiB of shared memory
-        most = _MOST // 2 if ctx.scalar_products else _MOST
-        block = min(most, max(16, power(width)))
+        largest = _MOST // 2 if ctx.scalar_products else _MOST
+        block = min(largest, max(16, power(width)))
         return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", block), _add(ctx, "BK", block), "grididx", exact)
     share = max(1, min(32, -(-rows // ctx.cores)))
     room = (ctx.chip.l2_bytes or 1 << 20) // 2 // item_bytes(k.dtype) // GATES[k.cell]
