@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kernellab.capture import Graph, Ref
+from kernellab.capture import Graph, Node, Ref
 from kernellab.capture.graph import LOOP, Extent
 from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
@@ -21,6 +21,7 @@ from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.layers import at_once
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
+from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
@@ -49,7 +50,7 @@ from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
 from kernellab.designer.tile.gpu.rows import Rows
 from kernellab.designer.tile.gpu.warps import launch_warps
-from kernellab.designer.tile.recurrent import step_tiles
+from kernellab.designer.tile.recurrent import blocks_of_step, step_tiles
 from kernellab.designer.tile.sorting import LONGEST
 from kernellab.designer.tile.splits import Split, chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
@@ -270,9 +271,16 @@ def _walks_steps(ctx: Context, graph: Graph) -> bool:
     products of halves: else one has one core's way to the weights, and cuDNN spreads a layer over the chip. There only
     where a library call would leave no own work."""
     layers = [n for n in graph.nodes if n.aten in GATES]
-    shared = _halves(ctx) and all(n.aten in BOUNDED and n.dtype == WIDE for n in layers)
     alone = not Fallback(frozenset(n.name for n in layers)).leaves_work(graph)
-    return bool(layers) and (not ctx.gpu or shared or alone)
+    return bool(layers) and (not ctx.gpu or alone or (_halves(ctx) and all(_shared(ctx, n) for n in layers)))
+
+
+def _shared(ctx: Context, layer: Node) -> bool:
+    """May programs share out a step of the layer, and does the chip run them all at once?"""
+    shape = layer.shape
+    if layer.aten not in BOUNDED or layer.dtype != WIDE or len(shape) != 3 or not isinstance(shape[2], int):
+        return False
+    return blocks_of_step(extents.value(shape[0 if layer.args[8] else 1], dict(ctx.sizes)), shape[2]) <= ctx.cores
 
 
 def _called(fallback: Fallback, b: Builder, ref: Ref, tensor: str) -> LibraryCall:

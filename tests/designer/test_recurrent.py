@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -152,12 +153,103 @@ def test_arguments_may_have_the_names_that_tiles_have(target: Target) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_beside_own_work_a_gpu_leaves_layers_to_the_framework(tmp_path: Path) -> None:
-    text = LAYERS.format(layer="nn.GRU(5, 6)", picked="[0].relu().sum(0)", given="torch.randn(4, 3, 5)")
-    task = load_task(text, "layer")
+@pytest.mark.parametrize(
+    ("layer", "given"),
+    [
+        ("nn.GRU(5, 6, dtype=torch.float64)", "torch.randn(4, 3, 5, dtype=torch.float64)"),
+        ("nn.GRU(5, 512)", "torch.randn(4, 160, 5)"),
+    ],
+    ids=["no halves", "more than the chip runs at once"],
+)
+def test_beside_own_work_a_gpu_leaves_layers_that_no_team_walks_to_the_framework(
+    layer: str, given: str, tmp_path: Path
+) -> None:
+    task = load_task(LAYERS.format(layer=layer, picked="[0].relu().sum(0)", given=given), "layer")
     reply = RulesDesigner().design(DesignBrief(task, GPU))
     assert "gru.input" in reply.sketch and reply.library_calls
     _interpreted(task, reply.sketch, tmp_path)
+
+
+#: cell, layers, both ways, rows first: how many launches walk them, and in how many steps of the four
+AT_ONCE = {
+    "a stack of LSTMs, rows first": ("LSTM", 3, False, True, [6]),
+    "a stack of GRUs": ("GRU", 3, False, False, [6]),
+    "a stack of plain cells": ("RNN", 2, False, False, [5]),
+    "both ways": ("LSTM", 1, True, False, [4]),
+    "both ways, two deep": ("GRU", 2, True, True, [4, 4]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_layers_that_need_not_wait_are_walked_by_one_launch(name: str, tmp_path: Path) -> None:
+    cell, deep, both, first, steps = AT_ONCE[name]
+    ways, shape = 1 + both, "3, 4" if first else "4, 3"
+    states = f"torch.randn({deep * ways}, 3, 32)"
+    given = f"torch.randn({shape}, 5), " + (f"({states}, {states})" if cell == "LSTM" else states)
+    layer = f"nn.{cell}(5, 32, {deep}, bidirectional={both}, batch_first={first})"
+    # all that it gives: the states of the last layer, and the last ones of every layer
+    task = load_task(_layered(layer, given), "layer")
+    sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    assert "library." not in sketch and sketch.count('@llm_hint("team")') == len(steps)
+    assert re.findall(r"for \w+ in range\((\d+)\):\n +@llm_hint\(\"team\"\)", sketch) == list(map(str, steps))
+    _interpreted(task, sketch, tmp_path)
+
+
+def _layered(layer: str, given: str) -> str:
+    """A layer and a product behind it, which takes the states and gives the last ones as well."""
+    states = given.count("randn") - 1
+    inputs = given.replace("(torch", "torch").replace("))", ")") if states == 2 else given
+    names = ", ".join(f"s{n}" for n in range(states))
+    return f"""
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = {layer}
+
+    def forward(self, x, {names}):
+        out, last = self.inner(x, {f"({names})" if states == 2 else names})
+        return (torch.relu(out) * 2, *(last if isinstance(last, tuple) else (last,)))
+
+def get_init_inputs():
+    return []
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+TWO = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lower, self.upper = nn.GRU(16, 16), nn.GRU(16, 16)
+
+    def forward(self, x):
+        out, last = self.lower(x)
+        return self.upper({given})[0].relu()
+
+def get_init_inputs():
+    return []
+
+def get_inputs():
+    return [torch.randn(4, 3, 16)]
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("given", "launches"), [("out", 1), ("out, last", 2), ("out.relu()", 2)])
+def test_a_layer_that_needs_the_other_s_end_waits_for_it(given: str, launches: int, tmp_path: Path) -> None:
+    task = load_task(TWO.format(given=given), "layer")
+    sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    assert sketch.count("_steps") == launches and "library." not in sketch
+    _interpreted(task, sketch, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -65,6 +65,11 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
     return StepTiles(_add(ctx, "BM", share), _add(ctx, "BN", made), _add(ctx, "BK", width), "coreidx", "ieee")
 
 
+def blocks_of_step(rows: int, width: int) -> int:
+    """How many programs may share out a step of a layer on a GPU."""
+    return -(-rows // _ROWS) * -(-width // _SHARE)
+
+
 def _team(ctx: Context, rows: int, width: int) -> int:
     """How many programs may share out the state of a block of rows, of those that the chip runs at once."""
     return min(-(-width // _SHARE), ctx.cores // max(1, -(-rows // _ROWS)))
