@@ -13,7 +13,6 @@ from kernellab.sketch.program.ints import IntExpr, IntKind
 _RESERVED = frozenset(keyword.kwlist) | {
     "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",
     "sum", "grid", "isinstance", "getattr", "list", "device", "kernel", "num_warps", "num_stages", "num_ctas",
-    "TEAM", "arrived",
 }  # fmt: skip
 
 

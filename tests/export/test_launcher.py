@@ -65,8 +65,11 @@ void scaled(void **p, unsigned n) {
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("driver")
-    (folder / "driver.c").write_text(DRIVER)
+    return _built(DRIVER, tmp_path_factory.mktemp("driver"))
+
+
+def _built(text: str, folder: Path) -> Path:
+    (folder / "driver.c").write_text(text)
     built = folder / "libdriver.so"
     subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", str(folder / "driver.c"), "-o", str(built)], check=True)
     return built
@@ -76,8 +79,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(driver: Path) -> Callable[..., Any]:
     """A launcher's table whose slow way says "slow", with one plan: y = 2 + 3 x, made in the call."""
 
-    def make(together: bool = False, **options: Any) -> Any:
-        launcher = Launcher(lambda *args, **named: "slow", device="cpu", library=str(driver), **options)
+    def make(together: bool = False, library: Path = driver, **options: Any) -> Any:
+        launcher = Launcher(lambda *args, **named: "slow", device="cpu", library=str(library), **options)
         x = torch.arange(6.0).reshape(2, 3)
         function = ctypes.cast(ctypes.CDLL(str(driver)).scaled, ctypes.c_void_p).value
         assert function is not None
@@ -112,6 +115,13 @@ def test_programs_that_wait_for_each_other_are_launched_together(table: Callable
     y, _ = table(together=True)(x, 0.5)
     torch.testing.assert_close(y, 2 + 3 * x)
     assert count() == before + 1
+
+
+def test_a_driver_that_cannot_launch_them_together_gets_no_such_plan(table: Callable[..., Any], tmp_path: Path) -> None:
+    old = _built(DRIVER.replace("cuLaunchCooperativeKernel", "cuLaunchSomethingElse"), tmp_path)
+    with pytest.raises(ValueError, match="programs together that wait"):
+        table(together=True, library=old)
+    assert table(library=old).plans == 1
 
 
 def test_every_other_call_goes_the_slow_way(table: Callable[..., Any]) -> None:

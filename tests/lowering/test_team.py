@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -75,19 +76,43 @@ def test_a_loop_that_no_team_may_run_says_why_and_stays_whole(name: str) -> None
         )
     said = [d for d in check(sketch).diagnostics if d.code == "SK322"]
     assert said and why in said[0].message
-    if check(sketch).ok:
-        assert "TEAM" not in _written(sketch).files["kernel.py"]
+    if name == "one place":  # its output is not all written either, so it is not lowered
+        assert not check(sketch).ok
+        sketch = sketch.replace("y[T, B, 64]: f32 out", "y[T, B, 64]: f32 temp; z[T, B, 64]: f32 out").replace(
+            "store(state -> y[t", "store(state -> z[t, b:b+BM, j:j+BN])\n                store(state -> y[t"
+        )
+    assert "TEAM" not in _written(sketch).files["kernel.py"]
 
 
 def test_without_the_hint_no_word_of_it_is_written() -> None:
     assert "TEAM" not in _written(STEPS.replace('@llm_hint("team")', "# whole")).files["kernel.py"]
 
 
+@pytest.mark.parametrize("name", ["arrived", "TEAM", "member", "tile", "turn"])
+@pytest.mark.parametrize("of", ["a tensor", "a constexpr"])
+def test_the_team_s_words_are_free_for_the_sketch(name: str, of: str, tmp_path: Path) -> None:
+    sketch = re.sub(r"\b(?:h)\b" if of == "a tensor" else r"\bBN\b", name, STEPS)
+    text = _written(sketch).files["kernel.py"]
+    compile(text, "kernel.py", "exec")
+    assert f"kl_meet({'arrived_2' if name == 'arrived' else 'arrived'} + " in text
+    _computes_the_same(_written(sketch, Backend.INTERPRETER), tmp_path)
+
+
+def test_no_rows_are_no_programs(tmp_path: Path) -> None:
+    source = _written(STEPS, Backend.INTERPRETER)
+    (result,) = call(source, tmp_path, torch.randn(3, 0, 64), torch.randn(64, 64))
+    assert result.shape == (3, 0, 64)
+
+
 def test_a_team_of_one_computes_the_same(tmp_path: Path) -> None:
+    _computes_the_same(_written(STEPS, Backend.INTERPRETER), tmp_path)
+
+
+def _computes_the_same(source: Source, folder: Path) -> None:
     x, w = torch.randn(3, 18, 64), torch.randn(64, 64) / 8
     state, want = torch.zeros(18, 64), []
     for now in x:
         state = torch.tanh(state @ w + now)
         want.append(state)
-    (result,) = call(_written(STEPS, Backend.INTERPRETER), tmp_path, x, w)
+    (result,) = call(source, folder, x, w)
     torch.testing.assert_close(result, torch.stack(want))

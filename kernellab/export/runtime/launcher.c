@@ -483,8 +483,13 @@ static PyObject *table_add(PyObject *self, PyObject *given) {
     }
     Py_INCREF(m->size); Py_INCREF(m->stride); Py_INCREF(m->dtype);
   }
-  for (int i = 0; i < p->steps; i++)
+  for (int i = 0; i < p->steps; i++) {
     if (take_step(PyTuple_GET_ITEM(steps, i), &p->step[i])) goto wrong;
+    if (p->step[i].together && !t->driver.launch_together) {
+      PyErr_SetString(PyExc_ValueError, "this driver cannot start programs together that wait for each other");
+      goto wrong;
+    }
+  }
   for (int i = 0; i < p->outs; i++) {
     Out *o = &p->out[i];
     if (!PyArg_ParseTuple(PyTuple_GET_ITEM(outs, i), "iOOO", &o->made, &o->size, &o->stride, &o->offset)) {

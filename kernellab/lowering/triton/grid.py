@@ -1,7 +1,7 @@
 """The parallel loops of a kernel as one flat grid, and the programs of one tile that share out a loop as a team.
 
 A flat grid has no 65535 limit and takes any number of loops; the divisions are paid once for each program. The host
-starts ``TEAM`` programs a tile, no more than the chip runs at once, as a cooperative launch: without it two such
+starts some programs a tile, no more than the chip runs at once, as a cooperative launch: without it two such
 launches next to each other could wait for programs that find no room. In the interpreter a tile has one program.
 """
 
@@ -45,18 +45,20 @@ class Grid:
     persistent: bool = False
 
 
-#: the constexpr that says how many programs a tile has, and the tensor that counts who has arrived, one place a tile
-SIZE, ARRIVED = "TEAM", "arrived"
-
-
 @dataclass(frozen=True)
 class Team:
-    """The names of a program's number in its team, of its tile, and of how many arrivals end the next wait."""
+    """The names of a program's number in its team, of its tile, and of how many arrivals end the next wait.
+
+    ``size`` is the constexpr that says how many programs a tile has, ``arrived`` the tensor that counts who has come,
+    one place a tile.
+    """
 
     loops: tuple[Loop, ...]
     member: str
     tile: str
     turn: str
+    size: str
+    arrived: str
     #: how many programs could share the longest of the loops, in Python
     most: str
 
@@ -68,13 +70,14 @@ class Team:
         trips = [int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step) for loop in loops]
         most = ", ".join(tidy(python_int(t)) for t in trips)
         fresh = writer.names.fresh
+        most = f"max({most})" if len(trips) > 1 else most
         return cls(
-            tuple(loops), fresh("member"), fresh("tile"), fresh("turn"), f"max({most})" if len(trips) > 1 else most
-        )
+            tuple(loops), fresh("member"), fresh("tile"), fresh("turn"), fresh("TEAM"), fresh("arrived"), most
+        )  # fmt: skip
 
     def begin(self, out: Writer) -> None:
-        out.put(f"{self.tile} = tl.program_id(0) // {SIZE}")
-        out.put(f"{self.member} = tl.program_id(0) % {SIZE}")
+        out.put(f"{self.tile} = tl.program_id(0) // {self.size}")
+        out.put(f"{self.member} = tl.program_id(0) % {self.size}")
         out.put(f"{self.turn} = 0")
 
     def shares(self, loop: Loop) -> bool:
@@ -85,13 +88,17 @@ class Team:
         start = tidy(f"{self.member} * ({text(loop.step)})")
         if loop.start != num(0):
             start = f"{text(loop.start)} + {start}"
-        return [f"tl.cast({start}, {wide})" if wide else start, text(loop.stop), tidy(f"{SIZE} * ({text(loop.step)})")]
+        return [
+            f"tl.cast({start}, {wide})" if wide else start,
+            text(loop.stop),
+            tidy(f"{self.size} * ({text(loop.step)})"),
+        ]
 
     def meet(self, out: Writer) -> None:
         """What follows a shared loop."""
-        out.put(f"if {SIZE} > 1:")
-        out.put(f"    {self.turn} += {SIZE}")
-        out.put(f"    kl_meet({ARRIVED} + {self.tile}, {self.turn})")
+        out.put(f"if {self.size} > 1:")
+        out.put(f"    {self.turn} += {self.size}")
+        out.put(f"    kl_meet({self.arrived} + {self.tile}, {self.turn})")
 
 
 def write_grid(writer: KernelWriter) -> Grid:

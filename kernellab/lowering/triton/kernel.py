@@ -66,8 +66,8 @@ class Written:
     describes: bool = False
     #: its ``grid`` speaks of the chip's ``_cores``
     persistent: bool = False
-    #: how many programs of one tile could share its loops, in Python; "" where none does
-    team: str = ""
+    #: of the programs of one tile that share its loops
+    team: Team | None = None
 
 
 class KernelWriter:
@@ -127,7 +127,7 @@ class KernelWriter:
         return Written(
             f"{self._kernel.name}_kernel", lines, names_used(lines), dict(self.shapes.computed), body.host,
             self._largest(), bool(dots), self._sums(), self._widest(), bool(self._described), body.persistent,
-            self.team.most if self.team else "",
+            self.team,
         )  # fmt: skip
 
     @property

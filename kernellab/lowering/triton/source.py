@@ -15,7 +15,6 @@ from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
 from kernellab.lowering.triton import launched
-from kernellab.lowering.triton.grid import ARRIVED, SIZE
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
@@ -251,22 +250,23 @@ class Host:
         for name, made in kernel.computed.items():
             if name in wanted:
                 self.host.put(f"{name} = {made.text}")
-        grid = kernel.grid
-        if kernel.team:
+        grid, team = kernel.grid, kernel.team
+        if team:
             device = self.host.device()
-            fit = f"max(1, min({kernel.team}, _cores // max(1, {grid})))"
-            self.host.put(f'{SIZE} = {fit} if {device}.type == "cuda" else 1')
-            self.host.put(f"{ARRIVED} = torch.zeros({grid} if {SIZE} > 1 else 0, dtype=torch.int32, device={device})")
-            grid = f"({grid}) * {SIZE}"
+            fit = f"max(1, min({team.most}, _cores // max(1, {grid})))"
+            self.host.put(f'{team.size} = {fit} if {device}.type == "cuda" else 1')
+            places = f"{grid} if {team.size} > 1 else 0"
+            self.host.put(f"{team.arrived} = torch.zeros({places}, dtype=torch.int32, device={device})")
+            grid = f"({grid}) * {team.size}"
         own = self.asynchronous.get(kernel.name.removesuffix("_kernel"))
         if own is not None:
             self._launch_asynchronous(kernel, own)
         # by position: a keyword costs Triton's launcher 0.4 us
         arguments = [p.name for p in self.kernel_parameters(kernel)]
         arguments += [f"{name}={text}" for name, text in self._options(kernel)]
-        if kernel.team:
+        if team:
             # programs that wait for each other must all run at once; the interpreter knows no such option
-            arguments.append(f'**({{"launch_cooperative_grid": True}} if {SIZE} > 1 else {{}})')
+            arguments.append(f'**({{"launch_cooperative_grid": True}} if {team.size} > 1 else {{}})')
         indent = "    " if own is not None else ""
         self.host.put(f"{indent}{kernel.name}[({grid},)]({', '.join(arguments)})")
 
@@ -299,12 +299,12 @@ class Host:
         found += [KernelParameter(s, True) for s in self.program.symbols if s not in self.binding.fixed]
         runtime = [c for c in self.program.constexprs if self._is_runtime(c)]
         found += [KernelParameter(c.name, True, _wants_f64(self.program)) for c in runtime]
-        found += [KernelParameter(ARRIVED, True)] if kernel.team else []
+        found += [KernelParameter(kernel.team.arrived, True)] if kernel.team else []
         found += [KernelParameter(s, False) for s in self.program.symbols if s in self.binding.fixed]
         found += [KernelParameter(c.name, False) for c in self.program.constexprs if c not in runtime]
         found += [KernelParameter(name, False) for name in kernel.computed]
         found += [KernelParameter(self.index, False)] if self.index else []
-        found += [KernelParameter(SIZE, False)] if kernel.team else []
+        found += [KernelParameter(kernel.team.size, False)] if kernel.team else []
         return [p for p in found if p.name in kernel.used]
 
     def _is_runtime(self, constexpr: Constexpr) -> bool:
