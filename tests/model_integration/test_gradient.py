@@ -10,6 +10,7 @@ import torch
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
+from kernellab.capture.capture import run_graph
 from kernellab.errors import CaptureError, SwapError
 from kernellab.model_integration.gradient import said_true
 from kernellab.model_integration.gradient.derive import backward_text
@@ -122,6 +123,30 @@ def test_a_convolutions_backward_is_two_convolutions_and_a_sum_which_the_rules_d
     target = Target("triton", Backend.CUDA, Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536))
     sketch = RulesDesigner().design(DesignBrief(task, target)).sketch
     assert gate(sketch, task, seconds=0.2).state is GateState.RIGHT, sketch
+
+
+LAYER = """
+import torch
+
+GRAD = True
+
+def reference(x, h, wi, wh, bi, bh):
+    return torch.gru(x, h, [wi, wh, bi, bh], True, 1, 0.0, False, False, True)[0]
+
+def inputs():
+    gates = torch.randn(12, 3), torch.randn(12, 4) / 2, torch.randn(12), torch.randn(12)
+    return torch.randn(2, 20, 3), torch.randn(1, 2, 4), *gates
+"""
+
+
+def test_a_recurrent_layers_gradient_takes_all_its_steps() -> None:
+    """A layer of more than 16 steps is one operation without a gradient: differentiated, it is unrolled."""
+    task = load_task(backward_text(load_task(LAYER, "layer")), "layer_backward")
+    args = task.module().sample(seed=3)
+    wanted = task.module().reference(args)
+    assert len(wanted) == 6 and all(float(w.abs().max()) > 0.1 for w in wanted)
+    for made, want in zip(run_graph(capture(task), args), wanted, strict=True):
+        torch.testing.assert_close(made, want, rtol=1e-4, atol=1e-5)
 
 
 def test_a_pairs_gradients_are_compared_with_float64_and_a_wrong_one_is_named() -> None:

@@ -10,6 +10,7 @@ import torch
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
+from kernellab.capture.capture import run_graph
 from kernellab.errors import CaptureError, DesignError
 from kernellab.task import load_task
 from tests.designer.coverage import CPU
@@ -88,6 +89,17 @@ def test_a_list_that_begins_with_a_value_is_one_loop_and_that_value() -> None:
     body = "    y = [x[0] * 2]\n    for k in range(1, len(x)):\n        y.append(y[-1] * 0.5 + x[k])\n"
     text = task("N 2 50 9", f"def reference(x):\n{body}    return torch.stack(y)", "torch.randn(N)")
     assert state_of(text) == ("right", "")
+
+
+@pytest.mark.parametrize("given", ["torch.randn(N)", "torch.randn(N, 6)"])
+def test_a_roll_without_dimensions_in_a_loop_turns_all_elements(given: str) -> None:
+    body = "    for k in range(len(rate)):\n        u = u + rate[k] * torch.roll(u, -1)\n"
+    found = load_task(
+        task("S 1 9 3, N 3 20 5", f"def reference(rate, u):\n{body}    return u", f"torch.rand(S), {given}"), "turned"
+    )
+    args = found.module().sample({"S": 4, "N": 7}, seed=1)
+    (want,) = found.module().results(args)
+    torch.testing.assert_close(run_graph(capture(found), args)[0], want)
 
 
 def test_an_order_of_contraction_does_not_fix_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
