@@ -20,6 +20,7 @@ from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import work_of
+from kernellab.conditions import DrawnLimit, Mark
 from kernellab.errors import duration
 from kernellab.knowledge import Knowledge
 from kernellab.records import (
@@ -291,6 +292,18 @@ def test_one_message_of_the_compiler_is_said_once_with_the_line_that_it_is_about
     told = verdict.model_copy(update={"reason": "kernel.cpp, line 2: 'y' was not declared."})
     assert verdict_lines(told, {"kernel.cpp": "int x;\n  y = x;\n"})[1] == "kernel.cpp:2: `y = x;`"
     assert not any("not declared" in line for line in verdict_lines(told)[1:])
+
+
+def test_a_kernel_that_passed_is_told_with_what_its_verdict_leaves_out() -> None:
+    """A model that is told "right" alone keeps comparisons that drop a NaN."""
+    drops = DrawnLimit(argument="x", values="NaN in x not propagated", not_nan=True)
+    leaves = Mark(kind="prints")
+    busy = Mark(kind="busy-machine")
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", conditions=[drops, leaves, busy])
+    lines = verdict_lines(verdict)
+    assert "conditions of the verdict: NaN in x not propagated" in lines
+    assert f"flag: {leaves.flag}" in lines and not any("busy" in line for line in lines)
+    assert verdict_lines(verdict.model_copy(update={"conditions": []})) == [lines[0]]
 
 
 def test_a_designer_is_shown_what_was_changed_by_hand_in_the_fastest_kernel(knowledge: Knowledge) -> None:

@@ -177,6 +177,19 @@ TOLD = {
         "NaN in x not propagated",
     ),
     "integers as float32": (INTEGERS, "x.float().sum(-1).long()", "x in 0..99 only"),
+    "a minimum by a comparison": (
+        task_of("torch.minimum(x, y)", "x, y", f"{ONE}, {ONE}"), "torch.where(x < y, x, y)", "NaN in x not propagated"
+    ),
+    "a median by a network of comparisons": (
+        task_of("x.unfold(1, 3, 1).median(-1).values", "x", ONE),
+        "(lo := lambda a, b: torch.where(a < b, a, b)) and (hi := lambda a, b: torch.where(a > b, a, b)) and "
+        "hi(lo(x[:, :-2], x[:, 1:-1]), lo(hi(x[:, :-2], x[:, 1:-1]), x[:, 2:]))",
+        "NaN in x not propagated",
+    ),
+    "a sort in which NaN is the least": (
+        task_of("x.sort(-1).values", "x", ONE), "x.nan_to_num(-inf, inf, -inf).sort(-1).values",
+        "NaN in x not propagated",
+    ),
 }  # fmt: skip
 
 HONEST = {

@@ -7,6 +7,7 @@ from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import CALL_MS, cost_at, more_work, other_load, time_goes, work_of
+from kernellab.conditions import flags, labels
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Verdict
@@ -214,7 +215,7 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
 
 
 def verdict_figures(verdict: Verdict) -> list[str]:
-    """A passed verdict's times, ratios and share of the bound, one a line."""
+    """A passed verdict's times, ratios and share of the bound, and what limits it to less than the task, one a line."""
     lines = []
     if verdict.time is not None:
         t = verdict.time
@@ -226,7 +227,10 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
     if verdict.time is not None and (load := other_load(verdict)):
         lines.append(f"other work was on the machine ({load}): times are rough")
-    return lines
+    own = [c for c in verdict.conditions if c.concern == "kernel"]
+    if limits := labels(own):
+        lines.append(f"conditions of the verdict: {', '.join(limits)}")
+    return lines + [f"flag: {flag}" for flag in flags(own)]
 
 
 def numbered(text: str) -> str:
