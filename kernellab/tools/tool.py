@@ -129,6 +129,10 @@ class Context:
         if isinstance(text := self.read(name), str):
             # with a line's end it is a text, and no path
             return load_task(text if "\n" in text else f"{text}\n", identifier(Path(name).stem))
+        if "\n" in name:
+            raise TaskError(
+                "A task's text is no name of it.", "Write the text to a file of the workspace and name that."
+            )
         names = sorted({known.rpartition("-")[0] for known in sessions(self.workspace)})
         if self._is_session(name):
             created = self.session(name).state.created
