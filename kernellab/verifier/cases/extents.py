@@ -131,8 +131,10 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     # loops are unrolled by two and four: each rest of each Dim, two Dims at a time
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
     wanted += [partial(_named, task, name, 64 * draw.randint(1, 8)) for name in names[: DRAWN.ends]]
-    # each Dim empty, where it may be, and a single one, with the others long enough to show it
-    wanted += [partial(_named, task, d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
+    # each Dim empty, where it may be, and a single one, with the others long enough to show it, and past some tiles
+    few = [(d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
+    wanted += [partial(_named, task, *one) for one in few]
+    wanted += [partial(_named, task, *one, others=(draw.randint(65, 320),)) for one in few if len(names) > 1]
     least = len(wanted)
     for number in numbers:
         for dim in task.dims:
@@ -156,8 +158,8 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     return found + _taken(task, alike, DRAWN.end_bytes, [dict(full), *found], tries=1)
 
 
-def _named(task: Task, name: str, number: int) -> Sizes:
-    some = {d.name: _inside(task, d.name, _SYSTEM.choice((2, 3, 5, 17))) for d in task.dims}
+def _named(task: Task, name: str, number: int, others: Sequence[int] = (2, 3, 5, 17)) -> Sizes:
+    some = {d.name: _inside(task, d.name, _SYSTEM.choice(others)) for d in task.dims}
     return {**some, name: _inside(task, name, number)}
 
 

@@ -511,7 +511,7 @@ class DrawnRule:
     end_bytes: int = 4 * MIB
     #: bytes of inputs of which two Dims are long at once, up to the second where the declared sizes have a quarter of
     #: that, where the reference is expected to take at most so long
-    long_bytes: tuple[int, int] = (16 * MIB, 32 * MIB)
+    long_bytes: tuple[int, int] = (40 * MIB, 64 * MIB)
     long_seconds: float = 0.25
     numbers: int = 16
     named: int = 6

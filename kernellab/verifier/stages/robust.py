@@ -332,7 +332,7 @@ def launches(stages: Stages) -> None:
 #: callers of another kind, and the mark of a kernel that answers wrongly for them (None: it is refused) and of one that
 #: raises (None: it says so itself, and gets no label)
 _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
-    "threaded": ("in another thread", None, "one-thread"),
+    "threaded": ("in calls from another thread", None, "one-thread"),
     "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
     "trained": ("for inputs that require a gradient", None, "no-gradients"),
     "inferred": ("for inputs that torch's inference mode made", None, "no-inference-tensors"),

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
 #include <ucontext.h>
@@ -383,8 +384,22 @@ int clock_gettime(clockid_t which, struct timespec *to) {
   static int (*next)(clockid_t, struct timespec *);
   if (!next) next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
   int failed = next(which, to);
-  if (!failed && which != CLOCK_PROCESS_CPUTIME_ID && which != CLOCK_THREAD_CPUTIME_ID)
-    to->tv_sec += atomic_load_explicit(&forward, memory_order_relaxed);
+  if (!failed) to->tv_sec += atomic_load_explicit(&forward, memory_order_relaxed);
+  return failed;
+}
+
+/* The processor time of this process likewise. */
+clock_t clock(void) {
+  struct timespec now;
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now)) return -1;
+  return now.tv_sec * CLOCKS_PER_SEC + now.tv_nsec / (1000000000 / CLOCKS_PER_SEC);
+}
+
+int getrusage(int who, struct rusage *to) {
+  static int (*next)(int, struct rusage *);
+  if (!next) next = (int (*)(int, struct rusage *))dlsym(RTLD_NEXT, "getrusage");
+  int failed = next(who, to);
+  if (!failed) to->ru_utime.tv_sec += atomic_load_explicit(&forward, memory_order_relaxed);
   return failed;
 }
 

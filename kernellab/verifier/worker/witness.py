@@ -95,10 +95,8 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         with contextlib.ExitStack() as stack:
             if how in ("threaded", "together"):
-                pool = stack.enter_context(ThreadPoolExecutor(2))
-                if how == "together":
-                    return _together(pool, function, args)
-                return pool.submit(function, *args).result()
+                threads = 2 if how == "together" else 1
+                return _in_threads(stack.enter_context(ThreadPoolExecutor(threads)), threads, function, args)
             if how == "trained":
                 stack.enter_context(torch.no_grad())
                 args = tuple(map(parameter, args))
@@ -115,12 +113,13 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-#: seconds for which two threads call, and calls of each at most
+#: seconds for which threads call, and calls of each at most
 _TOGETHER, _TOGETHER_CALLS = 0.02, 200
 
 
-def _together(pool: ThreadPoolExecutor, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-    """The first of many results that two threads get at once which is not what one alone gets; else that."""
+def _in_threads(pool: ThreadPoolExecutor, threads: int, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+    """The first of many results that threads get at once which is not what this one gets; else that. Each is dropped
+    before the next is made: of a thread's own memory it lies where the one before it lay."""
 
     alone = flatten(function(*args), True)
     end = time.perf_counter() + _TOGETHER
@@ -130,11 +129,12 @@ def _together(pool: ThreadPoolExecutor, function: Callable[..., Any], args: Sequ
             found = flatten(function(*args), True)
             if not same(alone, found):
                 return found
+            del found
             if time.perf_counter() > end:
                 break
         return alone
 
-    for answer in [pool.submit(calls) for _ in range(2)]:
+    for answer in [pool.submit(calls) for _ in range(threads)]:
         if (found := answer.result()) is not alone:
             return found
     return alone
