@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.conditions import OwnShareUnseen, other_clock
 from kernellab.errors import JournalError
@@ -42,6 +42,9 @@ from kernellab.models.ledger import added
 from kernellab.options.search import Knobs
 from kernellab.records import Verdict
 from kernellab.session.record.bounds import Bounds
+
+if TYPE_CHECKING:
+    from kernellab.target import Chip
 
 T = TypeVar("T")
 
@@ -140,6 +143,11 @@ class RunState:
         if evaluation is None or not evaluation.passed or evaluation.same_as is not None or number in self.dropped:
             return False
         return number not in self.verdicts or self.clean(number)
+
+    def rated(self, chip: Chip | None) -> Verdict | None:
+        """The newest verdict that tells the rates of ``chip``."""
+        found = (verdict for verdict in reversed(self.verdicts.values()) if verdict.environment.bandwidth)
+        return next((verdict for verdict in found if chip and verdict.environment.chip == chip.name), None)
 
     def clean(self, number: int) -> bool:
         """Has it a verdict that passed, without a flag for what it does itself? What is flagged of the task or of the

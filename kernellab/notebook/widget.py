@@ -160,9 +160,9 @@ class Widget(anywidget.AnyWidget):
 class Publisher:
     """Calls ``publish`` on a separate thread after :meth:`poke`, at most once every ``period`` seconds.
 
-    ``beat`` is called every ``idle`` seconds, published or not: of a state that a front end has it hears nothing, and
-    one that hears nothing takes the kernel for gone. ``failed`` gets what ``publish`` raised; the thread lives on,
-    whatever ``failed`` raises.
+    ``beat`` is called every ``idle`` seconds, whether there is something to publish or not: what is published as it
+    was sends nothing. A front end that hears neither knows that the kernel is gone. ``failed`` gets what ``publish``
+    and ``beat`` raised; the thread lives on, also where ``failed`` raises in turn.
     """
 
     def __init__(
@@ -196,21 +196,24 @@ class Publisher:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        beat_at = time.monotonic() + self._idle
+        beaten = time.monotonic()
         while True:
-            new = self._due.wait(max(0.0, beat_at - time.monotonic()))
+            new = self._due.wait(max(0.0, beaten + self._idle - time.monotonic()))
             self._due.clear()
-            try:
-                if new:
-                    self._publish()
-                if time.monotonic() >= beat_at:
-                    beat_at = time.monotonic() + self._idle
-                    self._beat()
-            except Exception as error:
-                try:
-                    self._failed(error)
-                except Exception:  # the line to the page may be what failed
-                    log.exception("an error of a view could not be shown")
+            if new:
+                self._try(self._publish)
+            if time.monotonic() - beaten >= self._idle:
+                beaten = time.monotonic()
+                self._try(self._beat)
             if self._closed.is_set() and not self._due.is_set():
                 return
             self._closed.wait(self._period)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            try:
+                self._failed(error)
+            except Exception:  # what cannot be sent cannot be reported to the view either
+                log.exception("the view's failure could not be shown")

@@ -54,28 +54,35 @@ def test_it_beats_when_nothing_is_new() -> None:
     publisher.close()
 
 
-def test_it_beats_while_the_same_state_is_published_again_and_again() -> None:
-    """A page hears nothing of a state that it has."""
+def test_it_beats_while_it_is_poked_without_a_rest() -> None:
+    """What is published as it was sends nothing: only a beat says that the kernel lives."""
     beats: list[int] = []
     publisher = Publisher(ignore, beat=lambda: beats.append(1), failed=ignore, idle=0.05, period=0.001)
+    stop = threading.Event()
 
-    def poked() -> bool:
-        publisher.poke()
-        return len(beats) > 2
+    def poke() -> None:
+        while not stop.wait(0.001):
+            publisher.poke()
 
-    assert until(poked)
+    poking = threading.Thread(target=poke)
+    poking.start()
+    heard = until(lambda: len(beats) > 2, 5)
+    stop.set()
+    poking.join()
     publisher.close()
+    assert heard
 
 
-def test_it_lives_when_an_error_cannot_be_shown() -> None:
+def test_it_beats_on_when_what_it_says_cannot_be_sent() -> None:
+    """A lost connection fails the publication and the words on the failure alike."""
     beats: list[int] = []
 
-    def broken(*_: object) -> None:
-        raise OSError("the line is closed")
+    def fails(_: object = None) -> None:
+        raise OSError("the socket is closed")
 
-    publisher = Publisher(broken, beat=lambda: beats.append(1), failed=broken, idle=0.01, period=0.01)
+    publisher = Publisher(fails, beat=lambda: beats.append(1), failed=fails, idle=0.01, period=0.01)
     publisher.poke()
-    assert until(lambda: len(beats) > 2)
+    assert until(lambda: len(beats) > 2, 5)
     publisher.close()
 
 

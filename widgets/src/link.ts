@@ -17,17 +17,15 @@ export interface Model {
   off(event: string, listener: (...args: never[]) => void): void;
 }
 
-/** A click that the kernel has not taken by then waits behind a running cell, or the machine is busy: a person waits. */
+/** A message that a kernel at work has not answered by then waits behind a running cell; a button shows its own wait. */
 export const BUSY_MS = 1_000;
-/** No heartbeat for this long: the kernel is gone, also where the front end does not say so. */
+/** No heartbeat for this long: the kernel is asked, and is gone if it does not answer, whatever the front end says. */
 export const GONE_MS = 12_000;
 /** A question that is not answered by then is given up; decisions wait as long as the kernel lives. */
 export const ANSWER_MS = 20_000;
 /** Without a reply for this long, the line is tried; without an answer to that for as long again, it is lost. */
 export const TRY_MS = 1_200;
 const CHECK_MS = 2_000;
-/** A kernel that was started again without a word does not know this view: it is asked so many times, in a minute. */
-const MOST_ASKED = 20;
 
 export const GONE =
   "The kernel does not answer: it is gone or was restarted. Run the cell again to continue from the journal.";
@@ -104,7 +102,8 @@ export class Link<S extends Speech> {
   #same = new Map<string, Promise<Outcome>>();
   #sent = 0;
   #trying = false;
-  #asked = 0;
+  /** has the front end said that the kernel ended? Then it is not asked. */
+  #ended = false;
   #beatAt = Date.now();
   #checkedAt = Date.now();
 
@@ -196,7 +195,13 @@ export class Link<S extends Speech> {
     const timer = setInterval(() => this.#check(), CHECK_MS);
     this.stops.push(() => clearInterval(timer));
     const line = lineOf(this.model);
-    if (line) this.stops.push(line.onEnd(() => this.#end()));
+    if (line) {
+      const ended = () => {
+        this.#ended = true;
+        this.#end();
+      };
+      this.stops.push(line.onEnd(ended));
+    }
   }
 
   #hear(message: unknown): void {
@@ -211,7 +216,7 @@ export class Link<S extends Speech> {
 
   #alive(): void {
     this.#beatAt = Date.now();
-    this.#asked = 0;
+    this.#ended = false;
     if (this.#link.value !== "gone") return;
     this.#link.value = "ready";
     if (this.#notice.value?.text === this.#why) this.#notice.value = null;
@@ -226,23 +231,29 @@ export class Link<S extends Speech> {
     const away = lineOf(this.model)?.connected() === false;
     // once the connection is back, a kernel has time for some beats before it counts as gone
     if (away && this.#away.value) this.#beatAt = now - GONE_MS / 2;
+    if (this.#anyLate()) this.#busy();
     if (now - this.#beatAt < GONE_MS) return;
-    // the front end's word and ours differ: the kernel is asked before it counts as gone, and as long as it does
-    if (!away && this.#asked < MOST_ASKED && lineOf(this.model)?.idle()) void this.#ask();
-    else this.#end(away);
+    if (away) this.#end(true);
+    else void this.#ask();
   }
 
+  /** No beat came. A kernel whose beat was lost on its way still answers; one that is gone is asked at each check. */
   async #ask(): Promise<void> {
-    if (this.#trying) return;
+    if (this.#ended || this.#trying) return;
     this.#trying = true;
-    this.#asked += 1;
     try {
+      const line = lineOf(this.model);
       if (await this.#answers()) return;
-      if (this.#link.value !== "gone" && (await lineOf(this.model)?.repair()) && (await this.#answers())) return;
-      this.#end();
+      if (this.#link.value !== "gone" && (await line?.repair()) && (await this.#answers())) return;
+      if (Date.now() - this.#beatAt >= GONE_MS) this.#end(line?.connected() === false);
     } finally {
       this.#trying = false;
     }
+  }
+
+  /** What is late waits behind a cell. Where the front end says that the kernel is idle, the line is tried instead. */
+  #busy(): void {
+    if (this.#link.value === "ready" && !lineOf(this.model)?.idle()) this.#link.value = "busy";
   }
 
   get #why(): string {
@@ -268,6 +279,7 @@ export class Link<S extends Speech> {
       this.model.send(message);
     } catch {
       // a restart of the kernel closes the comm
+      this.#ended = true;
       this.#end();
     }
   }
@@ -278,9 +290,7 @@ export class Link<S extends Speech> {
     this.#sent += 1;
     const id = `${this.key}-${this.#sent}`;
     return new Promise((resolve, reject) => {
-      const busy = setTimeout(() => {
-        if (this.#link.value === "ready") this.#link.value = "busy";
-      }, BUSY_MS);
+      const busy = setTimeout(() => this.#busy(), BUSY_MS);
       const tried = setTimeout(() => this.#tryLine(), TRY_MS);
       const late = Number.isFinite(timeout) ? setTimeout(() => settle(null, LATE), timeout) : undefined;
       const settle = (reply: Reply | null, error: string) => {

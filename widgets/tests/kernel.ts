@@ -19,6 +19,8 @@ export class Kernel implements Model {
   traits: Record<string, unknown>;
   sent: ToKernel[] = [];
   answers: Partial<Record<Ask["ask"], unknown>> = {};
+  /** does it answer the question whether it is there? */
+  pong = false;
   #listeners = new Map<string, Set<Listener>>();
 
   constructor(traits: object = dump("designed")) {
@@ -41,6 +43,7 @@ export class Kernel implements Model {
   send(content: unknown): void {
     const message = content as ToKernel;
     this.sent.push(message);
+    if ("ping" in message.body && this.pong) this.reply({ kind: "answer", id: message.id, value: true });
     if ("ask" in message.body && message.body.ask in this.answers) {
       this.reply({ kind: "answer", id: message.id, value: this.answers[message.body.ask] });
     }

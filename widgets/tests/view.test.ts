@@ -190,28 +190,56 @@ describe("the kernel", () => {
     expect(view.link.value).toBe("gone");
     expect(view.notice.value?.text).toBe(GONE);
     expect((await view.send({ action: "step" })).error).toBe(GONE);
-    expect(kernel.sent).toHaveLength(1);
+    expect(kernel.sent.filter(({ body }) => !("ping" in body))).toHaveLength(1);
   });
 
-  it("that the front end calls idle is asked before it counts as gone, and while it does", async () => {
-    const quiet = new Kernel();
-    let answers = true;
-    const send = quiet.send.bind(quiet);
-    quiet.send = (message: unknown) => {
-      send(message);
-      const { id, body } = message as { id: string; body: object };
-      if (answers && "ping" in body) quiet.reply({ kind: "answer", id, value: true });
+  it("is not gone where its beats are lost and it answers", async () => {
+    kernel.pong = true;
+    const asked = view.request({ ask: "brief" }, { timeout: 1e9 });
+    for (let second = 0; second < 60; second += 1) {
+      await vi.advanceTimersByTimeAsync(1000);
+      expect(view.link.value).not.toBe("gone");
+    }
+    kernel.reply({ kind: "answer", id: kernel.sent[0]?.id, value: "late" });
+    await expect(asked).resolves.toBe("late");
+  });
+
+  it("comes back when it answers, also without a beat", async () => {
+    await vi.advanceTimersByTimeAsync(GONE_MS + 3000);
+    expect(view.link.value).toBe("gone");
+    kernel.pong = true;
+    await vi.advanceTimersByTimeAsync(3000);
+    expect([view.link.value, view.notice.value]).toEqual(["ready", null]);
+  });
+
+  it("that the front end says has ended is not asked", async () => {
+    let ended = (_kernel: unknown, _status: string): void => {};
+    const connect = (slot: typeof ended) => {
+      ended = slot;
     };
-    Object.assign(quiet, { widget_manager: { kernel: { status: "idle" } } });
-    const there = new View(quiet);
-    await vi.advanceTimersByTimeAsync(3 * GONE_MS);
-    expect([there.link.value, there.notice.value]).toEqual(["ready", null]);
-    answers = false;
-    await vi.advanceTimersByTimeAsync(2 * GONE_MS);
-    expect([there.link.value, there.notice.value?.text]).toEqual(["gone", GONE]);
-    answers = true;
-    await vi.advanceTimersByTimeAsync(5000);
-    expect([there.link.value, there.notice.value]).toEqual(["ready", null]);
+    const far = new Kernel();
+    Object.assign(far, {
+      widget_manager: { kernel: { status: "idle", statusChanged: { connect, disconnect: () => {} } } },
+    });
+    const there = new View(far);
+    ended(null, "dead");
+    await vi.advanceTimersByTimeAsync(5 * GONE_MS);
+    expect([there.link.value, far.sent]).toEqual(["gone", []]);
+    there.dispose();
+  });
+
+  it("is not called busy while the front end says that it is idle", async () => {
+    const line = { status: "idle" };
+    const far = new Kernel();
+    far.pong = true;
+    Object.assign(far, { widget_manager: { kernel: line } });
+    const there = new View(far);
+    there.send({ action: "run" });
+    await vi.advanceTimersByTimeAsync(BUSY_MS + 2500);
+    expect(there.link.value).toBe("ready");
+    line.status = "busy";
+    await vi.advanceTimersByTimeAsync(2500);
+    expect(there.link.value).toBe("busy");
     there.dispose();
   });
 

@@ -145,7 +145,6 @@ class Workbench(Widget, bundle="workbench"):
                 self.saved = self._saved()[1]
             self._drawn = (*drawn,)
             self.partial = {**long.partial(state, self._session.trace.partial)}
-            self._tick()
         self._state = state  # keeps the id from being used again
 
     def _publish_rows(self, state: State) -> None:

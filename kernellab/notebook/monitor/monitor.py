@@ -42,7 +42,6 @@ class Monitor(Widget, bundle="monitor"):
         self.run = run
         self._follower = Follower(run.workspace, run.id)
         self._computed = time.monotonic()
-        self._heard = 0.0
         self._stale = False
         self._known = Facts()
         super().__init__(
@@ -74,7 +73,8 @@ class Monitor(Widget, bundle="monitor"):
         if not self._known.gathered:
             begun = self.run.state.begun
             self._known = gathered(self.run.id, begun.text, begun.name, lambda: found(begun))
-        return self._known
+        with self._follower.lock:
+            return self._known.measured(self._follower.state)
 
     def _saved(self) -> tuple[str, str]:
         with self._follower.lock:
@@ -112,9 +112,6 @@ class Monitor(Widget, bundle="monitor"):
                 self.figures = dict(figures(follower))
                 self._stale, self._computed = False, time.monotonic()
                 self.saved = part(self.run.id, follower.state) if follower.state.status.ended else ""
-            # one that only looks is never idle, and must be heard all the same
-            if new or time.monotonic() - self._heard >= SLOW:
-                self._tick()
         if self._stale:
             self._publisher.poke()
 
@@ -125,7 +122,3 @@ class Monitor(Widget, bundle="monitor"):
             if self.version or len(found["rows"]) <= MOST:
                 self.send({"kind": "rows", **found})
             self.version = found["version"]
-
-    def _tick(self) -> None:
-        self._heard = time.monotonic()
-        super()._tick()
