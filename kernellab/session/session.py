@@ -255,7 +255,7 @@ class Session:
         return self
 
     def undo(self) -> None:
-        """Take your last approval, edit, redirection or fork back; what came of it stays in the tree.
+        """Take your last approval, edit, pin, redirection or fork back; what came of it stays in the tree.
         Raises SessionError: there is no such decision."""
         self._requests.decide(decisions.undo)
 

@@ -140,6 +140,21 @@ def test_an_edit_and_a_fork_are_undone_one_after_the_other(begin: Begin) -> None
     assert opened.state.head == head, "the journal holds it"
 
 
+def test_a_pin_is_undone_before_the_edit_that_came_first(begin: Begin) -> None:
+    session = begin().wait(120)
+    session.edit_sketch(str(session.sketch) + "# by hand\n")
+    session.wait(120)
+    edited, sketch = session.state.head, str(session.sketch)
+    line = next(n for n, text in enumerate(sketch.splitlines(), 1) if "load(" in text)
+    session.pin(line)
+    assert str(session.sketch) != sketch
+    session.undo()
+    assert session.state.head == edited and str(session.sketch) == sketch, "the edit stands"
+    assert "the pin" in session.state.reason
+    session.undo()
+    assert "by hand" not in str(session.sketch)
+
+
 def test_a_fork_while_a_turn_works_is_undone_to_what_that_turn_stood_on(begin: Begin) -> None:
     story = begin(options=FULL)
     while not any(t.role is Role.VERIFIER for t in story.turns):

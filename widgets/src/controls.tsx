@@ -17,7 +17,7 @@ const ACTIONS: Action[] = [
   { action: "run", word: "Run", title: "Run turns until the approval policy stops (r)" },
   { action: "pause", word: "Pause", title: "Pause after the current turn (p)" },
   { action: "fork", word: "Fork here", title: "Fork from the selected turn; later turns are kept (f)" },
-  { action: "undo", word: "Undo", title: "Take your last approval, edit, redirection or fork back (u)" },
+  { action: "undo", word: "Undo", title: "Take your last approval, edit, pin, redirection or fork back (u)" },
   { action: "stop", word: "Stop", title: "End the session; everything so far is kept (Shift+X)" },
 ];
 

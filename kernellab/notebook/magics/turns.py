@@ -68,7 +68,7 @@ class TurnMagics(KernelMagic):
     @argument("name", nargs="?", help=ONE)
     @command
     def kernel_undo(self, args: argparse.Namespace) -> None:
-        """Take your last approval, edit, redirection or fork back."""
+        """Take your last approval, edit, pin, redirection or fork back."""
         self.session(args.name).undo()
 
     @no_var_expand

@@ -123,10 +123,12 @@ def fork(state: State, turn: int | str) -> list[Event]:
 
 
 def undo(state: State) -> list[Event]:
-    """Take the last approval, edit, redirection or fork back: the session asks again what it asked, else it pauses. The
+    """Take the last approval, edit, pin, redirection or fork back: the session asks again what it asked, or pauses. The
     turns that came of it stay in the tree."""
     if not state.decided:
-        raise SessionError("There is no decision to undo.", "Approvals, edits, redirections and forks can be undone.")
+        raise SessionError(
+            "There is no decision to undo.", "Approvals, edits, pins, redirections and forks can be undone."
+        )
     last = state.decided[-1]
     reason = f"You undid {last.what}: edit, redirect, or run."
     status = StatusChanged(status=SessionStatus.PAUSED, reason=reason)

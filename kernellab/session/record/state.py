@@ -295,12 +295,13 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case TurnStarted(turn=turn):
             by_person = turn.author is Author.HUMAN
             again = turn.id in state.turns
-            if by_person and not again and not turn.only_pins:
-                state = _decided(state, turn.parent, f"your turn {turn.number} ({turn.role.value})")
             if turn.only_pins and not again and state.decided and state.decided[-1].head == turn.parent:
-                # pins stay when the decision is undone
+                # what the decision began is still running: pins stay when it is undone
                 last = replace(state.decided[-1], head=turn.id)
                 state = replace(state, decided=(*state.decided[:-1], last))
+            elif by_person and not again:
+                what = "the pin" if turn.only_pins else f"your turn {turn.number} ({turn.role.value})"
+                state = _decided(state, turn.parent, what)
             return replace(
                 state,
                 turns={**state.turns, turn.id: turn},
