@@ -215,6 +215,8 @@ class Detail(TypedDict):
 
     turn: str | None
     stages: list[StageRow]
+    #: number of the turn whose verdict is shown
+    judged: int | None
     verdict: VerdictView | None
     gate: GateView | None
     diagnostics: list[Diagnostic]

@@ -14,10 +14,10 @@ export function Header({ view }: { view: View }) {
     <header class="kl-head">
       <div class="kl-title">
         <strong class="kl-name">{head.name}</strong>
-        {head.operator && <code class="kl-operator">{head.operator}</code>}
         <span class="kl-dim kl-target">{head.target}</span>
       </div>
       <Status view={view} head={head} />
+      {head.operator && <code class="kl-operator">{head.operator}</code>}
       <div class="kl-figures">
         {head.best ? <Best view={view} best={head.best} /> : <span class="kl-dim">no verified candidate yet</span>}
         {head.ledger && <Ledger ledger={head.ledger} />}

@@ -191,6 +191,8 @@ export interface Remembered {
 export interface Detail {
   turn: string | null;
   stages: StageRow[];
+  /** number of the turn whose verdict is shown */
+  judged: number | null;
   verdict: VerdictView | null;
   gate: GateView | null;
   diagnostics: Diagnostic[];
@@ -941,6 +943,7 @@ export const EMPTY: Traits = {
   detail: {
     turn: null,
     stages: [],
+    judged: null,
     verdict: null,
     gate: null,
     diagnostics: [],

@@ -145,8 +145,8 @@ def _faster(one: str, other: str, figures: tuple[float, float, float], how: str)
     """Which is faster, by ``figures``: how many times as fast the other is, with its interval."""
     ratio, low, high = figures
     if low <= 1.0 <= high:
-        interval = f"{ratio:.2f} times (95 %: {low:.2f} to {high:.2f}){how}"
-        return f"The difference between {one} and {other} is not significant: {interval}."
+        words = f"{other} is {ratio:.2f} times as fast as {one} (95 %: {low:.2f} to {high:.2f}){how}"
+        return f"The difference between {one} and {other} is not significant: {words}."
     if ratio >= 1.0:
         fast, slow = other, one
     else:

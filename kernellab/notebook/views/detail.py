@@ -39,6 +39,7 @@ def detail(
     return {
         "turn": at,
         "stages": _stages(turn, verified, running or {}),
+        "judged": verified.number if verdict and verified else None,
         "verdict": verdict_view(verdict, uncounted(state, verified)) if verdict and verified else None,
         "gate": gate_view(gate) if gate else None,
         "diagnostics": [diagnostic_view(d, (designed.sketch or "") if designed else "") for d in gate.diagnostics]

@@ -12,10 +12,15 @@ import { Whiskers } from "./whiskers";
 export function VerdictPanel({ view }: { view: View }) {
   const detail = view.state.detail.value;
   const texts = view.state.texts.value;
-  const { verdict } = detail;
+  const { verdict, judged } = detail;
+  const elsewhere = judged !== null && judged !== view.row.value?.number ? judged : null;
   return (
     <div class="kl-verdict">
-      {verdict ? <Outcome verdict={verdict} /> : <Waiting detail={detail} doing={view.state.head.value.doing} />}
+      {verdict ? (
+        <Outcome verdict={verdict} of={elsewhere} />
+      ) : (
+        <Waiting detail={detail} doing={view.state.head.value.doing} />
+      )}
       <Stages stages={detail.stages} />
       {verdict && (
         <>
@@ -58,13 +63,15 @@ function Waiting({ detail, doing }: { detail: Detail; doing: string }) {
   return <Empty>What is shown here is not verified. Step or Run lets the Verifier look at it.</Empty>;
 }
 
-function Outcome({ verdict }: { verdict: VerdictView }) {
+/** `of` is the turn that was judged, where another one is looked at:. */
+function Outcome({ verdict, of }: { verdict: VerdictView; of: number | null }) {
   return (
     <div class="kl-outcome">
       <StateSign state={verdict.passed ? "passed" : "failed"} />
       <strong class={verdict.passed ? "kl-good" : "kl-bad"}>
         {verdict.passed ? "Passed" : `Failed at ${verdict.stage}`}
       </strong>
+      {of !== null && <span class="kl-dim">turn {of}</span>}
       <Tip class="kl-trust" text={verdict.trust} title={verdict.trust_text} />
       {verdict.label && <span class="kl-label">{verdict.label}</span>}
       {verdict.flags.map((flag) => (
