@@ -211,11 +211,10 @@ class Remembered(TypedDict):
 
 
 class Detail(TypedDict):
-    """About the turn that is looked at; changes when that turn does."""
+    """About the turn that is looked at; changes when that turn does. ``judged`` is the number of the verdict's."""
 
     turn: str | None
     stages: list[StageRow]
-    #: number of the turn whose verdict is shown
     judged: int | None
     verdict: VerdictView | None
     gate: GateView | None
@@ -420,8 +419,7 @@ class Artefact(TypedDict):
 
 
 class CandidateRow(TypedDict):
-    """A candidate: a Coder's turn and its verdict's figures, None while there are none. `value` is the speedup's
-    number and ``low`` the lower end of its interval."""
+    """A Coder's turn and its verdict's figures, None without one: the speedup's `value`, and `low` of its interval."""
 
     turn: str
     number: int

@@ -187,11 +187,10 @@ export interface Remembered {
   why: string;
 }
 
-/** About the turn that is looked at; changes when that turn does. */
+/** About the turn that is looked at; changes when that turn does. `judged` is the number of the verdict's. */
 export interface Detail {
   turn: string | null;
   stages: StageRow[];
-  /** number of the turn whose verdict is shown */
   judged: number | null;
   verdict: VerdictView | null;
   gate: GateView | null;
@@ -402,10 +401,7 @@ export interface Artefact {
   facts: NamedFigure[];
 }
 
-/**
- * A candidate: a Coder's turn and its verdict's figures, null while there are none. `value` is the speedup's number
- * and `low` the lower end of its interval.
- */
+/** A Coder's turn and its verdict's figures, null without one: the speedup's `value`, and `low` of its interval. */
 export interface CandidateRow {
   turn: string;
   number: number;

@@ -23,7 +23,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
-    from kernellab.evolve.state import State as SearchState
+    from kernellab.evolve.state import RunState
     from kernellab.session import Session
     from kernellab.session.record.state import State
 
@@ -59,7 +59,7 @@ class Facts:
         source = self.chip.source or f"the file of {self.chip.name} in knowledge/hardware"
         return f"{source}; {NO_BOUND}: something measured is faster" if self.passed else source
 
-    def measured(self, state: State | SearchState) -> Facts:
+    def measured(self, state: State | RunState) -> Facts:
         """The same with the roofs that the judge of a session or search measured on this chip, once it has timed
         something."""
         verdict = state.rated(self.chip)
