@@ -50,9 +50,13 @@ _SHARING = 4
 
 @dataclass(frozen=True)
 class Walk:
-    """The steps that a loop takes: ``count[row]`` of them, their numbers in ``steps[row, :]``."""
+    """The steps that a loop takes: ``count[row]`` of them, their numbers in ``steps[row, :]``.
+
+    ``test``: the launch that looks which they are.
+    """
 
     loop: Loop
+    test: str
     #: number of the tile whose mask it is
     row: IntExpr
     count: str
@@ -131,14 +135,14 @@ class _Masked:
             count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
             place = int_op("//", int_op("-", IntExpr(IntKind.LOOP, name=lp.var), lp.start), lp.step)
             row, rows = int_op("+", int_op("*", row, count), place), int_op("*", rows, count)
-        walk = Walk(loop, row, f"{kernel.name}_count", f"{kernel.name}_steps", most)
+        walk = Walk(loop, f"{kernel.name}_seen", row, f"{kernel.name}_count", f"{kernel.name}_steps", most)
         return cls(kernel, mask, mine, needs, walk, rows, loop.stop)
 
     def launches(self) -> tuple[list[Kernel], list[Tensor]]:
         """The launch that tests every tile's mask, the one that lists those that show something, and their results."""
-        name, walk = self.kernel.name, self.walk
+        walk = self.walk
         table = (self.rows, walk.most)
-        seen = Tensor(f"{name}_seen", table, DType.I32, TensorRole.TEMP)
+        seen = Tensor(walk.test, table, DType.I32, TensorRole.TEMP)
         steps = Tensor(walk.steps, table, DType.I32, TensorRole.TEMP)
         count = Tensor(walk.count, table[:1], DType.I32, TensorRole.TEMP)
         return [self._test(seen), self._list(seen, steps, count)], [seen, steps, count]
