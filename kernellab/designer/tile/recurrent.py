@@ -16,7 +16,8 @@ _ROWS, _MOST = 16, 64
 _MADE, _SUMMED = 256, 16
 _STAGES = 3
 #: the state's elements that each program of a team makes at least, and sums at once: two LSTM layers of 256, 512 steps
-#: of 10 rows take 7.0 ms on an H200 so, 9.9 with 16, 8.5 with sums of 64 (one program for all of a step 22.0)
+#: of 10 rows take 7.0 ms on an H200 so, 9.9 with 16, 8.5 with sums of 64 (one program for all of a step 22.0). Where
+#: several layers run at once half as many (six LSTM layers 10.3 and not 12.3 ms, six of GRU 8.0 and not 9.5)
 _SHARE, _WHOLE = 32, 128
 
 
@@ -39,8 +40,9 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
     # a tile lies within one layer
     most = width & -width if k.layers > 1 else power(width)
     if ctx.gpu:
-        if k.halves is not None and (many := _team(ctx, rows, k.layers * width)) > 1:
-            made = min(most, max(_SHARE, power(-(-k.layers * width // many))))
+        least = _SHARE // 2 if k.layers > 1 else _SHARE
+        if k.halves is not None and (many := _team(ctx, rows, k.layers * width, least)) > 1:
+            made = min(most, max(least, power(-(-k.layers * width // many))))
             summed = min(_WHOLE, most)
             while summed > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
                 summed //= 2
@@ -70,9 +72,9 @@ def blocks_of_step(rows: int, width: int) -> int:
     return -(-rows // _ROWS) * -(-width // _SHARE)
 
 
-def _team(ctx: Context, rows: int, width: int) -> int:
+def _team(ctx: Context, rows: int, width: int, least: int) -> int:
     """How many programs may share out the state of a block of rows, of those that the chip runs at once."""
-    return min(-(-width // _SHARE), ctx.cores // max(1, -(-rows // _ROWS)))
+    return min(-(-width // least), ctx.cores // max(1, -(-rows // _ROWS)))
 
 
 def _add(ctx: Context, name: str, value: int) -> str:
