@@ -92,6 +92,32 @@ def test_on_a_device_one_is_timed_while_another_compiles_and_no_longer(
         assert other.wait(20) == 0
 
 
+def test_what_a_compiling_one_does_on_the_device_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+    calls = COMPILES.replace("    with turns.off_device():", "    with turns.off_device(), turns.on_device():")
+    other = subprocess.Popen([sys.executable, "-c", calls], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdin is not None
+    with other, other.stdin, other.stdout:
+        assert other.stdout.readline() == "compiling\n"
+        threading.Timer(1.0, lambda: other.stdin and (other.stdin.write("\n\n"), other.stdin.flush())).start()
+        began = time.monotonic()
+        with turns.alone():
+            assert time.monotonic() - began > 0.9
+        assert other.wait(20) == 0
+
+
+def test_turns_by_default_are_not_a_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(turns.VARIABLE, "")  # what is set below is taken back with it
+    monkeypatch.delenv(turns.VARIABLE)
+    monkeypatch.setattr(turns, "_own", "")
+    assert not turns.are_given()
+    turns.by_default("device:/tmp/own")
+    assert turns.environment() == {turns.VARIABLE: "device:/tmp/own"} and not turns.are_given()
+    monkeypatch.setenv(turns.VARIABLE, "device:/tmp/parents")
+    turns.by_default("device:/tmp/own")
+    assert turns.environment() == {turns.VARIABLE: "device:/tmp/parents"} and turns.are_given()
+
+
 def test_without_a_lock_file_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(turns.VARIABLE, raising=False)
     with turns.working(), turns.alone() as waited:

@@ -73,7 +73,7 @@ def start_cuda() -> None:
             f"The CUDA device cannot be used: {str(error).splitlines()[0].rstrip('.')}.",
             "Its driver must let processes share memory by descriptor (not on Windows' WSL); see kernellab doctor.",
         ) from None
-    os.environ.setdefault(turns.VARIABLE, f"device:{_lock_file()}")
+    turns.by_default(f"device:{_lock_file()}")
     set_precision({})
 
 

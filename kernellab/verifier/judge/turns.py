@@ -28,12 +28,28 @@ _LOOK_SECONDS, _PASSED_SECONDS = 0.05, 20.0
 _LOCK = threading.RLock()
 _open: dict[str, tuple[int, int]] = {}
 _depth = 0
+#: what this process set by itself
+_own = ""
 
 
 def environment() -> dict[str, str]:
     """What a child needs in its environment to take its turns too."""
     value = os.environ.get(VARIABLE, "")
     return {VARIABLE: value} if value else {}
+
+
+def by_default(value: str) -> None:
+    """Takes turns by ``value`` where no parent has named another."""
+    global _own
+    if VARIABLE not in os.environ:
+        os.environ[VARIABLE] = value
+        _own = value
+
+
+def are_given() -> bool:
+    """Has a parent named the turns, as one that keeps several judges at work does?"""
+    value = os.environ.get(VARIABLE, "")
+    return bool(value) and value != _own
 
 
 @contextmanager
@@ -160,6 +176,21 @@ def off_device() -> Iterator[None]:
         return
     with aside():
         yield
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """For a part of what is done inside :func:`off_device` that is on the device after all: nothing is timed inside."""
+    place = _place(False)
+    if place is None or not _depth or not os.environ.get(VARIABLE, "").startswith("device:"):
+        yield
+        return
+    main, gate = place
+    _work(main, gate)
+    try:
+        yield
+    finally:
+        fcntl.flock(main, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -4,8 +4,8 @@ the candidate answers for anything.
 They run the same source in the same sandbox, have its compile cache (its folder, and by that its user), and see sizes
 alone: their tensors are zeros, and a number is one that a JIT specialises alike. What they leave is what the candidate
 itself may write there, word of the sizes perhaps: so a few secret ones are left to the candidate, and a kernel that is
-right for those alone that it knows is wrong there. Where judges take turns at a device nothing is compiled ahead: the
-calls would disturb timings.
+right for those alone that it knows is wrong there. Their calls wait for a verdict of the same user that is timed, and
+where a parent keeps several judges at work nothing is compiled ahead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def rehearsed(stages: Stages, note: list[str]) -> Iterator[None]:
         yield
         if workers:
             began = time.monotonic()
-            count = _call(stages, workers)
+            with turns.on_device():
+                count = _call(stages, workers)
             took = lasting(time.monotonic() - began)
             note.append(f"(of its time {took} for {counted(count, 'size')} compiled ahead)")
     finally:
@@ -62,7 +63,7 @@ def _begin(stages: Stages, workers: list[Worker]) -> None:
     if context.interpreted or not stages.task.dims or not context.adapter.compiles_in_calls:
         return
     # an autotuned kernel times its configurations in each of these processes
-    if turns.environment() or any("autotune" in text for text in source.files.values()):
+    if turns.are_given() or any("autotune" in text for text in source.files.values()):
         return
     backend = context.request.backend
     cores = len(os.sched_getaffinity(0))
