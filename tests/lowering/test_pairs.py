@@ -21,7 +21,7 @@ HEAD = "import torch\n\n\ndef reference(x, c, s):\n"
 ROTATED = (
     f"{HEAD}    a, b = x[..., 0::2].float(), x[..., 1::2].float()\n"
     "    return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2).to(x.dtype)\n\n\n"
-    "def inputs():\n    return torch.randn(6, 5, 24), torch.randn(6, 1, 12), torch.randn(6, 1, 12)\n"
+    "def inputs():\n    return torch.randn(6, 5, 32), torch.randn(6, 1, 16), torch.randn(6, 1, 16)\n"
 )
 UNPACKED = (
     f"{HEAD}    q = torch.stack(((x & 15).to(c.dtype), (x >> 4).to(c.dtype)), -1).reshape(40, 32)\n"

@@ -173,9 +173,17 @@ def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling 
         return None
     *outer, inner = tiled
     whole, size = [inner], ctx.size(inner)
-    while len(outer) > 1 and ctx.gpu and ctx.bounded(outer[-1:]) and size * power(ctx.size(outer[-1])) < _SHORT_ROW:
-        size *= power(ctx.size(outer[-1]))
+    # axes that no lane lies past
+    while len(outer) > 1 and ctx.gpu and _filled(whole[-1]) and _filled(outer[-1]):
+        if size * ctx.size(outer[-1]) >= _SHORT_ROW:
+            break
+        size *= ctx.size(outer[-1])
         whole.append(outer.pop())
     others = ctx.volume(k.par - set(whole))
     rows = below(min(max(1, ctx.style.flat // max(size, 1)), others))
     return replace(t, whole=frozenset(whole), blocks={outer[-1]: ctx.block("ROWS", rows, outer[-1])})
+
+
+def _filled(axis: Axis) -> bool:
+    """Is the axis a power of two long, whatever the Dims?"""
+    return isinstance(axis.extent, int) and power(axis.extent) == axis.extent
