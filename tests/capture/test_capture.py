@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kernellab.capture import Graph, Sym, capture, export, run_graph
+from kernellab.capture.loops import trace
 from kernellab.capture.resize import grid_sample
 from kernellab.errors import CaptureError
 from kernellab.task import forget_modules, load_task
@@ -292,3 +294,10 @@ def test_a_sampled_grid_is_torchs_at_edges_and_at_places_that_are_no_number(padd
     found = grid_sample(image, grid, 0, ("zeros", "border").index(padding), aligned)
     want = torch.nn.functional.grid_sample(image, grid, padding_mode=padding, align_corners=aligned)
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_a_loop_is_known_where_python_is_seen_behind_its_instruction() -> None:
+    """From Python 3.12 on the caller of a generator is at a cache of the instruction that asks it."""
+    code = bytes([trace._NEXT, 0, trace._CACHE % 256, 0, trace._CACHE % 256, 0])
+    frame = SimpleNamespace(f_lasti=4 if trace._CACHE >= 0 else 0, f_code=SimpleNamespace(co_code=code))
+    assert trace._instruction(frame) == 0

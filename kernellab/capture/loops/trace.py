@@ -6,6 +6,7 @@ import dis
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ _ROWS = (torch.Tensor.unbind, torch.unbind)
 _ROLLS = (torch.Tensor.roll, torch.roll)
 #: the instruction that begins a step, in a `for` as in a comprehension
 _NEXT = dis.opmap["FOR_ITER"]
+#: what Python from 3.11 on has behind instructions; a generator's caller is seen there from 3.12 on
+_CACHE = dis.opmap.get("CACHE", -1)
 
 
 class Loops:
@@ -81,7 +84,7 @@ class Loops:
         if mine:
             self.counts.append(count)
         loop = len(self.counts) - 1
-        if not mine and (self._by != (frame, frame.f_lasti) or self.now != (loop, 0)):
+        if not mine and (self._by != (frame, _instruction(frame)) or self.now != (loop, 0)):
             raise CaptureError(
                 f"Line {frame.f_lineno} begins a loop over a Dim in another.",
                 "Write the inner loop over whole tensors, or fix its extent.",
@@ -92,7 +95,7 @@ class Loops:
             )
         try:
             for step in range(TRACED):
-                self.now, self._by = (loop, step), (frame, frame.f_lasti)
+                self.now, self._by = (loop, step), (frame, _instruction(frame))
                 yield item(step)
                 self._asked()
         finally:
@@ -102,7 +105,7 @@ class Loops:
     def _asked(self) -> None:
         """Raises CaptureError where no loop asks for the next number: sum() and list() would see a few alone."""
         frame = sys._getframe(2)
-        if frame.f_code.co_code[frame.f_lasti] != _NEXT:
+        if frame.f_code.co_code[_instruction(frame)] != _NEXT:
             raise CaptureError(
                 f"Line {frame.f_lineno} takes all numbers or rows along a Dim at once, and how many is not known.",
                 "Walk them by `for`, or write what is made of them with torch.arange or as a formula of the size.",
@@ -164,6 +167,14 @@ class Loops:
 
 def _argument(args: Any, kwargs: Any, k: int, name: str) -> Any:
     return args[k] if len(args) > k else kwargs.get(name)
+
+
+def _instruction(frame: FrameType) -> int:
+    """Where the instruction begins that a frame is at."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    while at > 0 and code[at] == _CACHE:
+        at -= 2
+    return at
 
 
 def _listed(value: Any) -> Sequence[Any]:
