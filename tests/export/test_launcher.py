@@ -10,6 +10,7 @@ import ctypes
 import gc
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -292,3 +293,17 @@ def test_without_a_driver_the_kernels_own_function_is_what_is_called() -> None:
     kernel._table.cache_clear()
     with pytest.raises(SessionError, match="written by a model"):
         _best(Author.MODEL)(x)
+
+
+def test_what_a_first_call_does_is_recorded_without_torchs_compiler() -> None:
+    """Its import was 1.3 s of the first call of an exported Triton operator."""
+    script = (
+        "import sys, torch\n"
+        "from kernellab.export.runtime import recording\n"
+        "watch = recording._Watch()\n"
+        "with recording._Ops(watch):\n"
+        "    torch.ones(3)\n"
+        "print(len(watch.made), len(watch.events), 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1", "False"]
