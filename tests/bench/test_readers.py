@@ -220,6 +220,15 @@ def test_a_definition_is_a_task_whose_variable_axes_are_dims(tmp_path: Path) -> 
     assert not quality(task)
 
 
+def test_the_operator_of_a_trace_is_the_function_with_the_inputs_names(tmp_path: Path) -> None:
+    helper = "import torch\n\ndef _scaled(t):\n    return t[::2].float()\n\n\n"
+    traced = f"{helper}def _scaled_rows_reference(x, places, eps):\n    return _scaled(x) * places[1:, None] + eps"
+    found = _only(f"flashinfer:{_definition(tmp_path, [_workload(4)], reference=traced)}")
+    task = load_task(found.text, found.name)
+    x, places, eps = task.module().sample({"rows": 3})
+    assert torch.equal(task.module().reference([x, places, eps])[0], x[::2].float() * places[1:, None] + eps)
+
+
 def test_stored_and_made_inputs_fix_the_sizes(tmp_path: Path) -> None:
     values = torch.arange(5, dtype=torch.int32)
     header = json.dumps({"p": {"dtype": "I32", "shape": [5], "data_offsets": [0, 20]}}).encode()
@@ -265,6 +274,7 @@ def test_a_reference_that_is_given_its_outputs_returns_them(tmp_path: Path) -> N
         ({"axes": {**DEFINITION["axes"], "twice": {"type": "expr", "expression": "open('x')"}}}, "not an expression"),  # type: ignore[dict-item]
         ({"inputs": {"x": {"shape": ["wide"], "dtype": "float16"}}}, "no axis 'wide'"),
         ({"reference": "def go(x):\n    return x"}, r"defines no run\(\)"),
+        ({"reference": "def a(x, places, eps): ...\ndef b(x, places, eps): ..."}, r"defines no run\(\)"),
     ],
 )
 def test_a_faulty_definition_says_what_is_wrong_with_it(tmp_path: Path, changed: dict[str, object], word: str) -> None:

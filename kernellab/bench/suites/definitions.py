@@ -25,6 +25,8 @@ from kernellab.task import identifier
 
 #: sizes of a variable axis where no workload gives one
 _UNSAID = 256
+#: the operator's name in a reference
+_RUN = "run"
 
 
 class _Given(BaseModel):
@@ -140,8 +142,10 @@ def task_text(definition: Definition, workloads: Sequence[Workload], root: Path)
     derived, rest = _derived(definition)
     variable = [n for n, a in definition.axes.items() if a.type == "var" and n not in derived]
     fixed = rest or any(i.type in ("safetensors", "custom") for i in chosen.inputs.values())
+    run = _function(definition)
     text = _template().render(
         definition=definition,
+        run=run.name if run is not None else _RUN,
         sizes={n: chosen.axes.get(n, _UNSAID) for n in variable},
         most={n: max([w.axes[n] for w in workloads if n in w.axes], default=_UNSAID) for n in variable},
         dynamic=bool(variable) and not fixed,
@@ -149,7 +153,7 @@ def task_text(definition: Definition, workloads: Sequence[Workload], root: Path)
         inputs=[_input(definition, chosen, name, root) for name in definition.inputs],
         scalars={n: i.value for n, i in chosen.inputs.items() if i.type == "scalar"},
         custom=any(i.type == "custom" for i in chosen.inputs.values()),
-        passes_outputs=_passes_outputs(definition, derived),
+        passes_outputs=_passes_outputs(definition, run, derived),
     )
     noted = [f"the middle one of {counted(len(workloads), 'workload')}"] if len(workloads) > 1 else []
     noted += ["its sizes are fixed: its inputs depend on them"] if fixed and variable else []
@@ -219,16 +223,26 @@ def _blob(root: Path, path: str) -> Path:
     return next((p.resolve() for p in places if p.is_file()), root / path)
 
 
-def _passes_outputs(definition: Definition, derived: Mapping[str, str]) -> bool:
-    """Whether ``run`` is given its outputs to write into, behind its inputs."""
+def _function(definition: Definition) -> ast.FunctionDef | None:
+    """The operator in the reference: ``run``, or the one function that takes the inputs by their names, as FlashInfer's
+    traces have it; None where the reference cannot be read. Raises TaskError: there is neither."""
     try:
         tree = ast.parse(definition.reference)
     except SyntaxError:
-        return False
-    run = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run"), None)
-    if run is None:
-        raise TaskError(f"The reference of {definition.name} defines no run().", "Define run(inputs...) in it.")
-    if len(run.args.args) != len(definition.inputs) + len(definition.outputs):
+        return None
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    fitting = [f for f in functions.values() if [a.arg for a in f.args.args] == list(definition.inputs)]
+    if (found := functions.get(_RUN) or (fitting[0] if len(fitting) == 1 else None)) is None:
+        raise TaskError(
+            f"The reference of {definition.name} defines no run().",
+            "Define run(inputs...) in it, or one function with the inputs' names.",
+        )
+    return found
+
+
+def _passes_outputs(definition: Definition, run: ast.FunctionDef | None, derived: Mapping[str, str]) -> bool:
+    """Whether ``run`` is given its outputs to write into, behind its inputs."""
+    if run is None or len(run.args.args) != len(definition.inputs) + len(definition.outputs):
         return False
     shown = {axis for spec in definition.inputs.values() for axis in spec.shape or ()}
     unseen = [n for n, a in definition.axes.items() if a.type == "var" and n not in shown | derived.keys()]
