@@ -1,6 +1,7 @@
 """Steps of a loop whose mask is false everywhere, left out: which ones is found by two short launches before.
 
-A softmax that runs online loses nothing with a tile of scores that are all -inf. Where the mask depends on values
+A softmax that runs online loses nothing with a tile of scores that are all -inf (of finite values: what is not finite
+in a hidden tile is not read, where the reference multiplies it by 0). Where the mask depends on values
 (documents, blocks), no range of the loop says which tiles those are. A first launch tests the mask of every tile, for
 all heads at once; a second one lists each row's tiles that show something; the kernel walks that list. That a step
 changes nothing is proven from the loop's own statements (:func:`_unchanged`), so that no hint is needed.
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from kernellab.lowering.bounds import Bounds
+from kernellab.lowering.python_text import Names
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
     Alloc,
@@ -74,8 +76,10 @@ def with_walks(program: Program, known: Mapping[str, int]) -> tuple[Program, dic
     kernels: list[Kernel] = []
     tensors = list(program.tensors)
     walks: dict[str, Walk] = {}
+    given = {t.name for t in tensors} | set(program.symbols) | {c.name for c in program.constexprs}
+    names = Names(frozenset(given | {k.name for k in program.kernels}))
     for kernel in program.kernels:
-        found = _Masked.of(kernel, known)
+        found = _Masked.of(kernel, known, names)
         if found is not None:
             made = found.launches()
             tensors += made[1]
@@ -99,9 +103,11 @@ class _Masked:
     walk: Walk
     rows: IntExpr
     stop: IntExpr
+    #: name of the launch that lists the tiles
+    lists: str
 
     @classmethod
-    def of(cls, kernel: Kernel, known: Mapping[str, int]) -> _Masked | None:
+    def of(cls, kernel: Kernel, known: Mapping[str, int], names: Names) -> _Masked | None:
         loops, between, body = parallel_loops(kernel.body)
         inner = [s for s in body if isinstance(s, Loop)]
         facts = Bounds(dict(known))
@@ -112,9 +118,12 @@ class _Masked:
         size = next((e for e in ends if facts.const(e) is not None), None)
         if loop.start != num(0) or size is None or loop.hints.team:
             return None
-        if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in loop.body):
-            return None
+        low = facts.low(loop.stop)
+        if low is None or low < 1:
+            return None  # a row that sees nothing takes its first step, which must be one of the loop's
         before = body[: body.index(loop)]
+        if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in [*before, *loop.body]):
+            return None
         most = int_op("cdiv", size, loop.step)
         chosen = next((s for s in loop.body if _masks(s) is not None), None)
         if chosen is None or not 1 < (facts.const(most) or 0) <= _MOST or not _unchanged(before, loop.body, chosen):
@@ -124,7 +133,7 @@ class _Masked:
         needs = _needed(mask, before, loop.body)
         if needs is None or not any(isinstance(s, Load) or _picks(s.values) for s in [*needs, _Only(mask)]):
             return None  # of places alone: the loop's range and guards say what is hidden
-        used = _variables([*needs, _Only(mask)])
+        used = _variables([*needs, _Only(mask)]) | loop.stop.loop_vars()
         mine = [lp for lp in loops if lp.var in used]
         trips = {lp.var: facts.const(lp.trips) for lp in loops}
         shared = prod(n or 0 for var, n in trips.items() if var not in used)
@@ -135,8 +144,11 @@ class _Masked:
             count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
             place = int_op("//", int_op("-", IntExpr(IntKind.LOOP, name=lp.var), lp.start), lp.step)
             row, rows = int_op("+", int_op("*", row, count), place), int_op("*", rows, count)
-        walk = Walk(loop, f"{kernel.name}_seen", row, f"{kernel.name}_count", f"{kernel.name}_steps", most)
-        return cls(kernel, mask, mine, needs, walk, rows, loop.stop)
+        test, count, steps, lists = (
+            names.fresh(f"{kernel.name}_{what}") for what in ("seen", "count", "steps", "walk")
+        )
+        walk = Walk(loop, test, row, count, steps, most)
+        return cls(kernel, mask, mine, needs, walk, rows, loop.stop, lists)
 
     def launches(self) -> tuple[list[Kernel], list[Tensor]]:
         """The launch that tests every tile's mask, the one that lists those that show something, and their results."""
@@ -191,7 +203,7 @@ class _Masked:
         )
         loop = Loop("row", num(0), self.rows, num(1), body, LoopHints(parallel=True, axis="grididx"))
         writes = frozenset([steps.name, count.name])
-        return Kernel(f"{self.kernel.name}_walk", (loop,), frozenset([seen.name]), writes, constexprs=frozenset())
+        return Kernel(self.lists, (loop,), frozenset([seen.name]), writes, constexprs=frozenset())
 
 
 @dataclass(frozen=True)
@@ -297,10 +309,13 @@ def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: S
     Sums that are scaled by ``exp(top - base)`` begin at 0, or at 0 where the row's largest score begins at -inf: that
     factor is 1, or 0 for a row that has seen nothing, whose sums are 0.
     """
-    held = {s.tile.uid: s for s in before if isinstance(s, (Alloc, Assign))}
+    held: dict[str, list[Statement]] = {}
+    for stmt in before:
+        if (tile := _written(stmt)) is not None:
+            held.setdefault(tile.uid, []).append(stmt)
     carried = {tile.uid for s in body if (tile := _written(s)) is not None} & held.keys()
     env: dict[str, _Known] = {uid: ("carried", uid) for uid in carried}
-    empty = {uid for uid in carried if _starts_empty(held[uid])}
+    empty = {uid for uid in carried if len(held[uid]) == 1 and _starts_empty(held[uid][0])}
     for stmt in body:
         if isinstance(stmt, Gemm):
             if _ZERO not in (_known(stmt.a, env, empty), _known(stmt.b, env, empty)):

@@ -22,6 +22,15 @@ async function take({ js, css }) {
   const held = asked();
   if (held.taken) return;
   held.taken = true;
+  try {
+    await show(held, js, css);
+  } catch (error) {
+    held.taken = false; // another view's copy may come, and the saved view stands until then
+    console.error("kernellab: the view's code could not be loaded", error);
+  }
+}
+
+async function show(held, js, css) {
   document.head.append(Object.assign(document.createElement("style"), { textContent: css }));
   const url = URL.createObjectURL(new Blob([js], { type: "text/javascript" }));
   held.settle((await import(url)).default);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref
@@ -34,7 +35,11 @@ def at_once(graph: Graph) -> Graph:
     """``graph`` with one node for layers of float32 that can run at once, and slices of its results in their places."""
     nodes = {n.name: n for n in graph.nodes}
     inputs = {i.name: i.shape for i in graph.inputs}
-    groups = [g for g in _groups(graph, nodes) if _free(g, nodes)]
+    groups: list[_Group] = []
+    for group in _groups(graph, nodes):
+        # two groups that need each other's results are each free alone
+        if _free(group, nodes) and _ordered([*groups, group], nodes):
+            groups.append(group)
     if not groups:
         return graph
     names = {*nodes, *inputs}
@@ -166,6 +171,21 @@ def _joined(group: _Group, names: set[str]) -> tuple[list[Node], dict[Ref, Ref]]
             turned = node("last", "permute.default", (last, (1, 0, 2)), member.results[1 + item][0]) if time else last
             same[Ref(member.name, 1 + item)] = turned
     return made, same
+
+
+def _ordered(groups: Sequence[_Group], nodes: Mapping[str, Node]) -> bool:
+    """Can ``groups`` run as one node each, without one that waits for itself?"""
+    part = {m.name: f"group {n}" for n, g in enumerate(groups) for m in g.members}
+    needs: dict[str, set[str]] = {}
+    for node in nodes.values():
+        own = part.get(node.name, node.name)
+        needs.setdefault(own, set()).update(part.get(r.name, r.name) for r in node.refs() if r.name in nodes)
+    graph = {own: found - {own} for own, found in needs.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        return False
+    return True
 
 
 def _number(extent: Extent) -> int | Sym:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,9 +104,11 @@ class KernelWriter:
         )  # fmt: skip
         if layouts is not None:
             self.shapes.arange = "gl.arange"
+        writers = Counter(t.uid for s in statements(kernel.body) if isinstance(t := getattr(s, "tile", None), Tile))
         self.values.halves = frozenset(
-            s.tile.uid for s in statements(kernel.body) if isinstance(s, Assign) and tells_halves(s.value)
-        )
+            s.tile.uid for s in statements(kernel.body)
+            if isinstance(s, Assign) and writers[s.tile.uid] == 1 and tells_halves(s.value)
+        )  # fmt: skip
         self._streamed = _read_once(kernel)
         #: loads to write in another shape, by id of the statement
         self.folded: dict[int, Folded] = {}

@@ -120,12 +120,16 @@ _TOGETHER, _TOGETHER_CALLS = 0.02, 200
 def _in_threads(pool: ThreadPoolExecutor, threads: int, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     """The first of many results that threads get at once which is not what this one gets; else that. Each is dropped
     before the next is made: of a thread's own memory it lies where the one before it lay."""
+    import torch
 
+    torch.set_flush_denormal(False)
     alone = flatten(function(*args), True)
     end = time.perf_counter() + _TOGETHER
 
     def calls() -> list[Any]:
         for _ in range(_TOGETHER_CALLS):
+            # what an earlier call has left of the processor's modes is none of this one's
+            torch.set_flush_denormal(False)
             found = flatten(function(*args), True)
             if not same(alone, found):
                 return found
