@@ -77,9 +77,9 @@ def with_walks(program: Program, known: Mapping[str, int]) -> tuple[Program, dic
     tensors = list(program.tensors)
     walks: dict[str, Walk] = {}
     given = {t.name for t in tensors} | set(program.symbols) | {c.name for c in program.constexprs}
-    names = Names(frozenset(given | {k.name for k in program.kernels}))
+    free = Names(frozenset(given | {k.name for k in program.kernels}))
     for kernel in program.kernels:
-        found = _Masked.of(kernel, known, names)
+        found = _Masked.of(kernel, known, free)
         if found is not None:
             made = found.launches()
             tensors += made[1]
@@ -107,7 +107,7 @@ class _Masked:
     lists: str
 
     @classmethod
-    def of(cls, kernel: Kernel, known: Mapping[str, int], names: Names) -> _Masked | None:
+    def of(cls, kernel: Kernel, known: Mapping[str, int], free: Names) -> _Masked | None:
         loops, between, body = parallel_loops(kernel.body)
         inner = [s for s in body if isinstance(s, Loop)]
         facts = Bounds(dict(known))
@@ -144,10 +144,10 @@ class _Masked:
             count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
             place = int_op("//", int_op("-", IntExpr(IntKind.LOOP, name=lp.var), lp.start), lp.step)
             row, rows = int_op("+", int_op("*", row, count), place), int_op("*", rows, count)
-        test, count, steps, lists = (
-            names.fresh(f"{kernel.name}_{what}") for what in ("seen", "count", "steps", "walk")
+        test, counts, steps, lists = (
+            free.fresh(f"{kernel.name}_{what}") for what in ("seen", "count", "steps", "walk")
         )
-        walk = Walk(loop, test, row, count, steps, most)
+        walk = Walk(loop, test, row, counts, steps, most)
         return cls(kernel, mask, mine, needs, walk, rows, loop.stop, lists)
 
     def launches(self) -> tuple[list[Kernel], list[Tensor]]:

@@ -244,13 +244,6 @@ def test_a_kernel_that_is_wrong_when_calls_follow_at_once_is_refused(judge: Judg
     assert not verdict.passed and verdict.stage is Stage.ROBUST and "follow each other" in verdict.reason
 
 
-def test_a_kernel_that_is_wrong_where_its_last_result_lay_is_refused(judge: Judge) -> None:
-    """A loop that drops each result gives the next one its place."""
-    line = "same, last[0] = last[0] == z.data_ptr(), z.data_ptr()\n    z = z.zero_() if same else z"
-    verdict = judge(source(line, before="last = [0]"))
-    assert not verdict.passed and verdict.stage is Stage.ROBUST
-
-
 @pytest.mark.parametrize("clock", ["monotonic", "process_time"])
 def test_a_kernel_that_is_wrong_after_an_hour_is_refused(clock: str, judge: Judge) -> None:
     line = f"first.append(time.{clock}())\n    z = z * 0 if first[-1] - first[0] > 180 else z"

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import gc
 import locale
+import math
 import os
 import random
 import resource
@@ -122,15 +123,19 @@ def _in_threads(pool: ThreadPoolExecutor, threads: int, function: Callable[..., 
     before the next is made: of a thread's own memory it lies where the one before it lay."""
     import torch
 
+    one = float(len("1"))
     torch.set_flush_denormal(False)
     alone = flatten(function(*args), True)
+    torch.set_flush_denormal(False)  # a thread begins with the modes of the one that starts it
     end = time.perf_counter() + _TOGETHER
 
     def calls() -> list[Any]:
         for _ in range(_TOGETHER_CALLS):
-            # what an earlier call has left of the processor's modes is none of this one's
-            torch.set_flush_denormal(False)
             found = flatten(function(*args), True)
+            # what a call has left of the processor's modes is none of the next one's; asked without a tensor, which
+            # would take the result's place
+            if math.ulp(0.0) * one == 0.0:
+                torch.set_flush_denormal(False)
             if not same(alone, found):
                 return found
             del found
