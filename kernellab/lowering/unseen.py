@@ -110,7 +110,7 @@ class _Masked:
     def of(cls, kernel: Kernel, known: Mapping[str, int], free: Names) -> _Masked | None:
         loops, between, body = parallel_loops(kernel.body)
         inner = [s for s in body if isinstance(s, Loop)]
-        facts = Bounds(dict(known))
+        facts = Bounds(dict(known), loops={lp.var: lp for lp in loops})
         if between or len(inner) != 1 or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
             return None
         loop = inner[0]

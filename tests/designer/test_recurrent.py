@@ -259,3 +259,28 @@ def test_short_layers_of_halves_are_designed_step_by_step() -> None:
     task = load_task(LAYERS.format(layer=half[0], picked=half[1], given=half[2]), "layer")
     sketch = next(iter(RulesDesigner().designs(DesignBrief(task, CPU)))).sketch
     assert len(load_program(sketch).kernels) >= 4
+
+
+CROSSED = """
+import torch
+
+
+def reference(x, y, h, wi, wh, bi, bh):
+    def walked(x, h):
+        return torch.gru(x, h, [wi, wh, bi, bh], True, 1, 0.0, False, False, True)
+
+    a, a_end = walked(x, h)
+    c, c_end = walked(y, h)
+    return walked(a, c_end)[0], walked(c, a_end)[0]
+
+
+def inputs():
+    steps, cell = [torch.randn(2, 20, 16) for _ in "xy"], [torch.randn(48, 16), torch.randn(48, 16) / 2]
+    return (*steps, torch.randn(1, 2, 16), *cell, torch.randn(48), torch.randn(48))
+"""
+
+
+def test_two_stacks_that_need_each_other_s_ends_are_not_both_at_once() -> None:
+    task = load_task(CROSSED, "crossed")
+    designs = RulesDesigner().designs(DesignBrief(task, GPU))
+    assert gate(load_program(designs[0].sketch), task).state is GateState.RIGHT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
@@ -15,6 +16,7 @@ from kernellab.target.chips import find_chip
 from kernellab.task import load_task
 
 from .test_attention import TRITON, close, lowered
+from .test_team import _written
 from .test_triton import call
 
 HEAD = "import torch\n\n\ndef reference(x, c, s):\n"
@@ -49,3 +51,22 @@ def test_a_tile_of_pairs_has_several_rows(text: str) -> None:
     sizes = bind(program, task, {}, target).constexpr
     stored = next(line for line in sketch.splitlines() if "store(" in line)
     assert "+ROWS" in stored and stored.rstrip().endswith("0:2])") and sizes["ROWS"] >= 4
+
+
+def test_a_tile_that_is_written_twice_tells_no_pairs(tmp_path: Path) -> None:
+    sketch = """
+sketch p {
+    tensors: A[32]: f32; B[32]: f32; C[32, 2]: f32 out;
+
+    @llm_hint("parallel", "grididx.x")
+    for i in range(0, 32, 16):
+        load(A[i:i+16] -> a)
+        load(B[i:i+16] -> b)
+        h = arange(2) < 1
+        h = arange(2) < 2
+        store(where(h, a[:, None], b[:, None]) -> C[i:i+16, 0:2])
+}
+"""
+    a, b = torch.randn(32), torch.randn(32)
+    got = call(_written(sketch, Backend.INTERPRETER), tmp_path, a, b)[0]
+    assert torch.equal(got, torch.stack((a, a), 1))

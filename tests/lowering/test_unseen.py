@@ -91,6 +91,36 @@ def test_a_loop_that_a_hidden_step_would_change_takes_every_step(line: str, othe
     assert not with_walks(load_program(sketch.replace(line, other)), {"BM": 128, "BN": 128})[1]
 
 
+def _online(text: str) -> str:
+    designs = RulesDesigner().designs(DesignBrief(load_task(text, "attention"), TRITON))
+    return next(design.sketch for design in designs if "online" in design.sketch)
+
+
+def _is_walked(sketch: str) -> bool:
+    return bool(with_walks(load_program(sketch), {"BM": 64, "BN": 64})[1])
+
+
+def test_a_loop_that_may_take_no_step_takes_those_it_has() -> None:
+    sketch = _online(DOCUMENTS)
+    assert _is_walked(sketch) and "min(300, j + BM)" in sketch
+    assert not _is_walked(sketch.replace("min(300, j + BM)", "min(300, j)"))
+
+
+def test_a_tile_that_was_loaded_before_is_carried_too() -> None:
+    sketch, first = _online(DOCUMENTS), "load(m[j:j+BM] -> m_tile)"
+    counted = sketch.replace(first, f"{first}\n            load(m[j:j+BM] -> trips)", 1)
+    assert counted != sketch and _is_walked(counted)
+    assert not _is_walked(counted.replace("row_max = top", "row_max = top\n                trips = trips + 1"))
+
+
+def test_a_walk_takes_names_that_are_free() -> None:
+    sketch = _online(DOCUMENTS)
+    for old, new in ((" BN", " attention_seen"), ("+BN", "+attention_seen"), ("(BN", "(attention_seen")):
+        sketch = sketch.replace(old, new)
+    (walk,) = with_walks(load_program(sketch), {"BM": 64, "attention_seen": 64})[1].values()
+    assert walk.test not in ("attention_seen", walk.count, walk.steps)
+
+
 def test_the_warp_that_loads_and_those_that_multiply_walk_one_list() -> None:
     source = lowered(LONG, HOPPER)[1].files["kernel.py"]
     loads, multiplies = source.split("_loads(q_source")[1].split("_multiplies(m, y")
