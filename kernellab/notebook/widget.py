@@ -72,7 +72,7 @@ class Widget(anywidget.AnyWidget):
     def __init_subclass__(cls, bundle: str = "", **options: Any) -> None:
         if bundle and followed():
             cls._esm, cls._css = _STATIC / f"{bundle}.js", _STATIC / f"{bundle}.css"
-        elif bundle:  # traitlets makes a subclass of its own for each widget
+        elif bundle:  # traitlets makes a separate subclass for each widget
             cls._esm = loader(bundle)
         cls._bundle = bundle or cls._bundle
         super().__init_subclass__(**options)

@@ -57,6 +57,8 @@ def test_what_slides_by_reshapes_is_read_in_one_launch_without_division() -> Non
          "torch.randn(N)", "makes a plain number of the size N"),
         ("def reference(x):\n    return x * sum(range(len(x)))", "torch.randn(N)", "Line .* takes all numbers"),
         ("def reference(x):\n    return torch.stack([*x])", "torch.randn(N, 3)", "Line .* takes all numbers"),
+        ("def reference(x):\n    y = x[0]\n    for row in x.unbind()[1:0]:\n        y = y + row\n    return y",
+         "torch.randn(N, 3)", "cuts a list along a Dim"),
         ("def reference(x):\n    y = x[0]\n    for i in range(len(x)):\n        for j in range(len(x)):\n"
          "            y = y + x[i] * x[j]\n    return y", "torch.randn(N)", "begins a loop over a Dim in another"),
         ("def reference(x, y):\n    out = []\n    for k in range(2, len(x)):\n        y = x[k].sin()\n"

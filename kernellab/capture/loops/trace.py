@@ -194,8 +194,8 @@ class Walked:
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            first, end = at.start or 0, at.stop or 0
-            if at.step not in (None, 1) or first < 0 or end > 0:
+            first, end = at.start or 0, 0 if at.stop is None else at.stop
+            if at.step not in (None, 1) or first < 0 or (end >= 0 and at.stop is not None):
                 raise CaptureError(
                     f"Line {sys._getframe(1).f_lineno} cuts a list along a Dim otherwise than [a:], [:-b] or [a:-b].",
                     "Cut the tensor, then walk its rows.",

@@ -142,7 +142,7 @@ class Workbench(Widget, bundle="workbench"):
                 self._publish_rows(state)
                 self.roofline = {**roofline(state, self._facts)}
                 self.texts = {**long.texts(state, self.shown)}
-                self.saved = self._saved()[1]
+                self.saved = self._saved()[1] if state.status.ended else ""
             self._drawn = (*drawn,)
             self.partial = {**long.partial(state, self._session.trace.partial)}
         self._state = state  # keeps the id from being used again

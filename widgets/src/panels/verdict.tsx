@@ -63,7 +63,7 @@ function Waiting({ detail, doing }: { detail: Detail; doing: string }) {
   return <Empty>What is shown here is not verified. Step or Run lets the Verifier look at it.</Empty>;
 }
 
-/** `of` is the turn that was judged, where another one is looked at:. */
+/** `of` is the turn that was judged, where another one is looked at. */
 function Outcome({ verdict, of }: { verdict: VerdictView; of: number | null }) {
   return (
     <div class="kl-outcome">
