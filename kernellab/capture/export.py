@@ -74,7 +74,7 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
 def _graph(
     task: Task, module: Any, args: Sequence[Any], scalars: Mapping[str, float], values: Any, loops: Loops
 ) -> Graph:
-    """Raises UnevenSteps where the trace lacks what no step of its few reads."""
+    """Raises UnevenSteps where the trace has dropped what none of its few steps reads."""
     program, written = _export(task, module, args, loops)
     reader = ProgramReader(task, program, args, scalars)
     graph = joined(reader.graph())

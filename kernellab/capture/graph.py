@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
@@ -36,6 +36,11 @@ class Sym:
 
     expr: Formula
     is_float: bool = False
+
+
+def sym(term: int | float | Formula, is_float: bool = False) -> int | float | Sym:
+    """A number as an argument of a node: itself where it is known already."""
+    return Sym(term, is_float) if isinstance(term, Formula) else term
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,21 @@ class Body:
     before: tuple[str, ...]
     after: tuple[Ref, ...]
     stacked: tuple[Stacked, ...]
+
+
+def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes, each after those that it reads, else in their order. None may wait for itself."""
+    named, done = {n.name: n for n in nodes}, dict[str, Node]()
+    for node in nodes:
+        left = [node]
+        while left:
+            last = left[-1]
+            missing = next((r.name for r in last.refs() if r.name in named and r.name not in done), "")
+            if missing:
+                left.append(named[missing])
+            else:
+                done[left.pop().name] = last
+    return tuple(done.values())
 
 
 def _refs(value: Any) -> Iterator[Ref]:

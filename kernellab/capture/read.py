@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind
 
-from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, Ref, Sym
+from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, Ref, Sym, sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import Role, base_name, role_of
@@ -217,7 +217,7 @@ class ProgramReader:
                     "Keep it a tensor: leave out item().",
                 )
             if expr is not None:
-                self.refs[fx] = _sym(self._term_of(expr), "Float" in type(value).__name__)
+                self.refs[fx] = sym(self._term_of(expr), "Float" in type(value).__name__)
             else:
                 self.refs[fx] = value
 
@@ -236,7 +236,7 @@ class ProgramReader:
             return None
         if isinstance(value, (bool, int, float, str)) or value is None:
             return value
-        return _sym(self.extent(value), is_float=False)
+        return sym(self.extent(value), is_float=False)
 
     def _line(self, fx: Any) -> int:
         marked = (fx.meta.get("custom") or {}).get("line")
@@ -365,8 +365,3 @@ def _divides(term: Term) -> bool:
 def _size(term: Term) -> Extent:
     assert not isinstance(term, float), term
     return term
-
-
-def _sym(term: Term, is_float: bool) -> Any:
-    """A number as an argument of a node: itself where it is known already."""
-    return Sym(term, is_float) if isinstance(term, Formula) else term

@@ -42,7 +42,7 @@ from kernellab.sketch.program.program import (
     Type,
     Value,
 )
-from kernellab.sketch.program.walk import parallel_loops, subvalues
+from kernellab.sketch.program.walk import parallel_loops, subvalues, written_tiles
 
 #: steps of a loop at most: the second launch compares each with each
 _MOST = 512
@@ -256,9 +256,7 @@ def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement])
 
 def _written(stmt: Statement) -> Tile | None:
     """The tile that a statement of a loop without others inside writes."""
-    if isinstance(stmt, Gemm):
-        return stmt.acc
-    return stmt.tile if isinstance(stmt, (Alloc, Assign, Load)) else None
+    return stmt.tile if isinstance(stmt, Alloc) else next(iter(written_tiles(stmt)), None)
 
 
 def _picks(values: Sequence[Value]) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
 
-from kernellab.capture.graph import BITS, LOOP, Body, Extent, Formula, Graph, Node, Ref, Stacked, Sym
+from kernellab.capture.graph import BITS, LOOP, Body, Extent, Formula, Graph, Node, Ref, Stacked, Sym, in_order, sym
 from kernellab.capture.loops.trace import TRACED
 from kernellab.errors import CaptureError
 from kernellab.task import Task
@@ -117,7 +117,7 @@ class _Roll:
         results += [(s.shape(self._count), s.write.dtype) for s in stacks.values()]
         names, starts = zip(*self._carried.values(), strict=True) if self._carried else ((), ())
         step = Body(tuple(body), self._step, names, after, tuple(s.made for s in stacks.values()))
-        count = self._count if isinstance(self._count, int) else Sym(self._count)
+        count = sym(self._count)
         node = replace(
             self._first, name=self._free(f"{self._first.name}_steps"), op=LOOP,
             args=(count, starts, tuple(self._outer)), kwargs=(("body", step),),
@@ -128,7 +128,7 @@ class _Roll:
             swap[ref] = self._whole(Ref(node.name, len(after) + k), stack)
         nodes = [node, *self._more, *(replace(n, args=_swapped(n.args, swap)) for n in outside)]
         outputs = tuple(swap.get(r, r) for r in graph.outputs)
-        return replace(graph, nodes=_in_order(nodes), outputs=outputs).live()
+        return replace(graph, nodes=in_order(nodes), outputs=outputs).live()
 
     def _read(self, body: list[Node], results: Sequence[Ref]) -> list[Node]:
         """The nodes of a step that its results depend on, in it or in steps before; what else is carried is dropped."""
@@ -307,7 +307,7 @@ class _Roll:
     def _piece(self, stack: _Stack, start: Extent, size: Extent) -> Ref:
         write, dim = stack.write, stack.made.dim
         end = _plus(start, size)
-        args = (stack.base, dim, *(Sym(n) if isinstance(n, Formula) else n for n in (start, end)))
+        args = (stack.base, dim, *map(sym, (start, end)))
         shape = (*write.shape[:dim], size, *write.shape[dim + 1 :])
         part = replace(write, name=self._free(f"{write.name}_kept"), op="aten.slice.Tensor", args=args, shape=shape)
         self._more.append(part)
@@ -331,7 +331,7 @@ class _Roll:
     def _zeros(self, ref: Ref) -> Ref:
         """What stands for a value that no step reads of the one before."""
         shape, dtype = self._shapes[ref]
-        extents = tuple(Sym(e) if isinstance(e, Formula) else e for e in shape)
+        extents = tuple(map(sym, shape))
         name = self._free(f"{ref.name}_none")
         kwargs = (("dtype", f"torch.{dtype}"),)
         self._more.append(Node(name, "aten.full.default", (extents, 0), kwargs, shape, dtype, self._first.line))
@@ -378,19 +378,3 @@ def _swapped(value: Any, swap: Mapping[Ref, Ref]) -> Any:
     if isinstance(value, Ref):
         return swap.get(value, value)
     return tuple(_swapped(v, swap) for v in value) if isinstance(value, tuple) else value
-
-
-def _in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes, each behind those that it reads."""
-    named_, ordered = {n.name: n for n in nodes}, dict[str, Node]()
-
-    def visit(node: Node) -> None:
-        if node.name not in ordered:
-            for ref in node.refs():
-                if ref.name in named_:
-                    visit(named_[ref.name])
-            ordered[node.name] = node
-
-    for node in nodes:
-        visit(node)
-    return tuple(ordered.values())

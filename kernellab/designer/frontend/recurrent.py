@@ -50,7 +50,7 @@ class Recurrence:
     ``backwards`` the gates are read from the last step on. ``halves``: the weights are float16, scaled.
 
     Several ``layers`` have their states in one tensor, each its own columns, and ``weights`` in several parts. Side by
-    side each has ``gates`` of its own. Where they are a ``stack`` each reads what the one below made in the step
+    side each has separate ``gates``. Where they are a ``stack`` each reads what the one below made in the step
     before, so layer l is l steps late; only the first has ``gates``, and the weights of each layer's input come before
     those of its state (before the first layer's any), ``below`` [layers, gates * width] is the input's bias.
     """

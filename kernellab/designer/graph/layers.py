@@ -12,12 +12,11 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref
-from kernellab.capture.graph import Extent, Sym
+from kernellab.capture.graph import Extent, in_order, sym
 from kernellab.designer.frontend.recurrent import AT_ONCE, BOUNDED, GATES, unflipped
 from kernellab.designer.graph.library import fresh
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.scaling import WIDE
-from kernellab.task.formula import Formula
 
 #: each layer's columns begin at a whole tile
 _WHOLE = 16
@@ -58,7 +57,7 @@ def at_once(graph: Graph) -> Graph:
     gone = {m.name for g in groups for m in g.members}
     kept = [n for n in (*graph.nodes, *made) if n.name not in gone]
     turned = [replace(n, args=own(n.args), kwargs=own(n.kwargs)) for n in kept]
-    return replace(graph, nodes=tuple(_in_order(turned)), outputs=own(graph.outputs))
+    return replace(graph, nodes=in_order(turned), outputs=own(graph.outputs))
 
 
 def _groups(graph: Graph, nodes: Mapping[str, Node]) -> Iterator[_Group]:
@@ -162,7 +161,7 @@ def _joined(group: _Group, names: set[str]) -> tuple[list[Node], dict[Ref, Ref]]
             inner: list[Extent] = [*whole[:2], width]
             part = node("part", "slice.Tensor", (Ref(launch.name, item), 2, n * width, (n + 1) * width), tuple(inner))
             inner[time] = long
-            ends = tuple(_number(e) for e in (at, extents.add(at, long)))
+            ends = tuple(map(sym, (at, extents.add(at, long))))
             return node("steps", "slice.Tensor", (part, time, *ends), tuple(inner))
 
         same[Ref(member.name, 0)] = piece(0, begin, steps)
@@ -186,26 +185,6 @@ def _ordered(groups: Sequence[_Group], nodes: Mapping[str, Node]) -> bool:
     except CycleError:
         return False
     return True
-
-
-def _number(extent: Extent) -> int | Sym:
-    return Sym(extent) if isinstance(extent, Formula) else extent
-
-
-def _in_order(nodes: Sequence[Node]) -> Iterator[Node]:
-    """The nodes, each after what it reads, else in their order."""
-    waiting, done = {n.name: n for n in nodes}, set[str]()
-    for node in nodes:
-        left = [node]
-        while left:
-            missing = [waiting[r.name] for r in left[-1].refs() if r.name in waiting and r.name not in done]
-            if missing:
-                left.append(missing[0])
-                continue
-            last = left.pop()
-            if last.name not in done:
-                done.add(last.name)
-                yield last
 
 
 __all__ = ["at_once"]

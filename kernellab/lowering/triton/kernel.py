@@ -44,7 +44,7 @@ from kernellab.sketch.program.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import statements, subvalues
+from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ class KernelWriter:
         )  # fmt: skip
         if layouts is not None:
             self.shapes.arange = "gl.arange"
-        writers = Counter(t.uid for s in statements(kernel.body) if isinstance(t := getattr(s, "tile", None), Tile))
+        writers = Counter(
+            t.uid for s in statements(kernel.body) for t in ([s.tile] if isinstance(s, Alloc) else written_tiles(s))
+        )
         self.values.halves = frozenset(
             s.tile.uid for s in statements(kernel.body)
             if isinstance(s, Assign) and writers[s.tile.uid] == 1 and tells_halves(s.value)

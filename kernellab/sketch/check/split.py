@@ -10,15 +10,13 @@ from kernellab.sketch.program.program import (
     Assign,
     Gemm,
     If,
-    Load,
     Loop,
-    MultiAssign,
     Read,
     Statement,
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import statements, subvalues
+from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
 _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and", "logical_or"))
 
@@ -26,27 +24,19 @@ _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and
 def cannot_split(loop: Loop) -> str:
     """Why the tiles that ``loop`` carries cannot be combined from parts, empty when they can."""
     inside = {t.uid for s in statements(loop.body) for t in declared_tiles(s)}
-    writes = [(t, s) for s in statements(loop.body) for t in _written(s) if t.uid not in inside]
+    writes = [(t, s) for s in statements(loop.body) for t in written_tiles(s) if t.uid not in inside]
     carried = {t.uid for t, _ in writes}
     for tile, stmt in writes:
         if not _combines(tile, stmt, carried):
             return f"'{tile.name}' is not carried by +, *, min, max, gemm or welford alone"
     for stmt in statements(loop.body):
-        if isinstance(stmt, (Loop, If)) or any(t.uid in carried for t in _written(stmt)):
+        if isinstance(stmt, (Loop, If)) or any(t.uid in carried for t in written_tiles(stmt)):
             continue
         for value in stmt.values:
             for part in subvalues(value):
                 if isinstance(part, Read) and part.tile.uid in carried:
                     return f"'{part.tile.name}' is read before the loop has finished it"
     return ""
-
-
-def _written(stmt: Statement) -> tuple[Tile, ...]:
-    if isinstance(stmt, (Load, Assign)):
-        return (stmt.tile,)
-    if isinstance(stmt, Gemm):
-        return (stmt.acc,)
-    return stmt.tiles if isinstance(stmt, MultiAssign) else ()
 
 
 def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:

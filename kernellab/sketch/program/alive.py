@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
-from kernellab.sketch.program.program import Alloc, Assign, Gemm, Load, MultiAssign, Read, Statement, Tile
-from kernellab.sketch.program.walk import statements, subvalues
+from kernellab.sketch.program.program import Alloc, Assign, Load, MultiAssign, Read, Statement, Tile
+from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
 
 def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[int, list[Tile]]:
@@ -39,13 +39,9 @@ def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
 def named_tiles(stmt: Statement) -> Iterator[str]:
     """The tiles that a statement reads or writes, and those that the blocks inside it do."""
     for inner in statements((stmt,)):
-        match inner:
-            case Alloc() | Load() | Assign():
-                yield inner.tile.uid
-            case MultiAssign():
-                yield from (tile.uid for tile in inner.tiles)
-            case Gemm():
-                yield inner.acc.uid
+        if isinstance(inner, Alloc):
+            yield inner.tile.uid
+        yield from (tile.uid for tile in written_tiles(inner))
         for root in inner.values:
             yield from (value.tile.uid for value in subvalues(root) if isinstance(value, Read))
 

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from kernellab.sketch.program.program import (
     Apply,
+    Assign,
+    Gemm,
+    Load,
     Loop,
+    MultiAssign,
     Scatter,
     Statement,
+    Tile,
     Touch,
     Value,
 )
@@ -33,6 +38,15 @@ def only_added_to(every: Iterable[Statement]) -> set[str]:
             if touch is not Touch.READ:
                 (sums if touch is Touch.ADD else stores).add(region.tensor.name)
     return sums - stores
+
+
+def written_tiles(stmt: Statement) -> tuple[Tile, ...]:
+    """The tiles that ``stmt`` itself gives values; an ``alloc`` gives none."""
+    if isinstance(stmt, (Load, Assign)):
+        return (stmt.tile,)
+    if isinstance(stmt, Gemm):
+        return (stmt.acc,)
+    return stmt.tiles if isinstance(stmt, MultiAssign) else ()
 
 
 def gathers(stmt: Statement) -> Iterator[Apply]:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import NotRunnable
 from kernellab.sketch.program.program import (
-    Assign,
     AtomicAdd,
     Gemm,
     Load,
     Loop,
-    MultiAssign,
     Program,
     Read,
     Scatter,
@@ -22,7 +20,7 @@ from kernellab.sketch.program.program import (
     Store,
     Tile,
 )
-from kernellab.sketch.program.walk import statements, subvalues
+from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 from kernellab.sketch.run.interpreter import execute
 from kernellab.sketch.run.values import IndexValue, Scope
 
@@ -159,11 +157,5 @@ def _tiles(stmt: Statement) -> list[Tile]:
 
 def _written(stmt: Statement) -> tuple[Tile, ...]:
     """The tiles that it sets; what adds to one reads it too, and names it twice."""
-    match stmt:
-        case Load() | Assign():
-            return (stmt.tile,)
-        case Gemm():
-            return (stmt.acc, stmt.acc)
-        case MultiAssign():
-            return stmt.tiles
-    return ()
+    tiles = written_tiles(stmt)
+    return tiles * 2 if isinstance(stmt, Gemm) else tiles
