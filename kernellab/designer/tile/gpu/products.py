@@ -42,7 +42,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
         # a block with one scale is a step
         t = replace(t, whole=frozenset([summed]))
     else:
-        blocks[summed] = ctx.block("BK", tile.d, summed, 16, 128)
+        blocks[summed] = ctx.block("BK", tile.d, summed, 16, max(128, tile.d))
     return replace(
         t, blocks=blocks, exact=ctx.exact(blocks), precision="" if parts else exact, swizzle=8, warps=tile.warps,
         groups=roles.groups if roles else 0, in_turn=roles is not None and roles.in_turn, stages=tile.stages,
@@ -99,9 +99,9 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if few and _STEP < min(height, width) <= 64 and 2 * tiles(64, 64) <= ctx.cores:
         # 64 x 4096 x 4096 on an H100: 32 x 32 takes 0.0236 ms, 32 x 64 0.0262, parts of the sum in two launches 0.0300
         return Tile(32, 32, 128, 4, 5)
-    if few and min(height, width) <= _STEP and _packed(dot) and max(height, width) > 64 * ctx.cores // 2:
-        # a step of 64 bytes has too little under way: 3 x 11008 x 4096 in int8 on an H200 0.039 ms, of 128 0.033
-        return Tile(_STEP, 64, 128, 4, 4) if height <= width else Tile(64, _STEP, 128, 4, 4)
+    if few and min(height, width) <= _STEP:
+        m, n, d, stages = _thin((tiles(_STEP, 64) if height <= width else tiles(64, _STEP)) / ctx.cores, _packed(dot))
+        return Tile(m, n, d, 4, stages) if height <= width else Tile(n, m, d, 4, stages)
     # measured on an H200, 128 and 16 rows: steps of 128 take 0.055 and 0.044 ms, steps of 64 0.082 and 0.058
     long = few and tiles(64, 64) <= ctx.cores
     row = None if long else ctx.row(
@@ -119,6 +119,19 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     # few rows wait for the other factor's bytes: long steps and many stages have more of them in flight
     best = product_tile(ctx.chip, work, step=128)
     return replace(best, stages=max(2, min(5, ctx.shared // work.staged(best.m, best.n, best.d))))
+
+
+def _thin(waves: float, packed: bool) -> tuple[int, int, int, int]:
+    """Rows, columns, elements of a step and stages of a product of up to 16 rows that reads the other factor once.
+
+    ``waves``: tiles of 64 columns by SMs. Swept over columns of 16, 32, 64, steps of 128, 256, 512 and 3 to 5 stages,
+    16 (8) rows on an H200, 2026-11-29: int8 of 11008 x 4096 22.1 us (64 columns, steps of 128: 26.2), of 4096 x 4096
+    14.6 (32 columns, steps of 128: 15.5), of 28672 x 8192 76.6 (32 columns, steps of 256: 80.9); bf16 of 11008 x 4096
+    34.4 (steps of 64: 39.3), of 4096 x 4096 17.9 (steps of 128: 19.3).
+    """
+    if packed:
+        return (_STEP, 32, 256, 4) if waves < 3 else (_STEP, 64, 128, 4)
+    return (_STEP, 32, 256, 5) if waves <= 1 else (_STEP, 64, 128, 4)
 
 
 def asynchronous_chip(ctx: Context) -> bool:
