@@ -115,7 +115,7 @@ def test_a_task_that_has_another_size_is_refused() -> None:
 
 def test_the_gate_runs_the_same_sketch_at_other_sizes() -> None:
     task = load_task(TASK, "scaled")
-    right = gate(ROWS, task)
+    right = gate(ROWS, task, seconds=60.0)
     assert (right.state, right.cases > 3) == (GateState.RIGHT, True), right.reason
     # wrong at every size but multiples of 128, of which 700 is none
     wrong = gate(ROWS.replace("range(0, N, B)", "range(0, N // B * B, B)"), task)
@@ -124,7 +124,7 @@ def test_the_gate_runs_the_same_sketch_at_other_sizes() -> None:
 
 def test_an_extent_of_the_output_follows_it_in_the_gate() -> None:
     task = load_task(WINDOW_TASK, "means")
-    right = gate(WINDOW, task)
+    right = gate(WINDOW, task, seconds=60.0)
     assert (right.state, right.cases > 3) == (GateState.RIGHT, True), right.reason
     assert gate(WINDOW.replace("h+2:h+2+T", "h+3:h+3+T"), task).state is GateState.WRONG
 
