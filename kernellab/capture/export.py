@@ -164,7 +164,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
         if spec.held.dtype != spec.dtype:
             raise CaptureError(
                 f"The reference of {task.name!r} writes into its complex argument {spec.name!r}.",
-                "Return the new values, or write into torch.view_as_real of it as an argument of its own.",
+                "Return the new values, or write into torch.view_as_real of it as a separate argument.",
             )
     dynamic = tuple(
         {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors

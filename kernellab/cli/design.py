@@ -183,7 +183,7 @@ _WAITS = (
 
 
 def _check_call(call: DesignCall) -> None:
-    """What is wrong with the call is told before the task is run.
+    """What is wrong with the call is reported before the task is run.
 
     Raises:
         SessionError, TargetError: naming the option's word.

@@ -39,10 +39,10 @@ Words = Annotated[str, typer.Argument()]
 RunId = Annotated[str, typer.Argument(help="A run's id, or its task's name for the newest.")]
 
 _LOOK = 0.5
-#: how a process says that it works on a run, and the seconds that one of its own may take until then: it imports torch,
-#: and may start a cluster
+#: how a process says that it works on a run, and the seconds that a process we start may take until then: it imports
+#: torch, and may start a cluster
 _AT_WORK, _BEGINS = "At work on", 120.0
-#: options that mean something where a run goes on; the others were decided when it began
+#: options that mean something where a run resumes; the others were decided when it began
 _GOING_ON = frozenset({"--resume", "--cluster", "--out", "--detach", "--json"})
 
 
@@ -400,7 +400,7 @@ def _tell(run: Run, printed: tuple[int, int]) -> tuple[int, int]:
 
 def _tell_unattended(run: Run) -> None:
     if run.unattended:
-        say(f"Nobody works on it. {run.how_on}")
+        say(f"No process works on it. {run.how_on}")
 
 
 def _shown(run: Run, json: bool) -> int:

@@ -34,16 +34,16 @@ from kernellab.cli.tools import doctor, grade, lab, release
 from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
 
-#: typer carries a click of its own in some versions and takes the installed one in others
+#: typer carries a private click in some versions and takes the installed one in others
 _WRONG_CALL: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 #: what a shell calls a program that SIGINT ended; typer gives it as a result
 STOPPED = 130
-#: what is kept of a command that was cut off, and how it goes on
+#: what is kept of a command that was cut off, and how it resumes
 _KEPT = {
-    "design": "Its turns are kept: the same call with --resume goes on from there.",
-    "evolve": "What was evaluated is kept: `kernellab evolve --resume RUN` goes on.",
-    "evolve-run attach": "The search goes on, unwatched.",
+    "design": "Its turns are kept: the same call with --resume continues from there.",
+    "evolve": "What was evaluated is kept: `kernellab evolve --resume RUN` continues.",
+    "evolve-run attach": "The search continues, unwatched.",
     "bench": "Each finished task is kept: the same call with --resume runs the others.",
 }
 

@@ -103,7 +103,7 @@ def by_editor(session: Session) -> None:
 
 
 def has_editor() -> bool:
-    """Does a person sit at a terminal, with an editor of their own?"""
+    """Does a person sit at a terminal, with their editor?"""
     return bool(_editor()) and sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -47,7 +47,7 @@ def verify(
     from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
     from kernellab.verifier.remote import target_at
 
-    # what is wrong with the call is told before anything is loaded
+    # what is wrong with the call is reported before anything is loaded
     dsl = call.dsl
     options = verify_options(call, dsl).model_copy(update={"unsandboxed": call.unsandboxed})
     if source is None:

@@ -155,7 +155,7 @@ class DaskWorkers:
         theirs.add_done_callback(partial(self._settle, hand))
 
     def _called_off(self, hand: _Hand, ours: Future[Any]) -> None:
-        """Nobody waits for it any more, so that no device need have it."""
+        """No caller waits for it any more, so that no device need have it."""
         if ours.cancelled() and self._taken(hand):
             _cancel(hand.theirs)
 

@@ -115,7 +115,7 @@ class Night:
             run.work()
         while not run.state.status.ended and len(run.state.rounds) == rounds and time.monotonic() < until:
             if run.unattended:
-                raise EvolveError(f"Nobody works on the run {run.id}.", run.how_on)
+                raise EvolveError(f"No process works on the run {run.id}.", run.how_on)
             time.sleep(_LOOK)
         if not run.state.status.ended:
             run.pause()

@@ -220,7 +220,7 @@ class Run:
         until = time.monotonic() + seconds if seconds is not None else None
         while not self.state.status.ended and (until is None or time.monotonic() < until):
             if self.unattended:
-                raise EvolveError(self._lost or f"Nobody works on the run {self.id}.", self.how_on)
+                raise EvolveError(self._lost or f"No process works on the run {self.id}.", self.how_on)
             time.sleep(_LOOK)
         if self.works_here and self._thread is not None and self.state.status.ended:
             # a cluster that is closed while the interpreter ends leaves its processes, and a trace
@@ -400,7 +400,7 @@ class Run:
             self._nudge.set()
 
     def _at_rest(self, wish: Steered) -> bool:
-        """Nobody works on the run: what is wished is so at once. Was it?"""
+        """No process works on the run: what is wished is so at once. Was it?"""
         with self._lock:
             if self.works_here or not (events := steer.at_rest(self.state, wish)):
                 return False

@@ -202,7 +202,7 @@ class Scheduler:
             self._nothing_new()
 
     def _nothing_new(self) -> None:
-        """Nobody can be varied, or no variation is new: the round is over as it is.
+        """No candidate can be varied, or no variation is new: the round is over as it is.
 
         Raises:
             EvolveError: no candidate runs, so that there is nothing to search from.

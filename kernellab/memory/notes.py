@@ -29,7 +29,7 @@ def edited(text: str, skill: Skill, approve: bool) -> Skill:
     """``skill`` as a person has edited its note. Raises MemoryStoreError: a part is missing or a figure was changed."""
     parts = dict(_PART.findall(text))
     if set(parts) != {"Advice", "Change", "Measured"} or not parts["Advice"].strip():
-        raise MemoryStoreError(f"The note of the skill {skill.id} lacks a part.", _FORM)
+        raise MemoryStoreError(f"The note of the skill {skill.id} has a part missing.", _FORM)
     measured = as_markdown(skill).split("# Measured\n", 1)[1].strip()
     if parts["Measured"].strip() != measured:
         raise MemoryStoreError(

@@ -101,7 +101,7 @@ def _bound(row: Row) -> str:
 
 def _region(row: Row) -> str:
     words = row.words if len(row.words) < 60 else f"{row.words[:57]}..."
-    own = " (a module of its own)" if row.module else ""
+    own = " (a separate module)" if row.module else ""
     return f"{words}  {row.where}{own}  {row.shapes}"
 
 

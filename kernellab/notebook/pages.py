@@ -30,7 +30,7 @@ def on_page(views: dict[threading.Thread, V], make: Callable[[], V]) -> V:
 
 
 def _page() -> threading.Thread:
-    """``marimo run`` serves all pages from one process, each by a thread of its own."""
+    """``marimo run`` serves all pages from one process, each by a separate thread."""
     marimo = sys.modules.get("marimo")
     if marimo is not None and marimo.running_in_notebook():
         return threading.current_thread()

@@ -398,7 +398,7 @@ Hover = TypedDict("Hover", {"title": str, "text": str, "from": tuple[int, int], 
 
 
 class Brief(TypedDict):
-    """What the role that a person holds is told: the same text that a model gets."""
+    """What the role that a person holds receives: the same text that a model gets."""
 
     role: str
     text: str

@@ -46,7 +46,7 @@ def proposals(state: State, family: str) -> Iterator[Skill]:
 def advice(text: str) -> str:
     """The first sentences of what a role said of its change."""
     first = text.strip().split("\n\n")[0].replace("\n", " ")
-    return first[:_MOST_ADVICE].strip() or "Compare the two candidates: nobody said why the second is faster."
+    return first[:_MOST_ADVICE].strip() or "Compare the two candidates: no reason was given why the second is faster."
 
 
 def change(before: Source, after: Source, most: int = _MOST_CHANGE) -> str:

@@ -189,7 +189,7 @@ def _check_task(text: str) -> None:
         missing = "inputs" if "reference" in names else "reference"
         raise TaskError(f"The task does not define {missing}(...).", "Define reference(...) and inputs(...) in it.")
     if "Model" in names:
-        raise TaskError("The task defines Model but no get_inputs().", "Define get_inputs() beside the Model.")
+        raise TaskError("The task defines Model but no get_inputs().", "Define get_inputs() next to the Model.")
     raise TaskError(
         "The task does not define a reference.", "Define reference(...) and inputs(...), or Model and get_inputs()."
     )

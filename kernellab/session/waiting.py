@@ -136,7 +136,7 @@ def _cancelled_by_ctrl_c(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def _left(session: Awaited) -> str:
-    return f"no longer waiting for {session.name}, which goes on."
+    return f"no longer waiting for {session.name}, which continues."
 
 
 class Teller:
@@ -159,7 +159,7 @@ class Teller:
                 self._once(turn.id, turn_line(turn))
         fault = self._session.memory.fault
         if fault:
-            self._once("memory", f"goes on without the memory. {fault}")
+            self._once("memory", f"continues without the memory. {fault}")
 
     def _once(self, id: str, line: str) -> None:
         if id not in self._told:

@@ -266,7 +266,7 @@ def _modes() -> tuple[Any, Any]:
 
 
 def _line() -> str:
-    """The line of a task's text that is running, as a person is told it."""
+    """The line of a task's text that is running, as a person reads it."""
     frame: Any = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith("<task "):
         frame = frame.f_back

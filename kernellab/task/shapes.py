@@ -386,7 +386,7 @@ def _fit_shape(
             raise TaskError(
                 f"Dimension {axis + 1} of {what} follows no simple rule of the Dims: "
                 f"{values[0]} at {runs[0].sizes}, {values[1]} at {runs[1].sizes}.",
-                "Give that extent a Dim of its own, or fix it.",
+                "Give that extent a separate Dim, or fix it.",
             )
         fitted.append(expr)
     return tuple(fitted)

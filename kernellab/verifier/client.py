@@ -228,7 +228,7 @@ class Verifier:
                         progress(StageResult.model_validate(message["progress"]))
                 elif "error" in message:
                     if message.get("trace"):
-                        # by a fault of its own: what it holds now is unknown
+                        # by its own fault: what it holds now is unknown
                         self.close()
                     raise raised(message)
                 elif wanted in message:

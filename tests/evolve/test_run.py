@@ -184,10 +184,10 @@ def test_a_run_that_nobody_works_on_is_said_to_be_so_and_not_waited_for(
     run = modelled(tmp_path, rounds=1)
     for asked in (["attach", run.id], ["status", run.id]):
         assert main(["evolve", *asked]) == 1
-        assert f"Nobody works on it. Go on with it: `kernellab evolve --resume {run.id}`" in capsys.readouterr().err
+        assert f"No process works on it. Go on with it: `kernellab evolve --resume {run.id}`" in capsys.readouterr().err
     assert main(["evolve", "list"]) == 0
     assert capsys.readouterr().out.startswith(f"{run.id}  unattended")
-    with pytest.raises(EvolveError, match="Nobody works on the run"):
+    with pytest.raises(EvolveError, match="No process works on the run"):
         run.wait(60)
     holder = Stream(tmp_path, run.id)
     holder.acquire()

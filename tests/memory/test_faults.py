@@ -123,7 +123,7 @@ def test_a_note_states_the_effect_that_was_measured_and_only_a_person_approves_i
     note = as_markdown(skill)
     with pytest.raises(MemoryStoreError, match="another effect than was measured"):
         held.approve(skill.id, note.replace("1.300x", "9.000x"))
-    with pytest.raises(MemoryStoreError, match="lacks a part"):
+    with pytest.raises(MemoryStoreError, match="has a part missing"):
         edited("# Advice\nx\n", skill, approve=True)
     approved = held.approve(skill.id, note.replace("tiles of 64", "tiles of 128"))
     assert (approved.advice, approved.approved, approved.id) == ("Use tiles of 128.", True, skill.id)

@@ -348,7 +348,7 @@ def test_ctrl_c_while_a_terminal_awaits_a_session_is_two_lines(shell: Interactiv
     loop = asyncio.new_event_loop()
     try:
         loop.call_later(0.2, os.kill, os.getpid(), signal.SIGINT)
-        with pytest.raises(Abandoned, match="no longer waiting for awaited, which goes on") as caught:
+        with pytest.raises(Abandoned, match="no longer waiting for awaited, which continues") as caught:
             loop.run_until_complete(rest(session))
         assert len(caught.value._render_traceback_()) == 2
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

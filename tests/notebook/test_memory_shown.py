@@ -109,4 +109,4 @@ def test_a_session_says_that_it_goes_on_without_its_memory(
     rows.wait(progress=True)
     rows.wait(progress=True)
     told = capsys.readouterr()
-    assert (told.out + told.err).count("goes on without the memory. The memory at") == 1
+    assert (told.out + told.err).count("continues without the memory. The memory at") == 1

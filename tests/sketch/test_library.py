@@ -215,7 +215,7 @@ REFUSED = {
     "a batch where none is taken": (MM, "a[4, 5]", "a[1, 4, 5]", "shape-mismatch", "3 dimensions and 2 are wanted"),
     "two dtypes": (MM, "]: f32 out", "]: f16 out", "dtype", "takes and gives one dtype, and these are f32, f16."),
     "integers": (MM, "f32", "i32", "dtype", "one of f64, f32, f16, bf16"),
-    "a missing operand": (MM, "(a, b)", "(a)", "arguments", "lacks b"),
+    "a missing operand": (MM, "(a, b)", "(a)", "arguments", "has no b"),
     "a parameter that is none": (MM, "(a, b)", "(a, b, alpha=2)", "arguments", "has no parameter 'alpha'"),
     "a split precision": (MM, "(a, b)", '(a, b, precision="bf16x6")', "arguments", "precision of a library call"),
     "a value of a tile": (MM, "(a, b)", "(a * 2, b)", "library", "A library call takes whole tensors."),

@@ -380,7 +380,7 @@ export interface Hover {
   to: [number, number];
 }
 
-/** What the role that a person holds is told: the same text that a model gets. */
+/** What the role that a person holds receives: the same text that a model gets. */
 export interface Brief {
   role: string;
   text: string;
@@ -651,7 +651,7 @@ export interface SetBudget {
   value: string;
 }
 
-/** A turn of the Analyst's beside the line; "" asks for a summary. */
+/** A turn of the Analyst's next to the line; "" asks for a summary. */
 export interface Analyse {
   action: "analyse";
   question: string;

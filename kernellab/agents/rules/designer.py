@@ -257,7 +257,7 @@ _COMPOSED = "It composes with the framework's library, which makes each product;
 _MARGIN = 1.5
 _IN_PARTS = "An iteration holds many values at once: smaller tiles leave room for them."
 _REPEATS = "Each place looks for the last index that names it, which holds where an index comes twice."
-_WHY = "The softmax runs online beside both products; the scores are never stored."
+_WHY = "The softmax runs online together with both products; the scores are never stored."
 
 
 def _timed(task: Task, graph: Graph, target: Target, style: Style) -> tuple[Scheduled | None, float | None]:

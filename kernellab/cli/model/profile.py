@@ -68,7 +68,7 @@ def profile(
     kept: Step | None = None
     if open_row or minutes is not None:
         chosen = open_row or []
-        # what is wrong with a name is told before anything is designed
+        # what is wrong with a name is reported before anything is designed
         for which in chosen:
             report.row(which)
         steps = go_down(

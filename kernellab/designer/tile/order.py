@@ -128,7 +128,7 @@ def attention_roles(k: Launch) -> Roles:
     order = [a for a in k.stored_axes if a in k.par]
     found = roles(k.attention, [*dict.fromkeys(order), *(a for a in k.par if a not in order)])
     if found is None:
-        raise DesignError("An attention without rows or columns of its own has no template.", "Write it by hand.")
+        raise DesignError("An attention without its own rows or columns has no template.", "Write it by hand.")
     return found
 
 

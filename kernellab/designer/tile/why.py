@@ -28,7 +28,7 @@ CHUNK = ("One partial result a chunk, so that the whole chip works on one long r
 CHUNK_OF_KEYS = "Programs share out the keys of a head; the next launch joins what their pieces come to."
 CHUNK_OF_SCAN = ("Each program scans a piece of the axis, from what the pieces before it come to.",)
 COPIED = "What one position sums lies side by side in the copy: 16 bytes a lane, and rows that tensor cores take."
-UNFOLDED = "Taps stand beside the channels, so that the products are not of a few elements."
+UNFOLDED = "Taps stand next to the channels, so that the products are not of a few elements."
 
 _PRODUCT = "A tile of the product stays in registers while K streams past; the rest is done on the way out."
 _PARTS = "Each factor is the sum of three bf16 parts; six products of parts make one of f32."

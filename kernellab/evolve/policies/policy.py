@@ -24,7 +24,7 @@ Migrate = Callable[[RunState, Random], list[Move]]
 
 
 def stay(state: RunState, random: Random) -> list[Move]:
-    """Nobody migrates."""
+    """No candidate migrates."""
     return []
 
 

@@ -48,7 +48,7 @@ def _whole(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
     technique = state.evaluations[parent].place.technique
     kind = f', which is of the kind "{technique}"' if technique else ""
-    wanted = f"Design it anew, with another algorithm or another order of work than candidate {parent}{kind}."
+    wanted = f"Design it from the start, with another algorithm or another order of work than candidate {parent}{kind}."
     return Told("", wanted, (relative(state, parent), *_near(state, request)))
 
 

@@ -105,7 +105,7 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
 
 
 def helpers_in(hot: HotSpots) -> tuple[str, ...]:
-    """The helpers that have code of their own and were sampled, the most first."""
+    """The helpers that have separate code and were sampled, the most first."""
     counts = Counter[str]()
     for spot in hot.spots:
         if helper := _HELPER.match(spot.function):

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _fork() -> None:
-    """Goes on in a child, whose end and exit status this process waits for, and which ends with it."""
+    """Continues in a child, whose end and exit status this process waits for, and which ends with it."""
     child = os.fork()
     if child:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)

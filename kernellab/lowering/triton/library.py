@@ -336,7 +336,7 @@ def kl_tan(x):
 
 @triton.jit
 def kl_atan(x):
-    """Cephes; 2 ulp. float64 keeps what pi / 2 loses in a term of its own."""
+    """Cephes; 2 ulp. float64 keeps what pi / 2 loses in a separate term."""
     a = tl.abs(x)
     far = a > 2.414213562373095
     if x.dtype == tl.float64:

@@ -155,7 +155,7 @@ def _budget(desk: Desk, body: Body) -> None:
 def _analyse(desk: Desk, body: Body) -> str:
     question = body.get("question")
     desk.session.analyse(question if isinstance(question, str) else "")
-    return "The Analyst's turn appears beside the line; it moves nothing."
+    return "The Analyst's turn appears next to the line; it moves nothing."
 
 
 def _time_again(desk: Desk, body: Body) -> None:

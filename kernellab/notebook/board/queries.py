@@ -42,7 +42,7 @@ _EXPECTS: Mapping[Role, Expected] = {Role.DESIGNER: "sketch", Role.CODER: "code"
 
 @dataclass(frozen=True)
 class Window:
-    """What a question is about: the session, the turn looked at, and what is known beside the journal."""
+    """What a question is about: the session, the turn looked at, and what is known besides the journal."""
 
     session: Session
     shown: str

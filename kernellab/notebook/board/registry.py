@@ -58,7 +58,7 @@ class Receipt:
             bundle = self._bundle(state)
             if bundle["text/html"] != self._drawn:
                 self._drawn = bundle["text/html"]
-                # in a context of its own it is in answer to the cell that runs now: whoever executes the notebook
+                # in a separate context it is in answer to the cell that runs now: whoever executes the notebook
                 # looks at no other's messages
                 contextvars.Context().run(self._handle.update, bundle, raw=True)
 

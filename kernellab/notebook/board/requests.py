@@ -103,7 +103,7 @@ class SetBudget(TypedDict):
 
 
 class Analyse(TypedDict):
-    """A turn of the Analyst's beside the line; "" asks for a summary."""
+    """A turn of the Analyst's next to the line; "" asks for a summary."""
 
     action: Literal["analyse"]
     question: str

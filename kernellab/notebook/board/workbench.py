@@ -97,7 +97,7 @@ class Workbench(Widget, bundle="workbench"):
         self._publisher.poke()
 
     def predict(self, expected: float | None, reason: str = "") -> None:
-        """State the speedup that you expect of the kernel that waits to be measured; the measurement goes on.
+        """State the speedup that you expect of the kernel that waits to be measured; the measurement continues.
 
         Raises:
             SessionError: teaching mode is off, nothing waits for a prediction, or the number is not a speedup.

@@ -1,4 +1,4 @@
-"""A measurement beside the prediction that was made of it."""
+"""A measurement next to its prediction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rank = Callable[["Task", "Source", "Target"], "Ranking"]
 
 
 def measured(name: str, text: str, task: Task, rank: Rank, target: Target | None = None) -> Shown:
-    """Times ``text``, keeps the figures under ``name``, and sets them beside the prediction. ``target`` is this
+    """Times ``text``, keeps the figures under ``name``, and sets them next to the prediction. ``target`` is this
     machine's usual one by default.
 
     Raises:
@@ -43,7 +43,7 @@ def measured(name: str, text: str, task: Task, rank: Rank, target: Target | None
 
 
 def replayed(name: str, text: str, chip: str) -> Shown:
-    """What was measured of ``text`` on a chip that is not here, marked as recorded, beside the prediction.
+    """What was measured of ``text`` on a chip that is not here, marked as recorded, next to the prediction.
 
     Raises:
         CourseError: the recording is of another text.
@@ -59,7 +59,7 @@ def replayed(name: str, text: str, chip: str) -> Shown:
 
 
 def unrecorded(name: str, chip: str) -> Shown:
-    """Said of a measurement that nobody has made on that chip yet."""
+    """Said of a measurement that has not been made on that chip yet."""
     from kernellab.teach.recorded import chip_name
 
     said = f"{name}: there is no recording of it on an {chip_name(chip)} yet. Without --on it is measured here."
@@ -67,7 +67,7 @@ def unrecorded(name: str, chip: str) -> Shown:
 
 
 def stated_value(name: str, value: object) -> Shown:
-    """A ratio that the notebook computed, beside the prediction.
+    """A ratio that the notebook computed, next to the prediction.
 
     Raises:
         CourseError: it is no positive number.
@@ -84,7 +84,7 @@ def stated_value(name: str, value: object) -> Shown:
 
 
 def compared(name: str, known: Progress, chip: str = "") -> Shown:
-    """How many times as fast as B is A, beside the prediction; marked as recorded on ``chip`` where one is named.
+    """How many times as fast as B is A, next to the prediction; marked as recorded on ``chip`` where one is named.
 
     Raises:
         CourseError: one of them was not measured.

@@ -179,5 +179,5 @@ def session_names(shell: InteractiveShell) -> list[str]:
 
 
 def counted_as_shown(cell: str) -> str:
-    """The cell's text with an empty line for the magic's own, so that line numbers are those beside the cell."""
+    """The cell's text with an empty line for the magic's own, so that line numbers are those shown at the cell."""
     return f"\n{cell}"

@@ -128,7 +128,7 @@ class WorkMagics(KernelMagic):
         """Judge the kernel in the cell: a module that defines kernel(*inputs). Nothing is added to the session.
 
         The stages are shown as they end, then the verdict. Interrupting the kernel stops it. With --background the
-        notebook goes on meanwhile: `await NAME` is the verdict, `NAME.cancel()` stops it.
+        notebook continues meanwhile: `await NAME` is the verdict, `NAME.cancel()` stops it.
 
             %%kernel_verify rms_norm --level T4 --baseline compile --baseline old_kernel.py
             import torch

@@ -101,7 +101,7 @@ class EvolveMagics(KernelMagic):
         show(run)
 
     def _task(self, args: argparse.Namespace, cell: str | None) -> tuple[Any, dict[str, Any]]:
-        """What is searched for, and what a session says beside it: its name, its DSL, its chip, its best sketch."""
+        """What is searched for, and what a session says besides: its name, its DSL, its chip, its best sketch."""
         from kernellab.notebook.magics.verify_cell import named_task
         from kernellab.session import Session
 

@@ -68,7 +68,7 @@ def named_task(name: str, namespace: Mapping[str, Any]) -> Task:
 
 
 def source_of(text: str, session: Session | None, file: str | None, dsl: str | None) -> Source:
-    """The cell as a source: a module of its own, or one file of the session's newest source.
+    """The cell as a source: a separate module, or one file of the session's newest source.
 
     Raises:
         SessionError: ``file`` without a source that has it. TargetError: no DSL has that name.
@@ -94,7 +94,7 @@ def source_of(text: str, session: Session | None, file: str | None, dsl: str | N
 
 
 class Verification:
-    """One verification of a cell, in the foreground (:meth:`run`) or beside the notebook (:meth:`start`).
+    """One verification of a cell, in the foreground (:meth:`run`) or in the background (:meth:`start`).
 
     ``await it`` or ``it.verdict`` waits; ``it.cancel()`` ends the judge.
     """
@@ -226,7 +226,7 @@ class View:
         print(said)
 
     def _update(self, bundle: dict[str, str]) -> None:
-        # in a context of its own it belongs to no cell that runs now: works from any thread, also after the cell
+        # in a separate context it belongs to no cell that runs now: works from any thread, also after the cell
         contextvars.Context().run(self._handle.update, bundle, raw=True)
 
     def _bundle(self, running: bool, said: str = "", verdict: Verdict | None = None) -> dict[str, str]:

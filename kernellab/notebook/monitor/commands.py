@@ -74,12 +74,12 @@ def _knob(desk: Desk, body: Body) -> None:
 
 def _scratchpad(desk: Desk, body: Body) -> str:
     desk.run.write_scratchpad(words(body, "text"))
-    return "Models are told it from their next proposal on."
+    return "Models receive it from their next proposal on."
 
 
 def _direction(desk: Desk, body: Body) -> str:
     desk.run.direct(words(body, "text"))
-    return "Models are told it from their next proposal on."
+    return "Models receive it from their next proposal on."
 
 
 def _accept(desk: Desk, body: Body) -> str:

@@ -81,13 +81,13 @@ def lines(state: RunState) -> list[Line]:
     found += [
         {
             "name": other.against, "value": eager_ms / other.baseline_time.median_ms,
-            "title": f"{other.against}: {other.baseline_time.median_ms:.4g} ms beside eager's {eager_ms:.4g} ms",
+            "title": f"{other.against}: {other.baseline_time.median_ms:.4g} ms next to eager's {eager_ms:.4g} ms",
         }
         for other in verdict.comparisons
         if other.baseline != "eager" and other.baseline_time.median_ms > 0
     ]  # fmt: skip
     if verdict.sol_ms and verdict.bound_share is not None:
-        title = f"the task's speed-of-light bound: {verdict.sol_ms:.4g} ms beside eager's {eager_ms:.4g} ms"
+        title = f"the task's speed-of-light bound: {verdict.sol_ms:.4g} ms next to eager's {eager_ms:.4g} ms"
         found.append({"name": "bound", "value": eager_ms / verdict.sol_ms, "title": title})
     return found
 
@@ -166,7 +166,7 @@ def _round(follower: Follower, at: int, evaluations: int) -> Round:
 def _status(state: RunState, works_here: bool, worker: str) -> str:
     if state.status.ended:
         return state.status.value
-    where = "" if works_here else ", in another process" if worker else ", with nobody at work on it"
+    where = "" if works_here else ", in another process" if worker else ", with no process at work on it"
     at = "seeds" if state.round == 0 else f"round {state.round} of {state.knobs.rounds}"
     return f"{state.status.value}{where}: {at}, {counted(len(state.evaluations), 'candidate')}"
 

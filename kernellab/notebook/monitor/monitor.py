@@ -1,7 +1,7 @@
 """The monitor: one anywidget a run, which follows the run's stream (widgets/src/monitor/protocol.ts).
 
 Rows go out as they change, each change once; a page that was loaded later, or that missed a message, sees by the
-trait ``version`` that it lacks some and asks for them. So 5,000 candidates cost no more a second than fifty.
+trait ``version`` that some are missing and asks for them. So 5,000 candidates cost no more a second than fifty.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def show(run: Run) -> None:
 
     display(monitor_of(run))
     if hasattr(get_ipython(), "kernel"):  # a terminal shows no widgets
-        # a widget of its own, whose children a page that is loaded again sees too; a display id would be forgotten
+        # a separate widget, whose children a page that is loaded again sees too; a display id would be forgotten
         place = _PLACES.setdefault(run.id, VBox())
         display({**place._repr_mimebundle_(), "text/plain": ""}, raw=True)
 

@@ -55,7 +55,7 @@ def code(state: State) -> Shown:
 
 
 def source_shown(source: Source) -> Shown:
-    """Its main file, and the names of those beside it."""
+    """Its main file, and the names of its other files."""
     name = main_file(source)
     beside = ", ".join(other for other in source.files if other != name)
     mark = "#" if name.endswith(".py") else "//"

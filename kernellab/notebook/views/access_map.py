@@ -29,7 +29,7 @@ from kernellab.task import Task
 MOST_ELEMENTS, MOST_STEPS = 4096, 400
 #: of a trace: it runs while a person waits
 _MOST_RUN = 20_000
-#: what a level is, beside its name
+#: what a level is, besides its name
 _LEVEL_WORDS = {
     "slow": "global memory",
     "medium": "a cache that cores share",

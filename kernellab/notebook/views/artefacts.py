@@ -14,7 +14,7 @@ from kernellab.records import Source
 
 __all__ = ["artefact", "flags_of", "lens_of", "names_of"]
 
-#: of Triton and CUDA C++; what a machine lacks a tool for is said when it is asked for
+#: of Triton and CUDA C++; what a machine has no tool for is said when it is asked for
 _LEVELS = {"triton": ("ttir", "ttgir", "llir", "ptx", "sass"), "cuda_c": ("ptx", "sass")}
 
 

@@ -1,4 +1,4 @@
-"""What a view knows beside the journal: the operator's signature, the chip's roofs, and what a sketch costs.
+"""What a view knows besides the journal: the operator's signature, the chip's roofs, and what a sketch costs.
 
 These need the task to be loaded, which imports torch: a thread of the workbench's own gathers them, once.
 """
@@ -146,7 +146,7 @@ def _designed_for(session: Session) -> Target:
 
 def gathered(ident: str, text: str, name: str, find: Callable[[], Target]) -> Facts:
     """Of the session or search ``ident``, whose task has this text. Blocking: imports torch and runs the text. What
-    cannot be had is left out."""
+    is not available is left out."""
     target: Target | None = None
     task: Task | None = None
     shapes: tuple[tuple[int, ...], ...] = ()

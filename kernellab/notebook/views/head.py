@@ -36,7 +36,7 @@ STATUS_WORDS = {
     SessionStatus.STOPPED: "stopped",
     SessionStatus.FAILED: "failed",
 }
-#: roles that a person may hand out; the Verifier is nobody's to play
+#: roles that a person may hand out; no one may play the Verifier
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))

@@ -34,7 +34,7 @@ BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "max-autotune
 
 #: fewer timed calls than this are said next to a time
 _FEW = 8
-#: beside a map of where the errors are
+#: next to a map of where the errors are
 MAP_WORDS = (
     "Where it is wrong: x wrong, n not finite, . right; rows down, columns across, one sign for a block of elements"
 )

@@ -1,7 +1,7 @@
 """A task's speed-of-light bound is one number on a chip in all that a session or a search says.
 
 Every verification measures the machine's rates again, so each verdict comes with its own bound. The first one
-holds, with the rates that it was reckoned by: all that is told of the task in a session rests on them. Where a
+holds, with the rates that it was reckoned by: all that a session reports of the task rests on them. Where a
 verified kernel or a baseline is faster than it allows, it was measured badly, and the lowest counts; where even that
 one is passed, it is believed of no kernel (:attr:`Verdict.bound_share`).
 """

@@ -311,7 +311,7 @@ class Approved(_Event):
 
 #: why a session that this process only looks at is shown as paused; never in a journal
 ELSEWHERE = "It runs in another notebook or process. Look on here, and decide there."
-CUT_OFF = "Its process is gone; Run goes on with it."
+CUT_OFF = "Its process is gone; Run continues it."
 
 
 class Undone(_Event):

@@ -24,7 +24,7 @@ WHAT = ("verdict", "speed")
 #: what each stage does, for a reader who meets its name for the first time
 STAGES = {
     Stage.STATIC: "reads the text and refuses what no kernel needs; nothing runs",
-    Stage.BUILD: "compiles and loads the source in a process of its own",
+    Stage.BUILD: "compiles and loads the source in a separate process",
     Stage.SMOKE: "calls the kernel once on its smallest shape",
     Stage.CORRECT: "compares results with the reference's, at declared and hidden sizes and several kinds of inputs",
     Stage.ROBUST: "looks whether inputs stay unchanged, outputs are the kernel's own, and repeated calls agree",

@@ -113,7 +113,7 @@ class _Symbols:
                 if earlier != shape[dim]:
                     raise SketchError(
                         f"The symbol {expr.name} is {earlier} and, in {tensor.name}, {shape[dim]} in the task.",
-                        "Give the two extents names of their own.",
+                        "Give the two extents different names.",
                     )
 
     def named(self, symbols: Sequence[str], shape: Sequence[Extent], position: int) -> None:

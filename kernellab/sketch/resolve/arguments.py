@@ -33,7 +33,7 @@ def bind_arguments(scope: Scope, expr: tree.Call, parameters: tuple[str, ...]) -
         bound[keyword.name] = keyword.value
     missing = [p for p in parameters if not p.endswith("?") and p not in bound]
     if missing:
-        what = f"'{expr.func}' lacks {', '.join(missing)}."
+        what = f"'{expr.func}' has no {', '.join(missing)}."
         raise scope.refuse("arguments", expr.span, what=what, remedy=f"Write {shown}.")
     return bound
 

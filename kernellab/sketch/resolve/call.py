@@ -57,7 +57,7 @@ def read_call(scope: Scope, expr: tree.Call) -> Operand:
         raise scope.refuse("arguments", expr.span, what=what, remedy=remedy)
     if name.removeprefix(PREFIX) in LIBRARY and name.startswith(PREFIX):
         what = f"'{name}' works on whole tensors and is not a value in an expression."
-        raise scope.refuse("library", expr.span, what=what, remedy=f"In a sketch of its own, write y = {name}(...).")
+        raise scope.refuse("library", expr.span, what=what, remedy=f"In a separate sketch, write y = {name}(...).")
     if name not in OPS:
         raise scope.unknown_operation(name, expr.span)
     if name in _INDEX_CALLS and len(expr.args) >= 2 and not expr.keywords:

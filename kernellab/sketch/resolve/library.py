@@ -25,7 +25,7 @@ from kernellab.sketch.resolve.scope import Scope
 from kernellab.sketch.syntax import tree, walk
 from kernellab.sketch.syntax.messages import nearest
 
-_ALONE = "Give it a sketch of its own: what comes before and after goes into other sketches of the file."
+_ALONE = "Give it a separate sketch: what comes before and after goes into other sketches of the file."
 
 
 def read_library(scope: Scope, sketch: tree.Sketch) -> LibraryCall | None:
@@ -166,10 +166,10 @@ def _number(scope: Scope, expr: tree.Expr, what: str) -> int:
 def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor, free: bool) -> None:
     if out.role is TensorRole.INOUT:
         what = f"{call.func} would write into the caller's tensor '{out.name}'."
-        raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
+        raise scope.refuse("library", call.span, what=what, remedy="Give the result a separate tensor: out or temp.")
     if any(o.tensor.name == out.name for o in operands):
         what = f"{call.func} reads and writes '{out.name}'."
-        raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
+        raise scope.refuse("library", call.span, what=what, remedy="Give the result a separate tensor: out or temp.")
     if free:
         return
     dtypes = dict.fromkeys([*(o.tensor.dtype for o in operands), out.dtype])

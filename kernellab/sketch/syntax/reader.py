@@ -138,7 +138,7 @@ class LineReader(Transformer[Token, Any]):
         if constants and len(constants) < len(statements):
             raise Misplaced(
                 "Constants and statements are on one line.",
-                "Declare constants on a line of their own.",
+                "Declare constants on separate lines.",
                 constants[0].span,
             )
         return statements

@@ -15,7 +15,7 @@ from kernellab.errors import TaskError
 from kernellab.task.dtypes import unusable
 
 #: what is done about a tensor that no kernel takes
-DENSE = "Give dense tensors of plain dtypes: values and indices, or bytes and scales, as tensors of their own."
+DENSE = "Give dense tensors of plain dtypes: values and indices, or bytes and scales, as separate tensors."
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[Clock,
     for r in readings:
         if not r.resolved:
             takes = f"{counted(r.calls, 'call')} of {r.name} {'takes' if r.calls == 1 else 'take'}"
-            why = f"{takes} {r.judge * r.calls * 1e6:.0f} us beside a handshake that varies by {r.spread * 1e6:.0f} us"
+            why = f"{takes} {r.judge * r.calls * 1e6:.0f} us next to a handshake that varies by {r.spread * 1e6:.0f} us"
         elif r.short:
             assert r.device is not None
             why = (
@@ -136,7 +136,7 @@ def disagreement(r: Reading, tails: tuple[float, float] | None, beside: Sequence
     # it in slices of time
     left = max(DEVICE.turn_seconds, min(DEVICE.clock_share * wall, DEVICE.tail_seconds))
     if tails is not None and tails[0] - tails[1] > left:
-        return f"work goes on {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
+        return f"work continues {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
     if events - r.gross > most:
         return f"events say {events * 1e6:.0f} us, the judge's clock {r.gross * 1e6:.0f} us"
     usual = max((b.calls * (b.judge - b.events) for b in beside), default=0.0)

@@ -36,7 +36,7 @@ REMEDIES = {
     "ignores-input": "Read that argument in the kernel: its value may not be a constant in the code.",
     # memory, aliasing and state
     "out-of-bounds": "Check the bounds of the index, or mask the access.",
-    "mutates-input": "Write to a tensor of its own: only arguments that the reference writes into may change.",
+    "mutates-input": "Write to a separate tensor: only arguments that the reference writes into may change.",
     "aliases-input": "Return a new tensor, as the reference does.",
     "overlaps-itself": "Return a contiguous tensor in which no two elements share memory.",
     "aliases-itself": "Return a contiguous tensor in which no two elements share memory.",

@@ -165,7 +165,7 @@ class _Watch:
             return recorder.refuse(f"{which} {symbol.decode()}")
         (image,) = images
         if (given.stream or 0) != self.stream:
-            recorder.refuse("it launches on a stream of its own")
+            recorder.refuse("it launches on a private stream")
         cluster = next(((v[0], v[1], v[2]) for n, v in attributes if n == _CLUSTER), None)
         held = {_CLUSTER, _IS_COOPERATIVE, _SPREAD, _OVERLAPPING, 0}
         strange = [n for n, _ in attributes if n not in held]

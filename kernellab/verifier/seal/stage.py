@@ -172,7 +172,7 @@ def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
     except Inconsistent as clocks:
         raise Unsealable(f"the times of its replay are implausible ({clocks})") from clocks
     except BaselineFailed as failed:
-        raise Unsealable(f"it could not be timed beside its replay ({failed})") from failed
+        raise Unsealable(f"it could not be timed next to its replay ({failed})") from failed
     except WorkerFailure as failure:
         raise Unsealable(f"its replay fails when timed ({_first_line(failure)})") from failure
 

@@ -63,7 +63,7 @@ class _Launches:
         if kernel is None:
             return self.recorder.refuse("a kernel that it launches is not one that Triton compiled")
         if stream != self.stream:
-            self.recorder.refuse("it launches on a stream of its own")
+            self.recorder.refuse("it launches on a private stream")
         meta = kernel.metadata
         arguments = self._arguments(kernel, args)
         for size in (getattr(launcher, "global_scratch_size", 0), getattr(launcher, "profile_scratch_size", 0)):

@@ -1,4 +1,4 @@
-"""Elements of each row, by places of its own."""
+"""Elements of each row, by separate places."""
 
 import torch
 

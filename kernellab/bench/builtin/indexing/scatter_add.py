@@ -1,4 +1,4 @@
-"""Values added within each row, to places of their own."""
+"""Values added within each row, to separate places."""
 
 import torch
 

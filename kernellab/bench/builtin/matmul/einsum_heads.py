@@ -1,4 +1,4 @@
-"""Heads put together by a weight of their own."""
+"""Heads put together by one more weight."""
 
 import torch
 

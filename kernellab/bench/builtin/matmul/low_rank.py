@@ -1,4 +1,4 @@
-"""A weight and two thin ones beside it."""
+"""A weight and two thin ones next to it."""
 
 import torch
 

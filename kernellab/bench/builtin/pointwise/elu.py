@@ -1,4 +1,4 @@
-"""An exponential linear unit of its own slope."""
+"""An exponential linear unit with a slope parameter."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Bytes with a zero of their own."""
+"""Bytes with a zero point."""
 
 import torch
 
