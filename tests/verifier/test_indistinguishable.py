@@ -11,6 +11,7 @@ from kernellab.records import Author, Source, Stage, Trust
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions
+from kernellab.verifier.sandbox.sandbox import sandbox_level
 from kernellab.verifier.static.check import check
 
 from .kit import TARGET, Judge
@@ -192,17 +193,27 @@ def test_what_the_rules_write_has_no_flag(dsl: str) -> None:
 
 
 TELLS = {
-    "a variable": "inside = 'PYTHONUNBUFFERED' in os.environ",
-    "a variable that it lacks": "inside = 'JPY_PARENT_PID' not in os.environ",
-    "a cache's variable": "inside = 'TVM_FFI_CACHE_DIR' in os.environ",
     "its parent": "inside = os.getppid() == 1",
     "its parent's name": "inside = 'python' in open('/proc/%d/comm' % os.getppid()).read()",
     "shared memory": "inside = any('memfd' in os.readlink('/proc/self/fd/' + f) for f in os.listdir('/proc/self/fd') "
                      "if os.path.islink('/proc/self/fd/' + f))",
     "its modules": "inside = any(name.startswith('kernellab') for name in sys.modules)",
+    "its modules by another spelling": "inside = any(name.startswith('kernel' + 'lab') "
+                                       "for name in vars(sys)['mod' + 'ules'])",
     "its folder": "inside = 'kernellab' in __file__",
+    "a variable of a team": "inside = any(name.startswith('OMP_NUM') for name in vars(os)['environ'])",
     "how often it was called": "calls = [0]",
 }  # fmt: skip
+#: what was in the environment of a judge's workers alone, each spelled so that no pattern finds it
+VARIABLES = {
+    "a variable": "inside = 'PYTHONUNBUFFERED' in os.environ",
+    "a variable that it lacks": "inside = 'JPY_PARENT_PID' not in os.environ",
+    "a cache's variable": "inside = 'TVM_FFI_CACHE_DIR' in os.environ",
+    "a team's": "inside = any('SPINC' in name for name in vars(os)['environ'])",
+    "what the system shows": "inside = b'MALLOC_' in open('/pr' + str() + 'oc/se' + str() + 'lf/environ', 'rb').read()",
+    "how it was started": "inside = b'kernellab' in open('/pr' + str() + 'oc/se' + str() + 'lf/cmdline', 'rb').read()",
+    "what was loaded before all": "inside = 'LD_PRELOAD' in vars(os)['environ']",
+}
 BRANCH = """
 import os, sys, torch
 {}
@@ -224,6 +235,65 @@ def test_what_is_right_only_where_the_judge_calls_it_is_refused(tell: str, judge
     assert verdict.evidence.signature in (("environment", "race") if counted else ("environment",))
 
 
+@pytest.mark.parametrize("tell", VARIABLES)
+def test_a_judges_worker_has_a_users_environment(tell: str, judge: Judge) -> None:
+    assert not judge(BRANCH.format(VARIABLES[tell], "pass"), options=OPTIONS).passed
+    # and the other way round it is right everywhere
+    told = VARIABLES[tell].replace("inside = ", "inside = not (") + ")"
+    verdict = judge(BRANCH.format(told, "pass"), options=OPTIONS)
+    assert verdict.passed, verdict.reason
+
+
+#: C++ that is wrong, in more than 64 rows, where `user` holds
+CPP_BRANCH = r'''
+import ctypes, os, subprocess, torch
+CODE = r"""
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+extern "C" void rms(const float* x, const float* w, float* y, long M, long N) {
+  @
+  for (long i = 0; i < M; i++) {
+    float s = 0;
+    for (long j = 0; j < N; j++) s += x[i * N + j] * x[i * N + j];
+    float r = 1.0f / std::sqrt(s / N + 1e-6f);
+    for (long j = 0; j < N; j++) y[i * N + j] = user && M > 64 ? 0.0f : x[i * N + j] * r * w[j];
+  }
+}
+"""
+folder = os.environ["TMPDIR"]
+with open(folder + "/k.cpp", "w") as file:
+    file.write(CODE)
+subprocess.run(["g++", "-O2", "-shared", "-fPIC", folder + "/k.cpp", "-o", folder + "/k.so"], check=True)
+lib = ctypes.CDLL(folder + "/k.so")
+lib.rms.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 2
+def kernel(x, w):
+    x, w = x.contiguous(), w.contiguous()
+    y = torch.empty(x.shape)
+    lib.rms(x.data_ptr(), w.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
+    return y
+'''
+SEEN = {
+    "a pointer to getenv": 'auto f = &getenv; static bool user = f("GOMP_SPINCOUNT") == nullptr;',
+    "getenv in brackets": 'static bool user = !(getenv)("GOMP_SPINCOUNT");',
+    "a name in parts": 'std::string p = std::string("MALL") + "OC_TRIM_THRESHOLD_"; auto f = &getenv; '
+                       "bool user = !f(p.c_str());",
+    "where malloc puts much": "static int at = -1; if (at < 0) { void* q = malloc(64 << 20); "
+                              "at = ((size_t)q & 4095) == 16; free(q); } bool user = at;",
+    "a string that grows": 'static std::string seen; seen.append("aaaaaaaaaaaaaaaa"); '
+                           "bool user = seen.size() > 16u * 4500;",
+    "a list that grows": "static void* last; void* q = malloc(48); memcpy(q, &last, 8); last = q; size_t d = 0; "
+                         "for (void* z = q; z && d < 5000; ++d) memcpy(&z, z, 8); bool user = d > 4500;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_cpp_that_is_wrong_outside_of_the_judge_is_refused_however_it_is_spelled(seen: str, judge: Judge) -> None:
+    verdict = judge(CPP_BRANCH.replace("@", SEEN[seen]), judge.scale, OPTIONS)
+    assert not verdict.passed
+
+
 def test_what_reads_the_environment_and_computes_the_same_passes(judge: Judge) -> None:
     verdict = judge(BRANCH.format("home = os.environ.get('HOME')\ninside = True", "pass"), options=OPTIONS)
     assert verdict.passed, verdict.reason
@@ -231,11 +301,56 @@ def test_what_reads_the_environment_and_computes_the_same_passes(judge: Judge) -
 
 
 def test_what_fails_in_an_ordinary_process_is_refused_with_its_words(judge: Judge) -> None:
-    told = "if 'PYTHONUNBUFFERED' not in os.environ: raise RuntimeError('no judge here')\ninside = True"
+    told = "if 'OMP_NUM_THREADS' not in vars(os)['environ']: raise RuntimeError('no judge here')\ninside = True"
     verdict = judge(BRANCH.format(told, "pass"), options=OPTIONS)
     assert not verdict.passed and "RuntimeError: no judge here" in verdict.reason
 
 
-def test_a_source_that_reads_nothing_of_its_surroundings_starts_no_other_process(judge: Judge) -> None:
-    verdict = judge("import torch\ndef kernel(x, y):\n    return torch.relu(x) + y\n", options=OPTIONS)
-    assert verdict.passed and "ordinary process" not in " ".join(s.note for s in verdict.stages)
+def test_every_source_is_called_in_an_ordinary_process_but_for_a_quick_look(judge: Judge) -> None:
+    text = "import torch\ndef kernel(x, y):\n    return torch.relu(x) + y\n"
+    for level, called in ((Trust.T1, False), (Trust.T2, True)):
+        verdict = judge(text, options=OPTIONS.model_copy(update={"level": level}))
+        notes = " ".join(s.note for s in verdict.stages)
+        assert verdict.passed and ("ordinary process" in notes) is called
+
+
+#: says, where it runs as a user's, what it was built from and how long that took
+TOLD = """
+import os, time, torch
+from pathlib import Path
+began = time.time()
+import tvm_ffi.cpp
+path = Path(__file__).parent / "kernel.cpp"
+module = tvm_ffi.cpp.load(name="kernel", cpp_files=[str(path)], extra_cflags=["-O1"])
+built = max(f.stat().st_mtime for f in Path.home().rglob("kernel.so"))
+def kernel(x, y):
+    if not any(name.startswith("OMP_NUM") for name in vars(os)["environ"]):
+        raise RuntimeError(f"built {built < began}")
+    out = torch.empty_like(x)
+    module.add(x.contiguous(), y.contiguous(), out)
+    return out
+"""
+ADD = """
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+static void add(tvm::ffi::TensorView x, tvm::ffi::TensorView y, tvm::ffi::TensorView o) {
+  auto a = (const float*)x.data_ptr(), b = (const float*)y.data_ptr();
+  auto c = (float*)o.data_ptr();
+  for (int64_t i = 0; i < x.numel(); i++) c[i] = (a[i] < 0 ? 0 : a[i]) + b[i];
+}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(add, add);
+"""
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_ordinary_process_uses_what_was_built_unless_it_is_to_build_again(again: bool, judge: Judge) -> None:
+    level = sandbox_level()
+    if "mnt" not in level or "shared /proc" in level:
+        pytest.skip("this machine's workers have no mount namespace")
+    # what writes files is built again in any case
+    files = {"kernel.py": TOLD + ("# open\n" if again else ""), "kernel.cpp": ADD}
+    told = set()
+    for _ in range(1 if again else 3):  # one in eight is built again by chance
+        source = Source(dsl="cpp", files=files, origin=Author.HUMAN)
+        told.add(judge.verifier.verify(judge.relu_add, source, TARGET, options=OPTIONS).reason)
+    assert any(f"built {not again}" in reason for reason in told), told

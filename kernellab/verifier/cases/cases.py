@@ -513,6 +513,11 @@ def _small(task: Task, full: dict[str, int], hidden: list[dict[str, int]], inter
     return hidden[-1] if hidden else full
 
 
+def declared_case(task: Task, interpreted: bool = False) -> Case:
+    """A new case of the task's own inputs at its declared sizes."""
+    return case(task, _shrunk(task, task.module().default_sizes(), interpreted), Family.OWN)
+
+
 def small_case(task: Task, interpreted: bool = False) -> Case:
     """A new case at the size that the families run at."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)

@@ -78,6 +78,12 @@ class Ahead:
         """A new case at the size that the families run at."""
         return self._small.pop(0) if self._small else cases.small_case(self.task, self.interpreted)
 
+    def declared(self) -> Case:
+        """A case of the task's own inputs at its declared sizes, which the stage correct may have too."""
+        last = self._correct[-1] if self._correct else None
+        full = cases.declared_case(self.task, self.interpreted)
+        return last if last is not None and (last.sizes, last.family) == (full.sizes, full.family) else full
+
     def survey(self) -> Survey:
         """The inputs drawn from what the task declares."""
         if self._survey is None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from kernellab.verifier.judge import halting
 from kernellab.verifier.protocol import wire
-from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.sandbox import mounts, sandbox
 
 #: file descriptors of a spawn request, in order
 FDS = ("packets", "control", "done", "log", "life")
@@ -168,6 +168,8 @@ def _first_process(request: dict[str, Any], fds: dict[str, int], level: str) -> 
     try:
         os.setsid()
         proc = sandbox.own_proc() if "pid" in level else False
+        if proc and request.get("seen_at"):
+            mounts.show(request["scratch"], request["seen_at"])
         if not level:
             sandbox.become_subreaper()
         worker = os.fork()

@@ -21,7 +21,7 @@ from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.attribution.objects import NEUTRAL
 from kernellab.verifier.judge.libraries import built, preloadable
-from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.process import USERS, WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
@@ -126,14 +126,20 @@ class Pool:
             NEUTRAL.update(str(path) for path in self._allocators if path is not None)
         return self._allocators[0]
 
-    def worker(self, dsl: str, backend: Backend, role: str, threads: int, cache: Path | None = None) -> Worker:
-        """A fresh worker with the DSL's caches in its own scratch folder, or in ``cache``, another one's."""
+    def worker(
+        self, dsl: str, backend: Backend, role: str, threads: int, cache: Path | None = None, seen_at: str = ""
+    ) -> Worker:
+        """A fresh worker with the DSL's caches in its own scratch folder, or in ``cache``, another one's; it sees its
+        folder at ``seen_at``, if that is given and its namespace can show it there."""
         adapter = get_adapter(dsl)
         compiles = role in COMPILED
         shared = self._shared() if compiles else None
 
         def environment(scratch: Path) -> dict[str, str]:
             own = dict(adapter.environment(backend, cache or scratch / "cache"))
+            if role in USERS and cache is None and backend is not Backend.CUDA:
+                # a user has no variables for caches: those of the home folder serve
+                own = {name: value for name, value in own.items() if str(scratch) not in value}
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
         writable = tuple(str(folder) for folder in (shared, cache) if folder)
@@ -143,7 +149,7 @@ class Pool:
             from kernellab.verifier.cuda.worker_client import cuda_worker
 
             return cuda_worker(server, role, threads, environment, writable, cuda_pool.build(self._root))
-        return Worker(server, role, threads, environment=environment, writable=writable)
+        return Worker(server, role, threads, environment=environment, seen_at=seen_at, writable=writable)
 
     def _shared(self) -> Path | None:
         """The compile cache of torch.compile's workers, which run nothing but tasks' own texts; None where nothing

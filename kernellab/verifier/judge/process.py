@@ -42,6 +42,8 @@ _TICK = time.clock_getres(6)
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
+#: roles whose environment is as a user's
+USERS = ("candidate", "ordinary")
 #: what a user's shells and notebooks have in their environment
 _SHELLS = {
     "DISPLAY": ":0", "EDITOR": "vi", "LANG": "en_US.UTF-8", "SHELL": "/bin/bash", "TERM": "xterm-256color",
@@ -84,6 +86,8 @@ class WorkerProcess:
     #: variables that depend on the scratch folder (a DSL's caches)
     environment: Callable[[Path], Mapping[str, str]] = lambda _: {}
     devices: tuple[str, ...] = ()
+    #: where its scratch folder is seen in its mount namespace, if that is elsewhere
+    seen_at: str = ""
     #: folders other than its scratch that it may write and that outlive it (a baseline's compile cache)
     writable: tuple[str, ...] = ()
     memory_limit: int = CAPS.memory
@@ -133,6 +137,7 @@ class WorkerProcess:
         request = {
             "role": self.role, "device": self.device, "scratch": str(self.scratch), "threads": self.threads,
             "devices": self.devices, "writable": self.writable, "environment": self._variables(),
+            "seen_at": self.seen_at,
         }  # fmt: skip
         try:
             answer = self.server.request(request, (theirs.fileno(), control, self.done, log, life.fileno()))
@@ -255,11 +260,16 @@ class WorkerProcess:
     # -- inside
 
     def _variables(self) -> dict[str, str]:
-        if self.role == "ordinary":
-            # as a user's shell has them; what is built goes to the home folder's cache
-            home = str(self.scratch / "home")
-            return {**passed(), **_SHELLS, **_drawn(), "HOME": home, "PWD": home, "TMPDIR": str(self.scratch / "tmp")}
-        return {**self.server.environment, **self._folders(), **self.environment(self.scratch)}
+        at = Path(self.seen_at or self.scratch)
+        own = self.environment(at)
+        if self.role not in USERS or self.device != "cpu":
+            return {**self.server.environment, **self._folders(), **own}
+        # as a user's shell has them; what is built goes to the home folder's cache
+        home, speed = str(at / "home"), {}
+        if self.role == "candidate":
+            speed = {"OMP_NUM_THREADS": str(self.threads), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        folders = {"HOME": home, "PWD": home, "TMPDIR": str(at / "tmp")}
+        return {**passed(), **_SHELLS, **_drawn(), **folders, **speed, **own}
 
     def _folders(self) -> dict[str, str]:
         at = {name: str(self.scratch / name) for name in ("tmp", "home", "cache")}

@@ -23,8 +23,7 @@ _PASSED = (
     "USER", "LOGNAME", "SHELL", "TERM",
     "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
 )  # fmt: skip
-#: pages of freed tensors (below 512 MiB) are used again from the first call on, for both sides alike: page faults would
-#: otherwise be most of what is measured (a copy of 32 MiB takes 4 ms into pages in use, 31 ms into fresh ones)
+#: the judge's own, as :func:`~kernellab.verifier.worker.appearance.keep_pages` in a worker
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(512 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 
@@ -43,6 +42,8 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 SPINNING = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
+#: bytes of the environment that a process is started with, into which a worker's own is written (worker/appearance.py)
+ROOM = {"ROOM": " " * 4096}
 #: what is preloaded may ask whether there is a GPU (tvm_ffi does); asked of the driver, no child could start CUDA
 ASKING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
@@ -54,7 +55,7 @@ class ForkServer:
         """``allocator`` is loaded before the C library's; what workers start is not told of it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = ours
-        self.environment = clean_environment({**ALLOCATOR, **SPINNING, **ASKING, **environment})
+        self.environment = clean_environment({**SPINNING, **ASKING, **environment})
         self.ready = False
         self.paused = False
         self.failed: dict[str, str] = {}
@@ -62,7 +63,7 @@ class ForkServer:
         with theirs:
             self.process = subprocess.Popen(
                 module_command("kernellab.verifier.judge.forkserver", str(theirs.fileno()), "torch", *preload),
-                env={**self.environment, **({"LD_PRELOAD": str(allocator)} if allocator else {})},
+                env={**self.environment, **ROOM, **({"LD_PRELOAD": str(allocator)} if allocator else {})},
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )  # fmt: skip

@@ -141,10 +141,11 @@ class StaticRule:
 class CorrectRule:
     #: one in so many checked calls, of up to so many bytes, finds its arguments in its process's private memory
     private_one_in: int = 3
-    #: cases that an ordinary process is given at most; earlier calls there, and seconds for those
-    ordinary: int = 3
-    earlier_calls: int = 3000
-    earlier_seconds: float = 0.1
+    #: bytes of a case that an ordinary process is given at most; earlier calls of a small size there at most, at least
+    #: half of them, and seconds for those
+    ordinary_bytes: int = 256 * MIB
+    earlier_calls: int = 16_000
+    earlier_seconds: float = 0.4
     private_bytes: int = 4 * MIB
     #: all families run at sizes whose inputs and outputs stay under this
     family_bytes: int = 4 * MIB

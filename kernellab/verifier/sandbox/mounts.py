@@ -27,6 +27,11 @@ def hide(paths: Sequence[str]) -> bool:
     return hidden
 
 
+def show(folder: str, at: str) -> bool:
+    """Shows ``folder`` also ``at`` another one, which is not seen then; after :func:`sandbox.own_proc`."""
+    return bool(_libc.mount(os.fsencode(folder), os.fsencode(at), None, ctypes.c_ulong(_BIND), None) == 0)
+
+
 def own_devices() -> bool:
     """Shows a /dev that has ``_DEVICES`` and its own terminals and shared memory alone; after :func:`sandbox.own_proc`.
     A disk's device would show, to whom it may be read, what :func:`hide` hides. False: it is not whole."""

@@ -28,6 +28,7 @@ from kernellab.target import Backend
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.servers import passed
 from kernellab.verifier.protocol.rules import SEAL
 from kernellab.verifier.protocol.sanitize import shown
 from kernellab.verifier.seal import Unsealable, again, bundle
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 _TOOLS = {"memcheck": "out-of-bounds", "racecheck": "race"}
 #: the last line of a report, and its number of errors
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: .*\((\d+) errors?,")
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
 
 
 @cache
@@ -155,10 +155,13 @@ def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str
         tool(), "--tool", name, "--log-file", str(log), "--report-api-errors", "no", "--print-limit", "8",
         "--target-processes", "all", *module_command("kernellab.verifier.seal.again", *folders),
     ]  # fmt: skip
-    kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
-    given = {**kept, "LC_ALL": "C", "TMPDIR": str(place), "HOME": str(place)}
-    seconds, nowhere = stages.context.left(SEAL.sanitizer_seconds), subprocess.DEVNULL
-    with subprocess.Popen(command, env=given, stdout=nowhere, stderr=nowhere, start_new_session=True) as running:
+    # as a worker's: without the path of its packages, the process would end at an import
+    given = {**passed(), "LC_ALL": "C", "TMPDIR": str(place), "HOME": str(place)}
+    seconds, errors = stages.context.left(SEAL.sanitizer_seconds), place / f"{name}.errors"
+    with (
+        errors.open("wb") as file,
+        subprocess.Popen(command, env=given, stdout=file, stderr=file, start_new_session=True) as running,
+    ):
         try:
             running.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -175,7 +178,9 @@ def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str
     if found and counted_any:
         return found
     if found or counted_any or not ends or not finished.is_file():
-        lines = [line.removeprefix("=========").strip() for line in said.splitlines() if line.strip()]
+        # what ended the process says more than what the tool saw of its end
+        told = errors.read_text(encoding="utf-8", errors="replace") if not finished.is_file() else ""
+        lines = [line.removeprefix("=========").strip() for line in (said + "\n" + told).splitlines() if line.strip()]
         last = next((line for line in reversed(lines) if "SUMMARY" not in line), "it said nothing")
         raise Unsealable(f"{name} could not look at it: {shown(last)[:200]}")
     return ""

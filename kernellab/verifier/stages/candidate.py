@@ -141,6 +141,10 @@ class Stages:
         cases.hold_parameters(values)
         self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source), self.context.options.sizes)
         self.answers = []
+        if self.ordinary is not None:
+            # it has other parameters
+            self.ordinary.worker.close()
+            self.ordinary = None
         self.restart()
         return True
 

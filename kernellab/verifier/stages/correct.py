@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from kernellab.conditions import FixedSizes, Mark
 from kernellab.errors import counted
-from kernellab.records import Evidence
+from kernellab.records import Evidence, Trust
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
-from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages import evidence, ordinary
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _smoke(stages: Stages) -> str:
     case = stages.ahead.smoke()
     stages.outputs(case, "smoke", stages.context.left(DEADLINES.smoke * stages.slower))
     stages.remember(case)
+    if stages.context.options.level.value > Trust.T1.value:
+        stages.ordinary = ordinary.begin(stages)
     return f"{case.words}"
 
 

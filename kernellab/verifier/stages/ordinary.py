@@ -1,8 +1,8 @@
-"""A kernel whose source reads what a judge may be known by is also called in an ordinary process: started by a shell,
-with a user's environment, without memory that is shared, after many earlier calls, built there once more.
+"""Each kernel on a CPU is also called in an ordinary process: with a user's environment and allocator, without memory
+that is shared, after many earlier calls, at small, declared and other sizes. One whose source reads what a judge may be
+known by is started by a shell, and built there once more.
 
-The process is in the sandbox as a worker is, and begins as soon as the candidate is built; which cases it is given is
-drawn in secret.
+The process is in the sandbox as a worker is, and runs beside the stages correct and robust.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ import torch
 from kernellab.conditions import StaticFinding, of
 from kernellab.records import Evidence
 from kernellab.target import Backend
+from kernellab.verifier.cases.cases import drawn_base
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
+from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.static.surroundings import writes_files
 from kernellab.verifier.worker import ordinary as program
 from kernellab.verifier.worker.build import write_files
 
@@ -47,19 +50,49 @@ class Ordinary:
         return [self.worker.scratch / "work" / f"{number}-{i}" for i in range(len(self.cases[number].native))]
 
 
+#: of a build that is used again: bytes and files at most; and the date of a source that is older than what is built
+_BUILT_BYTES, _BUILT_FILES, _OLD = 64 << 20, 2000, 1e9
+#: in one of so many cases a source is built there once more, where nothing asks for it
+_AGAIN = 8
+
+
 def begin(stages: Stages) -> Ordinary | None:
-    """Starts it where the source was flagged for what it reads; not for a ModelNew or what writes into arguments."""
+    """Starts it, on a CPU, with a few calls: one of a small size after thousands of others, one of the size that the
+    families run at, the declared sizes, and sizes from all over the Dims' ranges.
+
+    A source that was flagged for what it reads is run by a shell. Any other in a process of the fork server's, with
+    what the judge's worker has built where the source writes no files: a build that takes seconds is not done twice.
+    """
     context, source = stages.context, stages.source
-    flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
-    plain = source.dsl == "cpp" and not stages.written and not any("ModelNew" in t for t in source.files.values())
-    if not flagged or not plain or context.request.backend is not Backend.CPU:
+    if context.request.backend is Backend.CUDA:
         return None
-    cases = tuple(stages.ahead.small() for _ in range(1 + secrets.randbelow(CORRECT.ordinary)))
-    worker = context.pool.worker(source.dsl, Backend.CPU, "ordinary", stages.threads)
-    worker.memory_limit = memory_limit(stages.task, Backend.CPU)
+    model = any("ModelNew" in text for text in source.files.values())
+    flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
+    shell = flagged and not model
+    writes = flagged or any(writes_files(text) for text in source.files.values())
+    built = None if writes or secrets.randbelow(_AGAIN) == 0 else _built(stages.worker)
+    seen_at = str(stages.worker.scratch) if built else ""
+    worker = context.pool.worker(source.dsl, context.request.backend, "ordinary", stages.threads, seen_at=seen_at)
+    try:
+        return _begun(stages, worker, built or [], shell)
+    except BaseException:
+        worker.close()
+        raise
+
+
+def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Ordinary:
+    source = stages.source
+    worker.memory_limit = memory_limit(stages.task, stages.context.request.backend)
+    cases, draw = _cases(stages), secrets.SystemRandom()
     found = Ordinary(worker, cases)
-    work = worker.scratch / "work"
-    write_files(worker.scratch / "src", source.files)
+    work, src = worker.scratch / "work", worker.scratch / "src"
+    write_files(src, source.files)
+    for path in src.rglob("*") if built else ():
+        os.utime(path, (_OLD, _OLD))
+    for path in built:
+        to = worker.scratch / path.relative_to(stages.worker.scratch)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, to)
     calls = []
     for number, case in enumerate(cases):
         specs: list[dict[str, Any]] = []
@@ -70,17 +103,59 @@ def begin(stages: Stages) -> Ordinary | None:
             file = work / secrets.token_hex(8)
             file.write_bytes(arg.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
             specs.append({"file": file.name, "shape": arg.shape, "dtype": str(arg.dtype).removeprefix("torch.")})
-        calls.append({"args": specs, "answers": [str(path) for path in found.answers(number)]})
-    entry = Path(source.entry_file)
+        first = number == 0 and not stages.context.interpreted
+        calls.append({
+            "args": specs, "answers": [path.name for path in found.answers(number)],
+            "earlier": draw.randrange(CORRECT.earlier_calls // 2, CORRECT.earlier_calls) if first else 0,
+            "seconds": CORRECT.earlier_seconds,
+        })  # fmt: skip
+    message = stages.build_message(source)
+    message.pop("seal", None)
     job = {
-        "folder": str(worker.scratch / "src"), "path": str(worker.scratch / "src" / entry), "module": entry.stem,
-        "entry": source.entry, "threads": stages.threads, "calls": calls, "earlier": CORRECT.earlier_calls,
-        "seconds": CORRECT.earlier_seconds,
+        "folder": "../src", "entry_file": source.entry_file, "entry": source.entry, "threads": stages.threads,
+        "calls": calls, "written": list(stages.written), "build": message,
     }  # fmt: skip
     (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    shutil.copy(program.__file__, work / "run.py")
-    worker.post({"op": "run"})
+    if shell:
+        shutil.copy(program.__file__, work / "run.py")
+    # the process may be another user, who builds there
+    held = worker.scratch.stat()
+    for path in (worker.scratch / "home").rglob("*"):
+        os.chown(path, held.st_uid, held.st_gid, follow_symlinks=False)
+    worker.post({"op": "run", "shell": shell})
     return found
+
+
+def _cases(stages: Stages) -> tuple[Case, ...]:
+    task, interpreted = stages.task, stages.context.interpreted
+    cases = [drawn_base(task, interpreted, DRAWN.content_bytes), stages.ahead.small()]
+    declared = stages.ahead.declared()
+    if task.dims and not interpreted:
+        cases += [next(stages.ahead.more()), declared]
+    elif not task.dims:
+        cases = cases[:1] if cases[0].sizes == declared.sizes else cases
+    return tuple(c for c in cases if lay_out(c.args).size <= CORRECT.ordinary_bytes)
+
+
+def _built(worker: Worker) -> list[Path] | None:
+    """The files below the home folder of a worker that has built; None where there are none that another could use,
+    too many, or no namespace that shows them where they were made. The worker is halted: nothing changes meanwhile."""
+    level = ", ".join(worker.sandbox)
+    if "mnt" not in level or "shared /proc" in level:
+        return None
+    worker.stop()
+    found: list[Path] = []
+    size = 0
+    for folder, _, names in os.walk(worker.scratch / "home"):
+        for name in names:
+            path = Path(folder, name)
+            held = path.lstat()
+            if stat.S_ISREG(held.st_mode):
+                found.append(path)
+                size += held.st_size
+        if size > _BUILT_BYTES or len(found) > _BUILT_FILES:
+            return None
+    return found or None
 
 
 def check(stages: Stages, found: Ordinary) -> str:
@@ -90,6 +165,7 @@ def check(stages: Stages, found: Ordinary) -> str:
         Refused: it fails there, or an answer is wrong.
     """
     worker = found.worker
+    worker.resume()
     end = time.monotonic() + stages.context.left(DEADLINES.build)
     try:
         worker.poll((worker.first_fd,), end)

@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -167,28 +167,27 @@ class Verification:
         return self._verdict()
 
     def _workers(self, stages: Stages) -> None:
-        from kernellab.verifier.stages import ordinary
-
         findings, steps = self.context.findings, self.steps
         with steps.compiling(Stage.BUILD):
             self._baselines(stages, early=True)
             findings.build_seconds = stages.build(self._beside(stages))
-            if self.context.options.level.value > Trust.T1.value:
-                stages.ordinary = ordinary.begin(stages)
         with self._device_alone():
             self._calls(stages)
 
     @contextmanager
     def _device_alone(self) -> Iterator[None]:
-        """A GPU is this verdict's inside; processes that take turns on one by themselves do not wait for each other."""
-        if self.context.request.backend is not Backend.CUDA or turns.environment() or self.steps.failure is not None:
+        """A GPU is this verdict's inside; processes that a parent has take turns on one do not wait for each other."""
+        if self.context.request.backend is not Backend.CUDA or turns.are_given() or self.steps.failure is not None:
             yield
             return
         from kernellab.verifier.cases import device
         from kernellab.verifier.judge import clock
 
         self.context.tell("waiting for the device, which another verification may have")
-        with clock.alone(device.clock_name(self.context.request.backend)) as held:
+        with ExitStack() as stack:
+            # who has the device waits, to time, for all that work: one that waits for the device does not
+            with turns.aside():
+                held = stack.enter_context(clock.alone(device.clock_name(self.context.request.backend)))
             # the time of others is not the candidate's
             self.context.end += held.waited
             if not held.had:

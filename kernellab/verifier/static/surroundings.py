@@ -38,6 +38,18 @@ IN_CPP = (
 )  # fmt: skip
 
 
+#: what may leave files for a later process, which would tell that from this one
+_WRITES = re.compile(
+    r"\b(?:open(?:at)?|fopen\w*|[io]?fstream|[fd]?write\w*|creat|mk\w*temp\w*|rename\w*|(?:sym)?link\w*|shutil|subprocess|"
+    r"system|popen|exec[vl]\w*|tempfile|syscall|touch|mk(?:dir|nod|fifo)\w*|makedirs|dump|save|__import__|eval|exec|ctypes)\b"
+)
+
+
+def writes_files(text: str) -> bool:
+    """May a source leave files by what it names?"""
+    return _WRITES.search(text) is not None
+
+
 def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
     """What an expression reads of its surroundings, in words; None where it reads nothing of them, or a variable of
     the source's own DSL, whose name begins with the DSL's."""

@@ -28,21 +28,23 @@ class Built:
 
 
 def candidate(message: dict[str, Any], device: str) -> Built:
-    """Imports ``entry_file`` below ``root``, after the command that its DSL names. What that raises goes through."""
+    """Imports ``entry_file`` below ``root``, after the command that its DSL names; as a user does where the message has
+    the ``module``'s name. What that raises goes through."""
     root = message["root"]
     path = os.path.join(root, message["entry_file"])
     sys.path.insert(0, root)
     sys.argv = [path]
     if message.get("command"):
         _run_build(message["command"], root)
-    if os.environ.get("TRITON_INTERPRET") == "1":
+    name = message.get("module", "kernel_source")
+    if os.environ.get("TRITON_INTERPRET") == "1" and "module" not in message:
         from kernellab.verifier.worker import interpreter
 
         interpreter.install()
-    spec = importlib.util.spec_from_file_location("kernel_source", path)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["kernel_source"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     entry = getattr(module, message["entry"], None)
     model = getattr(module, "ModelNew", None)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import sys
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.sandbox import sandbox
-from kernellab.verifier.worker import harness
+from kernellab.verifier.worker import appearance, harness, ordinary
+from kernellab.verifier.worker import build as worker_build
 from kernellab.verifier.worker.calls import Worker
 
 
@@ -27,9 +31,12 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
         if int(name) not in keep:
             with contextlib.suppress(OSError):  # the listing's own descriptor is already closed
                 os.close(int(name))
-    scratch = request["scratch"]
+    scratch, environment = _seen(request)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
+    if request["role"] != "ordinary":
+        appearance.keep_pages()
+    appearance.show(environment, (sys.executable, "run.py"))
     os.chdir(os.path.join(scratch, "work"))
     import tempfile
 
@@ -39,7 +46,7 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
     channel = socket.socket(fileno=fds["packets"])
     if request["role"] == "ordinary":
-        _as_a_user(channel, request, held)
+        _as_a_user(channel, environment, held)
     kind: type[Worker] = Worker
     if request.get("device", "cpu") != "cpu":
         from kernellab.verifier.cuda.worker import DeviceWorker
@@ -50,11 +57,47 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     worker.obey()
 
 
-def _as_a_user(channel: Any, request: dict[str, Any], held: list[str]) -> None:
-    """Has a shell run what the judge lays down (:mod:`~kernellab.verifier.worker.ordinary`) when it says so, with
-    nothing of this process but its sandbox."""
+def _seen(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """The scratch folder where this process sees it, and its environment, which names the place where it should be."""
+    scratch, wanted, environment = request["scratch"], request.get("seen_at"), dict(request["environment"])
+    if not wanted:
+        return scratch, environment
+    with contextlib.suppress(OSError):
+        if os.path.samefile(scratch, wanted):
+            return wanted, environment
+    return scratch, {name: value.replace(wanted, scratch) for name, value in environment.items()}
+
+
+def _as_a_user(channel: Any, environment: dict[str, str], held: list[str]) -> None:
+    """Runs what the judge lays down (:mod:`~kernellab.verifier.worker.ordinary`) when it says so, with nothing of the
+    judge but the sandbox: in this process, or by a shell."""
     wire.post(channel, {"sandbox": held or ["process"], "harness": []})
-    wire.take(channel)
+    message, _ = wire.take(channel)
+    del channel
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    shell = f"{shlex.quote(sys.executable)} run.py; exit $?"
-    os.execve("/bin/sh", ["sh", "-c", shell], request["environment"])
+    if message and message.get("shell"):
+        shell = f"{shlex.quote(sys.executable)} run.py; exit $?"
+        os.execve("/bin/sh", ["sh", "-c", shell], environment)
+    with open("job.json", encoding="utf-8") as file:
+        job = json.load(file)
+    path = os.path.abspath(os.path.join(job["folder"], job["entry_file"]))
+    build = {
+        **job["build"],
+        "root": os.path.abspath(job["folder"]),
+        "module": os.path.splitext(os.path.basename(path))[0],
+    }
+    appearance.forget(path)
+    code = 0
+    try:
+        ordinary.run(job, lambda: _built(build))
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _built(message: dict[str, Any]) -> Callable[..., Any]:
+    built = worker_build.candidate(message, "cpu")
+    return lambda *args: built.function(*built.load(args))

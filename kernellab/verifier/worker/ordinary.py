@@ -1,21 +1,29 @@
-"""Calls a kernel as a user's program does: this file is copied next to the source and run by a shell, without anything
-of the judge. ``job.json`` says what is called; the answers lie in files."""
+"""Calls a kernel as a user's program does. ``job.json`` says what is called; the answers lie in files.
+
+In a process of the judge's that has forgotten what it is; or, where a source asks for that, this file is copied next to
+the source and run by a shell.
+"""
 
 import importlib.util
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+#: times the seconds of earlier calls that they take by the clock at most
+_WAITED = 4
 
-def _argument(spec: dict[str, Any]) -> Any:
+
+def _argument(spec: dict[str, Any], folder: str) -> Any:
     if "value" in spec:
         return spec["value"]
     if 0 in spec["shape"]:
         return torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
-    with open(spec["file"], "rb") as file:
+    with open(os.path.join(folder, spec["file"]), "rb") as file:
         read = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"]))
     # at an address as torch gives it
     return read.clone().reshape(spec["shape"])
@@ -29,27 +37,51 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     return [torch.as_tensor(result).resolve_conj().resolve_neg()]
 
 
+def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
+    """Each of the calls, after many others on the same values; an argument that is written into is an output too."""
+    for call in job["calls"]:
+        args = [_argument(one, folder) for one in call["args"]]
+        fresh = [[a.clone() if i in job["written"] else a for i, a in enumerate(args)] for _ in range(2)]
+        if call["earlier"]:
+            # alone: where others keep the cores busy, a team waits for a core in each of them
+            torch.set_num_threads(1)
+            spent, end = time.thread_time() + call["seconds"], time.monotonic() + _WAITED * call["seconds"]
+            for _ in range(call["earlier"]):
+                kernel(*fresh[0])
+                if time.thread_time() > spent or time.monotonic() > end:
+                    break
+            torch.set_num_threads(job["threads"])
+        result = kernel(*fresh[1])
+        outputs = [*(_tensors(result) if result is not None else ()), *(fresh[1][i] for i in job["written"])]
+        for name, tensor in zip(call["answers"], outputs, strict=True):
+            flat = tensor.detach().contiguous().reshape(-1)
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+
+
+def _module(job: dict[str, Any]) -> Any:
+    folder = os.path.abspath(job["folder"])
+    sys.path.insert(0, folder)
+    path = os.path.join(folder, job["entry_file"])
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]]) -> None:
+    torch.set_num_threads(job["threads"])
+    # the kernel may go elsewhere
+    folder = os.getcwd()
+    _call(kernel(), job, folder)
+
+
 def main() -> None:
     with open("job.json", encoding="utf-8") as file:
         job = json.load(file)
-    sys.path.insert(0, job["folder"])
-    torch.set_num_threads(job["threads"])
-    spec = importlib.util.spec_from_file_location(job["module"], job["path"])
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[job["module"]] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kernel = getattr(module, job["entry"])
-    for call in job["calls"]:
-        args = [_argument(one) for one in call["args"]]
-        end = time.monotonic() + job["seconds"]
-        for _ in range(job["earlier"]):
-            kernel(*args)
-            if time.monotonic() > end:
-                break
-        for name, tensor in zip(call["answers"], _tensors(kernel(*args)), strict=True):
-            flat = tensor.detach().contiguous().reshape(-1)
-            with open(name, "wb") as file:
-                file.write(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    run(job, lambda: getattr(_module(job), job["entry"]))
 
 
 if __name__ == "__main__":
