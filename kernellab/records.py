@@ -140,6 +140,27 @@ class Tried(Record):
     right: bool
 
 
+class Repeats(Record):
+    """Along one dimension of an output exactly the places whose index modulo ``period`` is among ``residues`` hold wrong
+    elements."""
+
+    dimension: int
+    period: int
+    residues: list[int]
+
+    @property
+    def words(self) -> str:
+        """``index % 16 is 8 to 15``: the residues as ranges."""
+        runs: list[list[int]] = []
+        for n in self.residues:
+            if runs and n == runs[-1][-1] + 1:
+                runs[-1].append(n)
+            else:
+                runs.append([n])
+        told = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+        return f"index % {self.period} is {' or '.join(told)}"
+
+
 class Evidence(Record):
     """What a failed stage saw. Empty fields do not apply to that failure."""
 
@@ -159,6 +180,10 @@ class Evidence(Record):
     rel_frobenius: float | None = None
     #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
     error_map: list[str] = Field(default_factory=list)
+    #: what the map's signs stand for: (rows, columns) of the output, its leading dimensions taken together
+    mapped: tuple[int, int] | None = None
+    #: the period that errors follow along a dimension; None where they follow none
+    repeats: Repeats | None = None
     compiler: list[CompilerLine] = Field(default_factory=list)
     #: tried afterwards: its sizes, where it was of another family, and small cases that are the same each time
     tried: list[Tried] = Field(default_factory=list)

@@ -20,6 +20,7 @@ from kernellab.records import (
     Evidence,
     GateResult,
     GateState,
+    Repeats,
     Stage,
     Tried,
     Verdict,
@@ -32,8 +33,31 @@ from tests.agents.test_conductor import EDGE, OPAQUE, RIGHT, SKETCH, TASK, candi
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
 
 
+INDEX = load_task(
+    """
+import torch
+from kernellab import Dim
+
+M = Dim("M", 1, 4096)
+
+
+def reference(x):
+    return x.argmax(-1)
+
+
+def inputs(M=64):
+    return (torch.randn(M, 9),)
+""",
+    "index",
+)
+
+
+HALVES = Repeats(dimension=0, period=16, residues=[*range(8, 16)])
+
+
 def said(sketch: str | None = SKETCH, task: Any = TASK, **evidence: Any) -> str:
     program = load_program(sketch) if sketch else None
+    task = INDEX if task == "index" else task
     return fixes(Evidence(**evidence), task, program, "the load of X at N")
 
 
@@ -50,6 +74,14 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
     ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
     ("The NaN are those of fresh memory", {"signature": "unwritten"}, {"signature": "nan"}),
+    ("hold -1, with which the judge fills", {"signature": "unwritten", "task": "index"}, {"signature": "unwritten"}),
+    ("The NaN are those of fresh memory", {"signature": "unwritten"}, {"signature": "unwritten", "task": "index"}),
+    ("wrong only where index % 16 is 8 to 15", {"signature": "wrong-values", "wrong_fraction": 0.4, "repeats": HALVES},
+     {"signature": "wrong-values", "wrong_fraction": 0.4}),
+    ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
+     {"signature": "scattered", "wrong_fraction": 0.2, "repeats": HALVES}),
+    ("check which of equal values", {"signature": "wrong-values", "wrong_fraction": 0.4, "task": "index"},
+     {"signature": "wrong-values", "wrong_fraction": 0.4, "task": "index", "repeats": HALVES}),
     ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
     ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
      {"signature": "scattered", "wrong_fraction": 1.0}),
@@ -75,25 +107,6 @@ def test_a_sentence_is_said_where_it_holds_and_not_where_it_does_not(
 ) -> None:
     assert sentence in said(**true)
     assert sentence not in said(**false)
-
-
-INDEX = load_task(
-    """
-import torch
-from kernellab import Dim
-
-M = Dim("M", 1, 4096)
-
-
-def reference(x):
-    return x.argmax(-1)
-
-
-def inputs(M=64):
-    return (torch.randn(M, 9),)
-""",
-    "index",
-)
 
 
 def test_ties_are_named_for_indices_and_lost_digits_for_small_errors_alone() -> None:

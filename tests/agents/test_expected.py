@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+import torch
+
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
 from kernellab.agents.model import Options
+from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_to
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.prompts.code import code_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.records import Candidate, Verdict
+from kernellab.sketch.check import load_program
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from tests.agents.model_parts import AFFINE, CPU, SKETCH
@@ -103,3 +108,61 @@ def test_a_value_that_many_mistakes_give_names_no_statement(verifier: Verifier) 
     brief, verdict = failed(brief, verifier, "+ 1.0", "* 0.0")
     assert verdict.evidence is not None and verdict.evidence.got == 0.0
     assert "one change" not in " ".join(expected_lines(brief, verdict))
+
+
+NEAREST = """sketch nearest {
+    symbols: N, M, K, D;
+    tensors: x[N, M*D]: f32; books[M, K, D]: f32; codes[N, M]: i64 out;
+    constexpr: BN = 8;
+    @llm_hint("parallel", "coreidx")
+    for i in range(0, N, BN):
+        for m in range(M):
+            load(x[i:i+BN, m*D:(m+1)*D] -> s)
+            load(books[m, 0:K, 0:D] -> c)
+            diff = s[:, None, :] - c[None, :, :]
+            dist = reduce_sum(diff * diff, axis=2)
+            store(argmin(dist, axis=1) -> codes[i:i+BN, m])
+}
+"""
+
+
+def _steps(sketch: str, inputs: dict[str, torch.Tensor], tensor: str, element: int, **symbols: int) -> dict[str, Step]:
+    program = load_program(sketch)
+    values = {c.name: c.value for c in program.constexprs if c.value is not None}
+    call = Call(inputs, symbols, values, tensor, element)
+    return {step.name: step for step in steps_to(narrowed(program, call), call, 5.0)}
+
+
+def test_the_values_of_a_tile_are_those_of_the_element_and_not_of_its_first_row() -> None:
+    """Row 13 of the rows, subspace 2: not the tile's first row, nor the loop's first step."""
+    generator = torch.Generator().manual_seed(0)
+    x, books = torch.randn(20, 3 * 4, generator=generator), torch.randn(3, 5, 4, generator=generator)
+    found = _steps(NEAREST, {"x": x, "books": books}, "codes", 13 * 3 + 2, N=20, M=3, K=5, D=4)
+    row, book = x[13, 8:12].double(), books[2].double()
+    diff = row - book
+    assert found["s"].values == pytest.approx(row.tolist()) and found["s"].of == 4
+    assert found["c"].values == pytest.approx(book.reshape(-1)[:4].tolist()) and found["c"].of == 20
+    assert found["diff"].values == pytest.approx(diff.reshape(-1)[:4].tolist()) and found["diff"].of == 20
+    assert found["dist"].values == pytest.approx((diff * diff).sum(1)[:4].tolist()) and found["dist"].of == 5
+    assert all(step.alone for step in found.values())
+
+
+TURNED = """sketch turned {
+    symbols: M, N;
+    tensors: a[M, N]: f32; y[N, M]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for once in range(1):
+        load(a[0:M, 0:N] -> t)
+        double = t * 2.0
+        put, order = sort(double, axis=1)
+        store(transpose(put) + transpose(t) -> y[0:N, 0:M])
+}
+"""
+
+
+def test_what_a_sort_leaves_unknown_is_said_and_a_transpose_is_followed() -> None:
+    a = torch.arange(12.0).reshape(3, 4)
+    found = _steps(TURNED, {"a": a}, "y", 2 * 3 + 1, M=3, N=4)  # y[2, 1] is of a[1, 2]
+    assert found["put"].values == (2.0 * float(a[1, 2]),) and found["put"].alone
+    assert found["double"].values == pytest.approx((2 * a[1]).tolist()) and not found["double"].alone
+    assert "order" not in found

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
-from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, holds_fresh, numeric, scattered, where
+from kernellab.verifier.compare.signature import (
+    at_edge,
+    error_map,
+    first_wrong,
+    holds_fresh,
+    mapped,
+    numeric,
+    repeats,
+    scattered,
+    where,
+)
 
 F32 = Limits.of("float32")
 
@@ -271,7 +283,7 @@ def test_what_fresh_memory_held_is_told_from_a_nan_that_was_computed() -> None:
         assert int(wrong.sum()) == 96 and holds_fresh(got, wrong)
         got[0, 3] = float("nan")
         assert not holds_fresh(got, wrong)
-    assert not holds_fresh(torch.full((4,), -1), torch.ones(4, dtype=torch.bool))
+    assert not holds_fresh(torch.full((4,), -2), torch.ones(4, dtype=torch.bool))
     assert not holds_fresh(torch.zeros(4), torch.ones(4, dtype=torch.bool))
     other = case((16, 65))
     got = other.native.clone()
@@ -280,6 +292,22 @@ def test_what_fresh_memory_held_is_told_from_a_nan_that_was_computed() -> None:
     assert found is not None
     assert numeric(got, other.want, found) == "nan"
     assert numeric(got, other.want, found, fresh=True) == "unwritten"
+
+
+def test_integers_to_which_nothing_was_stored_hold_what_fresh_memory_does() -> None:
+    want = torch.arange(64).reshape(16, 4)
+    got = want.clone()
+    got[2:5] = -1
+    reference = Reference(want, want.double())
+    found = judged(got, reference)
+    assert found is not None and found.wrong is not None and holds_fresh(got, found.wrong)
+    assert numeric(got, want, found, fresh=True) == "unwritten"
+    got[3, 0] = 7
+    found = judged(got, reference)
+    assert found is not None and found.wrong is not None and not holds_fresh(got, found.wrong)
+    few = want.clone()
+    few[2, 0] = -1
+    assert not holds_fresh(few, few != want)
 
 
 def test_errors_in_two_columns_follow_them() -> None:
@@ -301,6 +329,44 @@ def test_errors_are_scattered_only_where_they_follow_no_dimension() -> None:
     next_row = torch.zeros(64, 257, dtype=torch.bool)
     next_row[:, :7] = True
     assert not scattered(next_row) and not scattered(torch.ones(4, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("size", "period", "residues", "words"),
+    [
+        (700, 16, range(8, 16), "index % 16 is 8 to 15"),
+        (700, 24, [0, *range(20, 24)], "index % 24 is 0 or 20 to 23"),
+        (512, 32, [0], "index % 32 is 0"),
+        (900, 200, range(150, 200), "index % 200 is 150 to 199"),
+    ],
+)
+def test_errors_that_repeat_along_a_dimension_are_named_by_their_remainders(
+    size: int, period: int, residues: Sequence[int], words: str
+) -> None:
+    """The second half of each block of 16 rows that a shifted mask leaves out, and its kind."""
+    generator = torch.Generator().manual_seed(3)
+    for dense in (1.0, 0.4):
+        wrong = torch.zeros(size, 8, dtype=torch.bool)
+        for at in range(size):
+            wrong[at] = (at % period in list(residues)) & (torch.rand(8, generator=generator) < dense)
+        found = repeats(wrong)
+        assert found is not None and found.dimension == 0 and found.words == words
+        assert f"only where {words} along dimension 0" == where(wrong, torch.zeros(size, 8)) or len(residues) == 1
+        assert not scattered(wrong)
+    assert mapped(wrong) == (size, 8)
+
+
+def test_errors_at_random_places_follow_no_period() -> None:
+    generator = torch.Generator().manual_seed(5)
+    for share in (0.003, 0.01, 0.05, 0.3):
+        for size in (64, 257, 1000):
+            for _ in range(20):
+                wrong = torch.zeros(size, 3, dtype=torch.bool)
+                wrong[:, 1] = torch.rand(size, generator=generator) < share
+                assert repeats(wrong) is None
+    block = torch.zeros(257, 4, dtype=torch.bool)
+    block[40:90] = True
+    assert repeats(block) is None  # one place, which is told as such
 
 
 @pytest.mark.parametrize(

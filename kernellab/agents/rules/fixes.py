@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.records import Evidence, Tried
+from kernellab.records import Evidence, Repeats, Tried
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task
@@ -50,6 +50,11 @@ class _Look:
     def everywhere(self) -> bool:
         """Is nearly all of this case wrong?"""
         return self.evidence.wrong_fraction is None or self.evidence.wrong_fraction >= _EVERYWHERE
+
+    @property
+    def repeated(self) -> bool:
+        """Do the errors follow a period along a dimension?"""
+        return self.evidence.repeats is not None
 
     @property
     def right_at(self) -> list[Tried]:
@@ -130,7 +135,11 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     ),
     "unwritten": (
         (
-            _always,
+            lambda look: look.integer,
+            "The wrong elements hold -1, with which the judge fills fresh memory: nothing was stored there, or -1 was.",
+        ),
+        (
+            lambda look: not look.integer,
             "The NaN are those of fresh memory: nothing was stored there, or it was computed from memory that nothing "
             "was stored to, such as an accumulator without a first value.",
         ),
@@ -144,11 +153,11 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     ),
     "scattered": (
         (
-            lambda look: not look.everywhere,
+            lambda look: not look.everywhere and not look.repeated,
             "Wrong elements follow no dimension: look for a step that depends on values, such as a branch or a limit, "
             "and for a tile that is not set.",
         ),
-        (lambda look: look.integer, _TIE),
+        (lambda look: look.integer and not look.repeated, _TIE),
         (
             lambda look: not look.integer and look.small,
             "The error is small next to the output as a whole: look for digits that are lost where values are small, "
@@ -160,7 +169,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
             lambda look: look.always,
             "The values are wrong everywhere: an operation, or what it is applied to, is not the reference's.",
         ),
-        (lambda look: look.integer and not look.everywhere, _TIE),
+        (lambda look: look.integer and not look.everywhere and not look.repeated, _TIE),
         (
             lambda look: look.evidence.wrong_fraction == 0.0,
             "Look for digits that are lost: a difference of near numbers, or a long sum that is kept in one value.",
@@ -184,9 +193,18 @@ def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -
     look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
     known = _FIXES.get(evidence.signature or "", ())
     said = [said.format(where=where) for holds, said in known if holds(look)]
+    if known and evidence.repeats is not None and not look.at_one:
+        said = [_of_repeats(evidence.repeats), *said]
     if said or not known or not look.everywhere:
         return " ".join(said)
     return _OF_SIZES if look.at_some_sizes else _AT_ONE if look.at_one else ""
+
+
+def _of_repeats(found: Repeats) -> str:
+    return (
+        f"Along dimension {found.dimension} elements are wrong only where {found.words}: look for what is done in steps "
+        f"of {found.period}, and for the part of a step that is left out, as by a mask, a shift or an offset."
+    )
 
 
 def _operations(program: Program) -> Iterator[str]:

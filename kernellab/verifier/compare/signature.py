@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb, log
 
 import torch
 from torch import Tensor
 
+from kernellab.records import Repeats
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
 from kernellab.verifier.protocol.memory import POISON
@@ -15,6 +17,11 @@ _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
 #: of a factor of each row: so many rows that rounding does not move them all to one side, and what else may differ
 _ROWS, _OF_A_ROW = 8, 0.02
+#: so many integers that hold what fresh memory does are no chance
+_FRESH = 4
+#: the longest period of errors along a dimension, the fewest times that it fits, the most places of it that are wrong
+#: apart, and how unlikely it must be that errors at random places follow it
+_LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
 
 
 def numeric(
@@ -40,6 +47,8 @@ def numeric(
     assert mismatch.wrong is not None
     if at_edge(mismatch.wrong):
         return "edge-tile"
+    if mismatch.rule == "exact" and fresh:
+        return "unwritten"
     if mismatch.rule == "non-finite":
         # poison read past the end of an input reaches the last rows only
         return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "unwritten" if fresh else "nan"
@@ -61,13 +70,15 @@ def numeric(
 
 
 def holds_fresh(got: Tensor, wrong: Tensor) -> bool:
-    """Is each wrong element that is not finite the very NaN that fresh memory is filled with? Then nothing was stored
-    there; or it was computed, by a processor that keeps a NaN's bits, from memory to which nothing was."""
-    if not got.is_floating_point() or got.element_size() < 2:
+    """Does each wrong element that is not finite, of integers each wrong element, hold the very bits that fresh memory
+    is filled with? Then nothing was stored there; or it was computed, by a processor that keeps a NaN's bits, from
+    memory to which nothing was."""
+    if got.element_size() < 2 or got.is_complex():
         return False
-    bad = (~torch.isfinite(got) & wrong).reshape(-1)
+    bad = ((~torch.isfinite(got) & wrong) if got.is_floating_point() else wrong).reshape(-1)
     held = got.reshape(-1)[bad].contiguous().view(torch.uint8)
-    return bool(held.numel()) and bool((held == POISON).all())
+    few = not got.is_floating_point() and int(bad.sum()) < _FRESH  # a few integers may be -1 for another reason
+    return bool(held.numel()) and not few and bool((held == POISON).all())
 
 
 def scattered(wrong: Tensor) -> bool:
@@ -89,9 +100,15 @@ def at_edge(wrong: Tensor) -> bool:
     return False
 
 
+def mapped(wrong: Tensor) -> tuple[int, int]:
+    """The rows and columns that a map of errors shows: an output's leading dimensions taken together, and its last."""
+    rows, columns = (1, wrong.numel()) if wrong.dim() < 2 else (wrong[..., 0].numel(), wrong.shape[-1])
+    return rows, columns
+
+
 def error_map(wrong: Tensor, got: Tensor) -> list[str]:
-    """At most 16 rows of 48 characters over the last two dimensions: '.' right, 'x' wrong, 'n' not finite."""
-    w = wrong.reshape(1, -1) if wrong.dim() < 2 else wrong.reshape(-1, wrong.shape[-1])
+    """At most 16 rows of 48 characters over :func:`mapped`: '.' right, 'x' wrong, 'n' not finite."""
+    w = wrong.reshape(mapped(wrong))
     bad = (~torch.isfinite(got)).reshape(w.shape) if got.is_floating_point() else torch.zeros_like(w)
     rows, columns = min(w.shape[0], _MAP_ROWS), min(w.shape[1], _MAP_COLUMNS)
     lines = []
@@ -152,7 +169,30 @@ def _pattern(wrong: Tensor) -> str:
             return f"only at {first} and {last} of {name}"
         if len(places) > 2 and bool((steps == steps[0]).all()):
             return f"only in steps of {int(steps[0])} along {name}, from {first} to {last}"
-    return ""
+    found = repeats(wrong)
+    return f"only where {found.words} along dimension {found.dimension}" if found else ""
+
+
+def repeats(wrong: Tensor) -> Repeats | None:
+    """The period that errors follow along some dimension: places whose index leaves some remainders have errors, others
+    none. None where chance explains it, or errors lie in every remainder of every period."""
+    for dim, size in enumerate(wrong.shape):
+        other = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other) if other else wrong
+        places = torch.nonzero(line).reshape(-1)
+        best: tuple[float, Repeats | None] = (_CHANCE, None)
+        for period in range(2, min(_LONGEST, size // _TIMES) + 1):
+            residues = [int(n) for n in torch.unique(places % period)]
+            gaps = sum(b != a + 1 for a, b in zip(residues, residues[1:], strict=False))
+            if not residues or len(residues) == period or gaps >= _RUNS:
+                continue
+            # how likely it is that so many random places leave so few remainders, for some choice of these
+            chance = log(period) + log(comb(period, len(residues))) + len(places) * log(len(residues) / period)
+            if chance < best[0]:
+                best = chance, Repeats(dimension=dim, period=period, residues=residues)
+        if best[1] is not None:
+            return best[1]
+    return None
 
 
 def first_wrong(wrong: Tensor) -> list[int]:

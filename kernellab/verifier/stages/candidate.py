@@ -296,9 +296,8 @@ class Stages:
         if output >= len(self.task.outputs):
             which = f"Argument {self.output_name(output)!r}, which the reference writes into: "
         at = signature.where(mismatch.wrong, got) if mismatch.wrong is not None else ""
-        return Refused(
-            f"{which}{_capital(mismatch.message)} ({case.words}){at and ', ' + at}; {found.signature}.", found
-        )
+        at = f", {at}" if at and at != found.signature else ""
+        return Refused(f"{which}{_capital(mismatch.message)} ({case.words}){at}; {found.signature}.", found)
 
     def output_name(self, output: int) -> str:
         """The argument's name for an output that is one, else its number."""

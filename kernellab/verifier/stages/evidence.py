@@ -53,6 +53,8 @@ def of_mismatch(
         wrong_fraction=float(mismatch.wrong.double().mean()),
         rel_frobenius=_finite(mismatch.rel_frobenius),
         error_map=signature.error_map(mismatch.wrong, shown),
+        mapped=signature.mapped(mismatch.wrong),
+        repeats=signature.repeats(mismatch.wrong),
         **base,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import thread_time
 from typing import TYPE_CHECKING, Any
 
+from kernellab.agents.model.expected.axes import UNKNOWN, Axes, axes_of
 from kernellab.errors import NotRunnable
 from kernellab.sketch.program.access import start_of
 from kernellab.sketch.program.ints import num
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 #: statements that may run, one by one
 _MOST_STEPS = 20_000
-#: values that are kept of a tile that has none for the element alone
+#: values that are kept of a tile
 _FIRST = 4
 #: iterations of a loop that are looked through for those that store the element
 _MOST_TURNS = 1 << 16
@@ -63,7 +64,8 @@ class Call:
 class Step:
     """What a statement gave: ``values`` of the element, or the first of its tile (``of`` elements in all).
 
-    ``last`` is what it gave in the last step of the loop around it, where that is something else.
+    ``last`` is what it gave in the last step of the loop around it, where that is something else. Not ``alone``: which of
+    the tile's values lead to the element is not known.
     """
 
     line: int
@@ -71,6 +73,7 @@ class Step:
     values: tuple[float, ...]
     of: int = 1
     last: tuple[float, ...] = ()
+    alone: bool = True
 
 
 def value_at(program: Program, call: Call, seconds: float) -> float:
@@ -86,10 +89,23 @@ def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
         NotRunnable: more than ``seconds`` of this thread's time, or too many statements.
         SketchError: a statement cannot be computed.
     """
-    parallel = {s.var for k in program.kernels for s in statements(k.body) if isinstance(s, Loop) and s.hints.parallel}
-    trail = _Trail(call, parallel)
+    storing = [kernel for kernel in program.kernels if call.tensor in kernel.writes]
+    if not storing:
+        return ()
+    trail = _Trail(call, storing[-1])
     _run(program, call, seconds, trail)
     return trail.found
+
+
+def _around(kernel: Kernel, tensor: str) -> set[str]:
+    """The variables of the loops around each store to ``tensor``: what an iteration of them computes is for its own
+    elements."""
+    loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
+    return {
+        loop.var
+        for loop in loops
+        if any(isinstance(s, (Store, Scatter, AtomicAdd)) and _written(s) == tensor for s in statements(loop.body))
+    }
 
 
 def _run(program: Program, call: Call, seconds: float, watch: _Trail | None = None) -> Tensor:
@@ -179,15 +195,20 @@ def _replaced(stmt: Statement, var: str, turn: int) -> Statement:
 
 @dataclass
 class _Trail:
-    """Keeps what each statement gave, and of the iteration that stores the element the values at it."""
+    """Keeps what each statement of ``kernel`` gave, and of the iteration that stores the element the values at it."""
 
     call: Call
-    parallel: set[str]
+    kernel: Kernel
     found: tuple[Step, ...] = ()
     _steps: int = 0
     _pending: tuple[Statement, Scope] | None = None
     #: by statement: the iteration, the line, the tile, and its first and last contents
-    _given: dict[tuple[int, int], tuple[Any, int, Tile, Tensor, Tensor]] = field(default_factory=dict)
+    _given: dict[tuple[int, int], tuple[dict[str, int], int, Tile, Tensor, Tensor]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._around = _around(self.kernel, self.call.tensor)
+        self._axes = axes_of(self.kernel, self.call.tensor)
+        self._own = {id(stmt) for stmt in statements(self.kernel.body)}
 
     def step(self, stmt: Statement, scope: Scope) -> None:
         self._flush()
@@ -212,7 +233,9 @@ class _Trail:
         offset = [int(i) for i in hit[0][1:]]
         extents = tuple(elements.shape[1:])
         self.found = tuple(
-            _step(line, tile, first, last, offset, extents) for _, line, tile, first, last in self._given.values()
+            _step(line, tile, first, last, offset, extents, self._axes[tile.uid])
+            for turn, line, tile, first, last in self._given.values()
+            if tile.uid in self._axes and all(indices.get(k) == v for k, v in turn.items())
         )
 
     def _flush(self) -> None:
@@ -220,7 +243,9 @@ class _Trail:
             return
         stmt, scope = self._pending
         self._pending = None
-        turn = tuple(sorted((k, v) for k, v in scope.indices.items() if k in self.parallel and isinstance(v, int)))
+        if id(stmt) not in self._own:
+            return
+        turn = {k: v for k, v in scope.indices.items() if k in self._around and isinstance(v, int)}
         for number, tile in enumerate(_tiles(stmt)):
             now = scope.tiles[tile.uid]
             key = id(stmt), number
@@ -240,19 +265,18 @@ def _tiles(stmt: Statement) -> Iterator[Tile]:
 
 
 def _step(
-    line: int, tile: Tile, first: Tensor, last: Tensor, offset: Sequence[int], extents: Sequence[int]
+    line: int, tile: Tile, first: Tensor, last: Tensor, offset: Sequence[int], extents: Sequence[int], axes: Axes
 ) -> Step:  # fmt: skip
-    values, of = _at(first, offset, extents)
-    later, _ = _at(last, offset, extents)
-    return Step(line, tile.name, values, of, later if later != values else ())
+    values, of = _at(first, offset, extents, axes)
+    later, _ = _at(last, offset, extents, axes)
+    return Step(line, tile.name, values, of, later if later != values else (), UNKNOWN not in axes)
 
 
-def _at(tile: Tensor, offset: Sequence[int], extents: Sequence[int]) -> tuple[tuple[float, ...], int]:
-    """The tile's value at the element's place in the stored region, or its first values where it has no such place."""
-    shape = tuple(tile.shape[1:])
-    pairs = list(zip(reversed(shape), reversed(range(len(extents))), strict=False))
-    if len(shape) <= len(extents) and all(size in (1, extents[axis]) for size, axis in pairs):
-        place = tuple(0 if size == 1 else offset[axis] for size, axis in reversed(pairs))
-        return (float(tile[(0, *place)]),), 1
-    flat = tile.reshape(-1)
-    return tuple(float(v) for v in flat[:_FIRST].tolist()), int(flat.numel())
+def _at(tile: Tensor, offset: Sequence[int], extents: Sequence[int], axes: Axes) -> tuple[tuple[float, ...], int]:
+    """The first of the tile's values that lead to the element at ``offset`` of the stored region, and their number."""
+    place: list[int | slice] = [0]
+    for size, axis in zip(tile.shape[1:], axes, strict=True):
+        follows = axis >= 0 and size == extents[axis]
+        place.append(offset[axis] if follows else 0 if size == 1 else slice(None))
+    found = tile[tuple(place)].reshape(-1)
+    return tuple(float(v) for v in found[:_FIRST].tolist()), int(found.numel())

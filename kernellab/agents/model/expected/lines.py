@@ -135,6 +135,7 @@ def _same(value: float, other: float | str | None, near: float) -> bool:
 
 def _line(step: Step) -> str:
     more = f", ... ({step.of} values)" if step.of > len(step.values) else ""
+    more += "" if step.alone else ", not for this element alone"
     text = f"line {step.line}: {step.name} = {', '.join(f'{v:.6g}' for v in step.values)}{more}"
     return f"{text}; {', '.join(f'{v:.6g}' for v in step.last)} in the last step" if step.last else text
 
