@@ -29,8 +29,9 @@ def told_apart(got: float | str | None, want: float | str | None) -> str:
 
 
 def duration(ms: float) -> str:
-    """A time in milliseconds, or in microseconds where it is less than a tenth of one: ``1.25 ms``, ``19.99 us``."""
-    return f"{ms:.4g} ms" if ms >= 0.1 else f"{1e3 * ms:.4g} us"
+    """A time in microseconds, from 10 ms on in milliseconds: ``1250 us``, ``12.5 ms``. A kernel's time and its bound,
+    which stand next to each other, have one unit that way."""
+    return f"{ms:.4g} ms" if ms >= 9.9995 else f"{1e3 * ms:.4g} us"
 
 
 def lasting(seconds: float) -> str:

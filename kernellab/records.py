@@ -141,8 +141,8 @@ class Tried(Record):
 
 
 class Repeats(Record):
-    """Along one dimension of an output exactly the places whose index modulo ``period`` is among ``residues`` hold wrong
-    elements."""
+    """Along one dimension of an output only the places whose index modulo ``period`` is among ``residues`` hold wrong
+    elements, and some of each of them do."""
 
     dimension: int
     period: int

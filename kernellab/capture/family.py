@@ -224,6 +224,38 @@ def _made_of(look: _Look, name: str) -> set[str]:
     return look.before(node) if node is not None else set()
 
 
+def _pairwise(look: _Look) -> bool:
+    """Is a reduction made of each element of one value with each of another? Its arithmetic is more than its memory, as
+    of distances to a table, and no product is among it."""
+    for node in look.nodes:
+        operands = [look.shapes.get(ref.name, ()) for ref in node.refs()]
+        if role_of(node.aten) not in POINTWISE or len(operands) != 2 or len({ref.name for ref in node.refs()}) != 2:
+            continue
+        if all(shape and _spreads(shape, node.shape) for shape in operands):
+            return any(role_of(n.aten) in _SUMS and node.name in look.before(n) for n in look.nodes)
+    return False
+
+
+def traits_of(graph: Graph) -> frozenset[str]:
+    """What a task has that sections of its family's document are about: ``scatter``, ``order``, ``strided-reduction``
+    (of another axis than the last)."""
+    roles = {role_of(node.aten) for node in graph.nodes}
+    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
+    found = {"scatter"} if Role.SCATTER in roles else set[str]()
+    found |= {"order"} if Role.ORDER in roles else set[str]()
+    for node in graph.nodes:
+        if role_of(node.aten) in _SUMS and any(_keeps_last(shapes.get(ref.name, ()), node) for ref in node.refs()):
+            found.add("strided-reduction")
+    return frozenset(found)
+
+
+def _keeps_last(operand: tuple[Extent, ...], node: Node) -> bool:
+    """Does a reduction name its axes, and not its operand's last among them?"""
+    axes = next((a for a in node.args[1:2] if isinstance(a, (int, list, tuple))), node.keyword("dim") or ())
+    named = [n for n in ([axes] if isinstance(axes, int) else axes) if isinstance(n, int)]
+    return bool(operand and named) and len(operand) - 1 not in {n % len(operand) for n in named}
+
+
 def _movement(look: _Look) -> bool:
     return look.has(Role.TURN, Role.MOVE) and not look.has(Role.FUNCTION)
 
@@ -236,6 +268,7 @@ _RULES: tuple[tuple[Family, Callable[[_Look], bool]], ...] = (
     (Family.SCAN, _scan),
     (Family.NONE, lambda look: _recurrence(look, linear=False) or _loop(look, linear=False)),
     (Family.ORDER, lambda look: look.has(Role.ORDER)),
+    (Family.NONE, lambda look: _pairwise(look)),
     (Family.LOSS, _loss),
     (Family.INDEXING, _indexing),
     (Family.SOFTMAX, _softmax),
@@ -245,4 +278,4 @@ _RULES: tuple[tuple[Family, Callable[[_Look], bool]], ...] = (
     (Family.MOVEMENT, _movement),
 )
 
-__all__ = ["Family", "family_of"]
+__all__ = ["Family", "family_of", "traits_of"]

@@ -48,9 +48,11 @@ CODE = attempt(
 def test_each_round_names_its_author_its_change_its_reason_and_its_result() -> None:
     lines = history_text((FIRST, VALUE, LINE, CODE)).splitlines()
     assert lines[0] == (
-        'Round 1 by rules: the first design; meant: "Rows are independent."; passed, 2 ms, 2.00x eager [1.95, 2.05].'
+        'Round 1 by rules: the first design; meant: "Rows are independent."; passed, 2000 us, 2.00x eager [1.95, 2.05].'
     )
-    assert lines[1].startswith('Round 2 by a person: BLOCK = 128 (was 64); meant: "Fewer, longer rows."; passed, 1 ms')
+    assert lines[1].startswith(
+        'Round 2 by a person: BLOCK = 128 (was 64); meant: "Fewer, longer rows."; passed, 1000 us'
+    )
     assert "Round 3 by model: sketch: 1 line" in lines[2] and "+ 0.0" in lines[2]
     assert (
         "Round 4 by model: kernel.cpp: 1 line, `a` -> `BLOCK * BLOCK`" in lines[3]

@@ -125,7 +125,7 @@ BAD = LOWERED.model_copy(update={"files": {**LOWERED.files, "kernel.cpp": CPP.re
 VERDICT = Verdict(
     passed=False, stage=Stage.CORRECT, reason="The output is off by 2 everywhere.",
     evidence=Evidence(signature="off-by-constant", sizes={"M": 3, "N": 65}, first_wrong=[0, 0], got=3.0, want=1.0,
-                      error_map=["xxxx", "xxxx"]),
+                      error_map=["..xx", "..xx"], mapped=(3, 8)),
 )  # fmt: skip
 ROUTE = Route(to=RouteKind.CODER, error_class="algorithm", reason="The sketch is right.", suggestion="Check the 3.0.")
 AGAIN = replace(
@@ -142,10 +142,18 @@ def test_the_last_code_is_shown_with_its_verdict_and_criticised_in_the_same_requ
     with line(Role.CODER, reply_text) as to:
         reply = ModelCoder(to.talk).code(AGAIN)
     assert reply.source == LOWERED, "to the byte the rules' code again"
-    assert "On its last code: line 9 adds 3" in reply.rationale
+    assert "line 9 adds 3" in reply.rationale
     assert to.purposes == ["edit"]
     told = to.asked[0][-1]["content"]
-    for part in (VERDICT.reason, "got 3, want 1", "xxxx", "+ 3.0", "Check the 3.0.", "CRITIQUE"):
+    for part in (
+        VERDICT.reason,
+        "got 3, want 1",
+        "..xx\n..xx",
+        "3 rows by 8 columns; a line is 1 or 2 rows, a sign 2 columns",
+        "+ 3.0",
+        "Check the 3.0.",
+        "CRITIQUE",
+    ):
         assert part in told
     assert "kl_math.h" in told and "namespace kl" not in told, "helpers are named and not shown"
 

@@ -99,7 +99,7 @@ def test_a_right_kernel_with_headroom_goes_back_to_the_designer_with_what_its_co
     assert (found.to, found.error_class) == (RouteKind.DESIGNER, "performance")
     assert "4 iterations can run at once on 64 cores" in found.suggestion
     evidence = "\n".join(found.evidence)
-    assert evidence.count("of the bound") == 1 and "time 1 ms, 25 % of the bound" in evidence
+    assert evidence.count("of the bound") == 1 and "time 1000 us, 25 % of the bound" in evidence
     assert "by the cost model most of the FLOPs are in the loop of line" in evidence
     of_cost = {fact.text for fact in found.facts if fact.of_cost}
     assert any("roofline" in text for text in of_cost) and not any("of the bound" in text for text in of_cost)
@@ -174,14 +174,14 @@ def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(tas
     # its own sketch needs 0.54 ms, the machine 0.5 ms
     found = route(task, passed(2.0, ms=0.55, sol=0.5))
     assert found.to is RouteKind.FINISH
-    assert "at its sketch's roofline (0.5369 ms)" in found.reason
+    assert "at its sketch's roofline (536.9 us)" in found.reason
     # 79 % of the bound is below the target: who may find something faster is asked first
     assert route(task, passed(2.0, ms=0.63, sol=0.5)).to is RouteKind.CODER
     # the kernel is faster than the bound, which was measured badly: it says nothing of a roofline
     assert route(task, passed(2.0, ms=0.2, sol=0.5), headroom=None).to is not RouteKind.FINISH
     better = route(task, passed(2.0, ms=0.55, sol=0.1))
     assert better.to is RouteKind.DESIGNER
-    assert "the sketch's own roofline is 0.5369 ms" in better.evidence
+    assert "the sketch's own roofline is 536.9 us" in better.evidence
     coder = frozenset({Role.CODER})
     asked = (sent("coder", 2.0),)
     ended = route(task, passed(2.0, ms=0.55, sol=0.1), improvers=coder, history=asked)
@@ -215,10 +215,10 @@ def test_the_work_goes_where_more_is_lost(task: Any) -> None:
     assert route(task, passed(2.0, ms=0.7, sol=0.1)).to is RouteKind.DESIGNER
     slow = route(task, passed(2.0, ms=5.0, sol=0.25))
     assert slow.to is RouteKind.CODER
-    assert "The sketch allows 0.5369 ms and the code takes 5 ms" in slow.suggestion
+    assert "The sketch allows 536.9 us and the code takes 5000 us" in slow.suggestion
     own = Candidate(id="c", source=Source(dsl="cpp", files={"kernel.cpp": ""}), sketch=SKETCH, author=Author.MODEL)
     by_hand = RulesConductor().route(replace(brief(task, passed(2.0, ms=5.0, sol=0.25)), candidate=own))
-    assert "The machine allows 0.25 ms and the code takes 5 ms" in by_hand.suggestion
+    assert "The machine allows 250 us and the code takes 5000 us" in by_hand.suggestion
     assert not any("roofline" in fact.text for fact in by_hand.facts)
 
 

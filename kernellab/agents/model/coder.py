@@ -90,7 +90,7 @@ def _used(text: str, brief: CodeBrief, base: Base) -> CodeReply | Route:
     verdict = judged(brief)
     kept = brief.previous is not None and same_code(reply.source, brief.previous)
     if kept and verdict is not None and verdict.passed:
-        return finish(f"The Coder keeps the code that passed. {reply.rationale}".strip())
+        return finish(reply.rationale)
     return reply
 
 
@@ -110,8 +110,9 @@ def read_code(text: str, brief: CodeBrief, base: Base, author: Author = Author.M
         raise _about_the_block(error, base.main_file) if answer.nameless else error from None
     if brief.previous is not None and same_code(source, brief.previous) and not answer.keep:
         raise AnswerError("The code is the same as before.", "Change what the Verifier found, or answer KEEP.")
-    critique = f"On its last code: {answer.critique}" if answer.critique else ""
-    kept = "It keeps the code that it was shown." if answer.keep else ""
+    # what a history and a list of turns say of the round
+    critique = answer.critique
+    kept = "The Coder keeps the code that it was shown." if answer.keep and not (answer.rationale or critique) else ""
     rationale = "\n".join(filter(None, [answer.rationale, critique, kept]))
     return CodeReply(source, dict(brief.constexpr), rationale)
 

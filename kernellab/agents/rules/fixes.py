@@ -136,7 +136,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "unwritten": (
         (
             lambda look: look.integer,
-            "The wrong elements hold -1, with which the judge fills fresh memory: nothing was stored there, or -1 was.",
+            "The wrong elements hold -1, with which the judge fills fresh memory: nothing, or -1, was stored there.",
         ),
         (
             lambda look: not look.integer,
@@ -202,7 +202,7 @@ def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -
 
 def _of_repeats(found: Repeats) -> str:
     return (
-        f"Along dimension {found.dimension} elements are wrong only where {found.words}: look for what is done in steps "
+        f"Along dimension {found.dimension} elements are wrong only where {found.words}: look for what goes in steps "
         f"of {found.period}, and for the part of a step that is left out, as by a mask, a shift or an offset."
     )
 

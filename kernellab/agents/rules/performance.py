@@ -28,11 +28,11 @@ GAIN = 1.03
 #: traffic above the distinct bytes by this factor is worth a word
 _AGAIN = 1.2
 #: the least share of the samples from which a line is worth a word
-_HOT_SHARE = 0.05
+_HOT_SHARE = 0.1
 #: lines that a prompt names; the share from which one is where to begin, and from which that outside of all is named
 _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
 #: fewer samples of a line, and in all, are chance
-_LEAST_SAMPLES, _ENOUGH_SAMPLES = 3, 10
+_LEAST_SAMPLES, _ENOUGH_SAMPLES = 6, 20
 #: the share from which what is not the kernel's lines is what to look at
 _ELSEWHERE_SHARE = 0.4
 #: what Python, outputs and the entry into the code take of any call, at the very least
@@ -268,7 +268,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         ]
     standing, own = standing_of(brief), list[str]()
     if standing is not None:
-        own = [f"the sketch's own roofline is {duration(standing.sketch_ms)}"]
+        own = [] if standing.sketch_at_bound else [f"the sketch's own roofline is {duration(standing.sketch_ms)}"]
         if follows and standing.code_costs_more and len(cost.launches) > 1:
             found.append(
                 f"the judge times a call as a whole: in which of the {len(cost.launches)} launches the other "
@@ -317,8 +317,9 @@ def _about_code(
 ) -> str:  # fmt: skip
     """Advice for a kernel far from what its sketch allows, or the machine where it does not follow the sketch; ``gain``
     says how many times as fast as the best earlier kernel it is, where that one is better. ``samples`` were taken."""
-    limit = standing.sketch_ms if follows else standing.bound_ms
-    who = "sketch" if follows else "machine"
+    # of two limits that are about the same the prompt names one
+    own = follows and not standing.sketch_at_bound
+    limit, who = (standing.sketch_ms, "sketch") if own else (standing.bound_ms, "machine")
     allowed = f"The {who} allows {duration(limit)} and the code takes {duration(standing.time_ms)}"
     if gain is not None and gain * GAIN < 1:
         return (
@@ -375,7 +376,7 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
     if waiting >= max(call, _ELSEWHERE_SHARE):
         said = f"{in_threads}% of the samples are of threads that start or wait"
         if other_load(verdict):
-            return f"{said}; with other work on the machine that says little of the code."
+            return ""  # they waited for a core
         return (
             f"{said}: give each thread more work in one piece and all of them alike, or use one thread where there is "
             "little."
@@ -418,7 +419,7 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
 
 def _outside_told(hot: HotSpots, outside: float) -> str:
     """What the samples at no line of the source are in, in a sentence."""
-    said = f"{outside:.0%} of {hot.samples} samples are at no line of it"
+    said = f"{outside:.0%} of {hot.samples} samples are at no line of the kernel"
     if hot.waiting is None:
         return f"{said}: in helpers, waiting threads, the call, the host code."
     from kernellab.lens.cpp.hot import helpers_in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import comb, log
 
 import torch
@@ -183,7 +184,7 @@ def repeats(wrong: Tensor) -> Repeats | None:
         best: tuple[float, Repeats | None] = (_CHANCE, None)
         for period in range(2, min(_LONGEST, size // _TIMES) + 1):
             residues = [int(n) for n in torch.unique(places % period)]
-            gaps = sum(b != a + 1 for a, b in zip(residues, residues[1:], strict=False))
+            gaps = sum(b != a + 1 for a, b in pairwise(residues))
             if not residues or len(residues) == period or gaps >= _RUNS:
                 continue
             # how likely it is that so many random places leave so few remainders, for some choice of these

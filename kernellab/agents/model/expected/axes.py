@@ -1,6 +1,6 @@
 """Which axis of a tile follows which axis of what is stored: where the values on the way to one element are.
 
-    store(reduce_sum(d * d, axis=1) -> P[i:i+B])      d[n, :] leads to P[i+n]: its axis 0 follows the region's, 1 is whole
+store(reduce_sum(d * d, axis=1) -> P[i:i+B])      d[n, :] leads to P[i+n]: its axis 0 follows the region's, 1 is whole
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _wanted(stmt: Statement, tensor: str, axes: dict[str, Axes]) -> Iterator[tup
         case MultiAssign():
             for tile in stmt.tiles:
                 if tile.uid in axes:
-                    yield from ((value, _before(stmt.op, dict(stmt.attrs), value, axes[tile.uid])) for value in stmt.args)
+                    yield from (
+                        (value, _before(stmt.op, dict(stmt.attrs), value, axes[tile.uid])) for value in stmt.args
+                    )
 
 
 def _flow(value: Value, wanted: Axes, axes: dict[str, Axes]) -> None:

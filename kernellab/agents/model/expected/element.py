@@ -64,8 +64,8 @@ class Call:
 class Step:
     """What a statement gave: ``values`` of the element, or the first of its tile (``of`` elements in all).
 
-    ``last`` is what it gave in the last step of the loop around it, where that is something else. Not ``alone``: which of
-    the tile's values lead to the element is not known.
+    ``last`` is what it gave in the last step of the loop around it, where that is something else. Not ``alone``: it is
+    not known which of the tile's values lead to the element.
     """
 
     line: int

@@ -17,6 +17,7 @@ from kernellab.agents.model.prompts.facts import (
     hot_of_kernel,
     hot_text,
     limit_lines,
+    limits_of,
     numbered,
     time_lines,
 )
@@ -155,7 +156,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
             "bound", "task shapes x chip facts",
             render(
                 "coder", "bound",
-                lines=(*bound_lines(brief), *timed, *hot_text(brief, options.ablation)),
+                lines=(*bound_lines(brief), *timed),
             ),
             rank=3,
         ),
@@ -176,7 +177,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
     parts += _code_parts(base, verdict is not None, put_back)
     parts += _best_parts(brief, options, base)
-    parts += _feedback(brief, verdict, put_back or by_rule(base))
+    parts += _feedback(brief, verdict, put_back or by_rule(base), hot_text(brief, options.ablation))
     parts += _reading_errors(documents, verdict)
     if sketched and "intermediates" not in options.ablation | brief.ablation:
         expected = expected_lines(brief, verdict)
@@ -314,7 +315,7 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
     return [Part("best code", "the journal", text, rank=2, trims=True)]
 
 
-def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool) -> list[Part]:
+def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list[str]) -> list[Part]:
     parts = []
     if verdict is not None and brief.previous is not None:
         text, short = (
@@ -325,11 +326,14 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool) -> list[P
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,
+                limited=bool(limits_of(verdict)),
                 others=others,
             )
             for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
         )
         parts.append(Part("verdict on the last code", "the Verifier", text, rank=1, shorter=(short,), trims=True))
+    if hot:
+        parts.append(Part("time", "the judge's samples", render("coder", "hot", lines=hot), rank=3))
     if brief.history:
         forms = [history_text(brief.history, last, brief.route, verdict) for last in (None, _LAST_ROUNDS, 1)]
         full, *shorter = (render("coder", "history", history=form) for form in forms)

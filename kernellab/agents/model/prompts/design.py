@@ -24,7 +24,7 @@ def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Pro
     Raises:
         PromptError: the task and the sketch alone are longer than that.
     """
-    language = library.language()
+    language = library.language(brief.target.chip.kind, brief.allow_library)
     words = on_cores(language.text) if brief.target.chip.kind == "cpu" else language.text
     chip, fast = library.chip(brief.target), library.fast(brief.target.dsl)
     faults = mistakes() if language.source == OWN else None
@@ -45,7 +45,7 @@ def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Pro
         ),
         *_task_parts(brief, library, options),
         *design_parts(brief),
-        *_revision_parts(brief),
+        *_revision_parts(brief, hot_text(brief, options.ablation)),
         Part("go", _FILE, render("designer", "go")),
     ]  # fmt: skip
     return assemble(parts, options.token_budget, purpose="design")
@@ -58,7 +58,6 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
     bound = "\n".join(bound_lines(brief))
     if brief.headroom is not None and (brief.route is None or brief.route.error_class != ErrorClass.PERFORMANCE.value):
         bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
-    bound = "\n".join([bound, *hot_text(brief, options.ablation)])
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
     if "examples" not in options.ablation | brief.ablation:
         found = library.patterns(brief.task)
@@ -70,7 +69,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
     return parts
 
 
-def _revision_parts(brief: DesignBrief) -> list[Part]:
+def _revision_parts(brief: DesignBrief, hot: list[str]) -> list[Part]:
     parts: list[Part] = []
     given, cost = dict(brief.previous_constexpr), ""
     if brief.previous:
@@ -85,6 +84,8 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
             "designer", "by_hand", diff=changed, best=best_of(brief.history), lowered=lowered, shown=brief.previous
         )
         parts.append(Part("changes by hand", "the journal", text, rank=6, trims=True))
+    if hot:
+        parts.append(Part("time", "the judge's samples", render("designer", "hot", lines=hot), rank=3))
     pins, requires = kept_lines(brief)
     if pins or requires:
         text = render("designer", "keep", pins=pins, requires=requires, constexpr=())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import CALL_MS, cost_at, more_work, other_load, time_goes, work_of
+from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, other_load, time_goes, work_of
 from kernellab.conditions import flags, labels
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
@@ -15,6 +15,8 @@ from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 
+#: what decides a time, by the cost model's word
+DECIDES = {"compute": "arithmetic", "memory": "memory traffic"}
 #: traffic within this factor of the ideal is the ideal
 _ONCE = 1.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
@@ -69,9 +71,7 @@ def bound_lines(brief: Brief) -> list[str]:
     found = roofline_of(task, chip)
     bound = brief.bound_ms or (found.ms if found else None)
     if bound is not None:
-        decides = (
-            f"; {'arithmetic' if found.flops_ms > found.bytes_ms else 'memory traffic'} decides it" if found else ""
-        )
+        decides = f"; {DECIDES['compute' if found.flops_ms > found.bytes_ms else 'memory']} decides it" if found else ""
         call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
         lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
         if rough(brief):
@@ -88,12 +88,13 @@ def limit_lines(brief: Brief) -> list[str]:
     """How near the result must come, in which precision, and whether the library may be called."""
     task = brief.task
     given = ", ".join(f"{name} {value:g}" for name, value in sorted(task.tolerance.items()))
-    dtypes = ", ".join(dict.fromkeys(output.dtype for output in task.outputs))
-    rounded = given or any(dtype.startswith(("float", "bfloat", "complex")) for dtype in dtypes.split(", "))
-    near = (
-        f"its error may be {given or 'as large as rounding in that dtype makes it'}" if rounded else "it must be equal"
-    )
-    lines = [f"The result is {dtypes}; {near}."]
+    dtypes = dict.fromkeys(output.dtype for output in task.outputs)
+    rounded = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat", "complex"))]
+    exact = [dtype for dtype in dtypes if dtype not in rounded]
+    near = f"may be off by {given or 'what rounding in that dtype makes'}"
+    rules = [f"{' and '.join(rounded)} {near}"] if rounded else []
+    rules += [f"{' and '.join(exact)} must be equal to the reference's"] if exact else []
+    lines = [f"Of the result, {'; '.join(rules)}."] if rules else []
     lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
     if task.strict:
         lines.append("float32 must be right to 1e-4 (rtol and atol) beside float32 eager: products in TF32 are not.")
@@ -191,9 +192,15 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
         f"{counted(round(found.parallelism), 'iteration')} can run at once."
     ]
     if found.time_ms is not None:
+        limit = roofline_of(task, brief.target.chip)
+        bound = brief.bound_ms or (limit.ms if limit else 0.0)
         # what the model counts of a sketch may be less than what the task compels
-        least = max(found.time_ms, brief.bound_ms or 0.0)
-        lines.append(f"The sketch's roofline is {rough(brief)}{duration(least)}; {found.bound} bounds it.")
+        if not bound or found.time_ms * ENOUGH > bound:
+            beyond = f", {found.time_ms / bound:.2g} times the bound" if bound else ""
+            told_ms = f"{rough(brief)}{duration(found.time_ms)}{beyond}"
+            lines.append(f"The sketch allows {told_ms}; {DECIDES[found.bound]} decides it.")
+        else:
+            lines.append("By the same model it allows the bound.")
     ratio = more_work(task, found)
     if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
         most = found.operations[0]
@@ -227,10 +234,14 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
     if verdict.time is not None and (load := other_load(verdict)):
         lines.append(f"other work was on the machine ({load}): times are rough")
-    own = [c for c in verdict.conditions if c.concern == "kernel"]
-    if limits := labels(own):
-        lines.append(f"conditions of the verdict: {', '.join(limits)}")
-    return lines + [f"flag: {flag}" for flag in flags(own)]
+    if limits := limits_of(verdict):
+        lines.append(f"right, but for these conditions of the verdict: {', '.join(limits)}")
+    return lines + [f"flag: {flag}" for flag in flags(c for c in verdict.conditions if c.concern == "kernel")]
+
+
+def limits_of(verdict: Verdict) -> list[str]:
+    """In what a passed kernel is less than the task asks for, one label each."""
+    return labels(c for c in verdict.conditions if c.concern == "kernel")
 
 
 def numbered(text: str) -> str:
@@ -246,10 +257,13 @@ def operations(count: float) -> str:
 
 
 def megabytes(count: float) -> str:
-    return f"{count / 1e6:.3g} MB" if count >= 1e6 else kilobytes(count)
+    """Bytes that are moved, in the units of a bandwidth: ``1.6 MB``, ``48.7 kB``."""
+    scale, unit = next(((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= s), (1.0, "bytes"))
+    return f"{count / scale:.3g} {unit}"
 
 
 def kilobytes(count: float) -> str:
+    """Bytes that are held, in the units of a cache: ``48.7 KiB``."""
     if count >= 1 << 20:
         return f"{count / (1 << 20):.4g} MiB"
     return f"{count / 1024:.4g} KiB" if count >= 1024 else f"{count:.0f} bytes"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernellab.agents.model.prompts.facts import chip_lines
 from kernellab.agents.model.prompts.templates import render
-from kernellab.capture.family import family_of
+from kernellab.capture import capture
+from kernellab.capture.family import family_of, traits_of
 from kernellab.errors import KernellabError
 from kernellab.operations.sketch import OPS, OpKind
-from kernellab.sketch.program.library import LIBRARY, PREFIX
+from kernellab.sketch.program.library import LIBRARY
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import HIDDEN, STRUCTURAL, signature
 from kernellab.sketch.syntax.messages import MESSAGES
@@ -43,6 +44,11 @@ _KINDS = {
     "matrix": (OpKind.MATRIX,),
     "shape": (OpKind.SHAPE,),
 }
+#: hints that say nothing on a CPU
+_ON_GPU = (
+    "persistent", "swizzle", "copy_engine", "warp_roles", "in_turn", "registers", "ahead", "async_store", "team",
+    "shared_between_threads", *(axis for axis in AXES if axis != "coreidx"),
+)  # fmt: skip
 #: faults that a first sketch of somebody new to the language has
 _COMMON = (
     "new-name", "alloc-visible", "extent-varies", "gemm-assign", "tensor-as-value", "tile-index",
@@ -67,14 +73,15 @@ class Library:
     def __init__(self, knowledge: Knowledge | None) -> None:
         self._knowledge = knowledge
 
-    def language(self) -> Quote:
-        """The sketch language's reference, the same for every task of a role: its tables, two sketches that are right
-        and, where there are documents, two that are wrong."""
-        own = own_language()
+    def language(self, kind: str = "gpu", library: bool = True) -> Quote:
+        """The sketch language's reference, the same for every task on a kind of chip: its tables, two sketches that are
+        right and, where there are documents, two that are wrong. ``library``: its calls may be made."""
+        own = own_language(kind, library)
         if self._knowledge is None:
             return own
         rules, wrong = self._knowledge.meaning(_BEYOND), self._knowledge.wrong_sketches(_WRONG)
-        parts = [own.text, *(plain_fences(untitled(p.text)) for p in (rules, wrong) if p is not None)]
+        parts = [own.text, *([plain_fences(untitled(rules.text))] if rules is not None else [])]
+        parts += [f"## {wrong.title}\n\n{plain_fences(_deeper(untitled(wrong.text)))}"] if wrong is not None else []
         sources = [own.source, *(p.source for p in (rules, wrong) if p is not None)]
         return Quote(own.title, "; ".join(sources), "\n\n".join(part.strip() for part in parts))
 
@@ -116,12 +123,14 @@ class Library:
         return [_quote(p) for p in (own[:k] or likest)]
 
     def patterns(self, task: Task) -> list[Quote]:
-        """What is known to win for operators of the task's family."""
+        """What is known to win for operators of the task's family; its sections that need what the task does not have
+        (``needs: scatter``) are left out."""
         family = self.family(task)
         if self._knowledge is None or not family:
             return []
         try:
-            found = _quote(self._knowledge.patterns(family))
+            passage = self._knowledge.patterns(family)
+            found = _quote(replace(passage, text=_fitting(passage.text, traits_of(capture(task)))))
             return [
                 replace(found, text=re.sub(r"^```python\n.*?^```\n+", "", found.text, flags=re.DOTALL | re.MULTILINE))
             ]
@@ -131,21 +140,26 @@ class Library:
 
     def family(self, task: Task) -> str:
         """The task's family, by its captured graph; empty where no known design would help."""
-        from kernellab.capture import capture
-
         try:
             return family_of(capture(task)).value
         except Exception:  # a prompt does without what only helps
             return ""
 
 
-def own_language() -> Quote:
-    """The sketch language in short, generated from the tables that the checker and the lowerings use."""
-    operations = [(kind, [*_spelled(kinds)]) for kind, kinds in _KINDS.items()]
-    operations.append(("library calls, each alone in its sketch", [f"{PREFIX}{name}" for name in LIBRARY]))
+def own_language(kind: str = "gpu", library: bool = True) -> Quote:
+    """The sketch language in short, generated from the tables that the checker and the lowerings use; without the hints
+    that say nothing on a ``kind`` of chip, and without calls of the ``library`` where they may not be made."""
+    operations = [(title, [*_spelled(kinds)]) for title, kinds in _KINDS.items()]
+    if library:
+        operations.append(("library calls, each alone in its sketch", [op.signature for op in LIBRARY.values()]))
+    left_out = _ON_GPU if kind == "cpu" else ()
+    loop_hints, axes, memory_hints = (
+        [word for word in words if word not in left_out] for words in (LOOP_HINTS, AXES, MEMORY_HINTS)
+    )
+    symbols = ", ".join(f"`{op.symbol}`" for op in OPS.values() if op.symbol)
     text = render(
-        "language", "language",
-        operations=operations, dtypes=DTYPES, loop_hints=LOOP_HINTS, axes=AXES, memory_hints=MEMORY_HINTS,
+        "language", "language", symbols=symbols,
+        operations=operations, dtypes=DTYPES, loop_hints=loop_hints, axes=axes, memory_hints=memory_hints,
     )  # fmt: skip
     return Quote("The Unified Sketch language", OWN, text)
 
@@ -181,7 +195,23 @@ def _quote(passage: Passage) -> Quote:
 def plain_fences(text: str) -> str:
     """``text`` without what its fences say to the tools that check it (``task=``, ``fails=``, ``sizes:``)."""
     text = re.sub(r"^(```+\w+)[ \t][^\n`]*$", r"\1", text, flags=re.MULTILINE)
-    return re.sub(r"^(?:family|task|sizes|note|Sketch operations): ?[^\n]*\n\n?", "", text, flags=re.MULTILINE)
+    return re.sub(r"^(?:family|needs|task|sizes|note|Sketch operations): ?[^\n]*\n\n?", "", text, flags=re.MULTILINE)
+
+
+def _fitting(text: str, traits: Collection[str]) -> str:
+    """``text`` without the sections that need what is not among ``traits``; the others one level down."""
+    first, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    fitting = []
+    for section in sections:
+        needs = re.search(r"^needs: ?(.*)$", section, re.MULTILINE)
+        if needs is None or set(needs[1].split()) <= set(traits):
+            fitting.append(_deeper(section))
+    return "".join([first, *fitting]).rstrip()
+
+
+def _deeper(text: str) -> str:
+    """``text`` with its headings one level down."""
+    return re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
 
 
 def apart(text: str, title: str) -> tuple[str, str]:

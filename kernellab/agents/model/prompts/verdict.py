@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kernellab.agents.model.prompts.facts import verdict_figures
 from kernellab.agents.rules.advice import contrast_lines, failing_case, wrong_elements
 from kernellab.conditions import WeakTask, flags
+from kernellab.errors import counted
 from kernellab.records import CompilerLine, Evidence, Verdict
 
 _LOG_LINES = 30
@@ -51,11 +52,30 @@ def _with_source(line: CompilerLine, files: Mapping[str, str], reason: str) -> s
 
 
 def error_map(verdict: Verdict) -> str:
-    """Where the output is wrong; empty where nearly all of it is, which a map would not tell better."""
+    """Where the output is wrong, with its scale; empty where nearly all of it is, or a part of what each sign stands
+    for, which a map would not tell better."""
     evidence = verdict.evidence
     if evidence is None or (evidence.wrong_fraction or 0.0) > _NEARLY_ALL:
         return ""
-    return "\n".join(evidence.error_map)
+    if not any("." in row for row in evidence.error_map):
+        return ""
+    scale = ""
+    if evidence.mapped is not None:
+        rows, columns = evidence.mapped
+        high, wide = len(evidence.error_map), len(evidence.error_map[0])
+        whole = len(evidence.first_wrong or ()) > 2
+        scale = (
+            f": {counted(rows, 'row')}{' (of all leading dimensions together)' if whole else ''} by "
+            f"{counted(columns, 'column')}; a line is {_several(rows, high, 'row')}, "
+            f"a sign {_several(columns, wide, 'column')}"
+        )
+    title = f"Where the output is wrong{scale}. '.' all right, 'x' some wrong, 'n' some not finite."
+    return "\n".join([title, *evidence.error_map])
+
+
+def _several(count: int, signs: int, what: str) -> str:
+    """How many rows or columns one sign stands for."""
+    return counted(count // signs, what) if count % signs == 0 else f"{count // signs} or {count // signs + 1} {what}s"
 
 
 def log_end(verdict: Verdict) -> str:

@@ -237,8 +237,9 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
     for name in [*files, *(e.file for e in edits)]:
         _inside(name)
     if not files and not edits:
+        lines = [line for line in prose.split("\n") if not re.fullmatch(r"\W*KEEP\W*", line)]
         if re.fullmatch(r"\W*KEEP\W*", _last_line(prose)) or re.fullmatch(r"\W*KEEP\W*", prose.split("\n")[0]):
-            return CodeAnswer({}, rationale=prose, critique=critique, keep=True)
+            return CodeAnswer({}, rationale="\n".join(lines).strip(), critique=critique, keep=True)
         raise NoAnswer(
             "The reply has no code.", f"Write FILE: {main_file} and the file in a block, EDIT parts, or KEEP."
         )
