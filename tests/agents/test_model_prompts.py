@@ -15,8 +15,9 @@ from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
-from kernellab.agents.model.prompts.quotes import own_language
+from kernellab.agents.model.prompts.quotes import Library, own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
+from kernellab.agents.model.reply.reading import parse_code
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import work_of
@@ -455,3 +456,83 @@ def test_nothing_that_another_author_wrote_poses_as_a_part_of_a_prompt(knowledge
         text = "\n\n".join(message.content for message in prompt(brief, knowledge).messages)
         own = outside_of_quotations(text)
         assert not re.search(r"^# What must stay|^- finish at once", own, re.MULTILINE), (type(brief).__name__, own)
+
+
+PAIRS = """
+import torch
+def reference(x, books):
+    best, codes = ((x[:, None, :] - books[None]) ** 2).sum(-1).min(1)
+    return codes, best
+def inputs():
+    return torch.randn(64, 6), torch.randn(37, 6)
+"""
+PICKED = """
+import torch
+def reference(x, ids):
+    return (x[ids] * 2.0).sum(1)
+def inputs():
+    return torch.randn(64, 32), torch.randint(0, 64, (50,))
+"""
+ADDED = """
+import torch
+def reference(y, rows, places):
+    return y.index_add(0, places, rows)
+def inputs():
+    return torch.randn(64, 32), torch.randn(50, 32), torch.randint(0, 64, (50,))
+"""
+SUMS = """
+import torch
+def reference(x):
+    return x.sum(AXIS)
+def inputs():
+    return (torch.randn(64, 32),)
+"""
+
+
+def test_known_designs_are_those_of_what_the_task_does() -> None:
+    """A column sum is no design for row sums, and none at all for distances of all pairs."""
+    library = Library(Knowledge.load())
+
+    def told(text: str) -> str:
+        return "\n".join(quote.text for quote in library.patterns(load_task(text, "t")))
+
+    assert told(PAIRS) == ""
+    columns, rows = told(SUMS.replace("AXIS", "0")), told(SUMS.replace("AXIS", "1"))
+    assert "sketch column_sum" in columns and "needs:" not in columns and "### A strided axis" in columns
+    assert "column" not in rows and "Contiguous axis" in rows
+    picked, added = told(PICKED), told(ADDED)
+    assert "atomic_add" not in picked and "Rows of a table" in picked
+    assert "no two iterations" in added and "Top-k" not in added and "need no atomics" not in added
+
+
+def test_each_part_of_the_result_has_its_own_limit() -> None:
+    both = limit_lines(replace(briefs(CPU)["code"], task=load_task(PAIRS, "pairs")))[0]
+    assert both == (
+        "Of the result, float32 may be off by what rounding in that dtype makes; "
+        "int64 must be equal to the reference's."
+    )
+
+
+def test_a_map_of_errors_has_a_scale_and_is_left_out_where_it_tells_nothing() -> None:
+    evidence = Evidence(error_map=["..x.", "...."], mapped=(300, 8), wrong_fraction=0.01, first_wrong=[0, 4])
+    wrong = FAILED.model_copy(update={"evidence": evidence})
+    title, *rows = error_map(wrong).splitlines()
+    assert rows == evidence.error_map
+    assert "300 rows by 8 columns; a line is 150 rows, a sign 2 columns." in title and "'x' some wrong" in title
+    crosses = evidence.model_copy(update={"error_map": ["xxxx", "xxxx"]})
+    assert error_map(FAILED.model_copy(update={"evidence": crosses})) == ""
+
+
+def test_a_language_page_has_what_holds_on_its_chip_and_for_its_task() -> None:
+    cpu, gpu = own_language("cpu", library=False).text, own_language("gpu").text
+    assert "copy_engine" in gpu and "copy_engine" not in cpu and "threadidx.x" not in cpu and "coreidx" in cpu
+    assert "library.conv2d(x, w, bias=?" in gpu and "library." not in cpu
+    for text in (cpu, gpu):
+        assert "`%`" in text and "`ceil(a, b)`" in text and "`-inf`" in text
+
+
+def test_keep_and_done_are_answers_to_different_questions(knowledge: Knowledge) -> None:
+    told = prompt(briefs(CPU)["code"], knowledge).messages[0].content
+    assert "Before any kernel has passed, the one word KEEP" in told and "Once one has passed" in told
+    answer = parse_code("The loop is at the memory's rate.\nKEEP", "kernel.cpp")
+    assert answer.keep and answer.rationale == "The loop is at the memory's rate."
