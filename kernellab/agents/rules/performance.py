@@ -32,7 +32,7 @@ _HOT_SHARE = 0.1
 #: lines that a prompt names; the share from which one is where to begin, and from which that outside of all is named
 _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
 #: fewer samples of a line, and in all, are chance
-_LEAST_SAMPLES, _ENOUGH_SAMPLES = 6, 20
+_LEAST_SAMPLES, _ENOUGH_SAMPLES = 5, 10
 #: the share from which what is not the kernel's lines is what to look at
 _ELSEWHERE_SHARE = 0.4
 #: what Python, outputs and the entry into the code take of any call, at the very least
