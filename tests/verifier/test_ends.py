@@ -78,6 +78,20 @@ def test_a_judge_that_is_begun_ahead_of_a_kernel_for_a_gpu_touches_no_gpu() -> N
         assert not verifier.notice
 
 
+def test_what_a_judge_freed_is_the_machine_s_once_no_one_asks() -> None:
+    def held() -> int:
+        rows = Path(f"/proc/{verifier.judge_pid}/status").read_text().splitlines()
+        return next(int(row.split()[1]) for row in rows if row.startswith("RssAnon:")) // 1024
+
+    task = load_task(RELU_ADD.replace("48, 70", "2048, 4096"))  # of 32 MiB each, which its allocator keeps
+    source = Source(dsl="cpp", files={"kernel.py": "import torch\ndef kernel(x, y):\n    return torch.relu(x) + y\n"})
+    with Verifier() as verifier:
+        verifier.warm(TARGET)
+        before = held()
+        assert verifier.verify(task, source, TARGET, options=QUICK).passed
+        until(lambda: held() < before + 80, 60)
+
+
 def test_a_judge_ends_with_its_own_fault_and_with_nothing_that_it_answers() -> None:
     """One that a search and a session have in turn is as warm after a candidate that it cannot judge as before."""
     judge = LocalJudge()

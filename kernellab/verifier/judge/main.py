@@ -6,6 +6,8 @@ or one error. It ends, with everything below it and the FOLDER made for it, when
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import os
 import select
@@ -35,6 +37,9 @@ _FIRST = (
     "kernellab.verifier.stages.correct", "kernellab.verifier.stages.fast", "kernellab.verifier.stages.honest",
     "kernellab.verifier.stages.robust",
 )  # fmt: skip
+
+#: seconds without a request after which freed memory is the machine's again
+_QUIET = 1.0
 
 
 def main() -> None:
@@ -67,8 +72,16 @@ def serve(channel: socket.socket, pool: Pool) -> None:
                 known = len(sys.modules)
                 gc.collect()
                 gc.freeze()
+            if not select.select([channel], [], [], _QUIET)[0]:
+                _give_back()
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def _give_back() -> None:
+    """What freed tensors took, which the allocator of :data:`~kernellab.verifier.judge.servers.ALLOCATOR` keeps."""
+    with contextlib.suppress(AttributeError):  # glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[str, Any]:
