@@ -76,10 +76,10 @@ class Knowledge:
         """What the language's pages say of ``name``, an operation or a hint; of "language", the whole on one page."""
         pages = self._pages("language")
         if name == "language":
-            operations = sorted({op for _, page in pages for s in page.sections for op in listed(s)})
+            operations = sorted({op for _, page in pages for s in page.sections for op in _operations(s)})
             overview = _join([s for path, page in pages if path.stem == "overview" for s in page.sections])
             return f"{overview}\n\nOperations: {', '.join(operations)}." if overview else ""
-        return _join([s for _, page in pages for s in page.sections if name in listed(s)])
+        return _join([s for _, page in pages for s in page.sections if name in _operations(s)])
 
     def meaning(self, sections: Collection[str] = ()) -> Passage | None:
         """The language's exact rules, or those ``sections`` of them; None where there is no such document."""
@@ -357,9 +357,14 @@ def _named(section: Section, asked: set[str]) -> int:
 
 
 def listed(section: Section) -> set[str]:
-    """The sketch's operations that a section says it is for."""
+    """The words of the sketch's operations that a section says it is for, parts of names among them."""
+    return set(words(" ".join(_operations(section))))
+
+
+def _operations(section: Section) -> list[str]:
+    """The sketch's operations that a section says it is for, as they are written."""
     lines = [line for line in section.text.splitlines() if line.startswith("Sketch operations:")]
-    return set(words(" ".join(line.partition(":")[2] for line in lines)))
+    return [name.strip() for line in lines for name in line.partition(":")[2].split(",")]
 
 
 def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder: Path, who: str = "") -> str:
