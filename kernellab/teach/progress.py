@@ -45,7 +45,7 @@ class Attempt(Record):
 
 
 class Predicted(Record):
-    """``expected`` is None where the learner let it pass."""
+    """``expected`` is None where the learner skipped it."""
 
     kind: Literal["prediction"] = "prediction"
     name: str
@@ -133,8 +133,18 @@ class Progress:
         return len(seen)
 
     def prediction(self, name: str) -> Predicted | None:
-        """The first one that was stated for ``name``: a later one knows the answer."""
-        return next((e for e in self.entries if isinstance(e, Predicted) and e.name == name), None)
+        """The first number that was stated for ``name`` before all of it was measured, since a later one knows the
+        answer; else the first entry, which may skip it."""
+        measured: set[str] = set()
+        made = []
+        for entry in self.entries:
+            if isinstance(entry, Measured):
+                measured.add(entry.name)
+            elif isinstance(entry, Predicted) and entry.name == name:
+                made.append(entry)
+                if entry.expected and not measured.issuperset(name.split("/")):
+                    return entry
+        return made[0] if made else None
 
     def expects(self, name: str) -> bool:
         """Is there a prediction that ``name`` has a part in?"""
@@ -157,10 +167,10 @@ class Progress:
         """Predictions that have been measured, in the order in which they were made."""
         found = {}
         for entry in self.entries:
-            if isinstance(entry, Predicted) and entry.expected and entry.name not in found:
+            if isinstance(entry, Predicted) and entry.name not in found and (one := self.prediction(entry.name)):
                 measured = self.ratio(entry.name)
-                if measured:
-                    found[entry.name] = Pair(entry.name, entry.expected, measured)
+                if one.expected and measured:
+                    found[entry.name] = Pair(entry.name, one.expected, measured)
         return list(found.values())
 
     def tries(self, task: str) -> list[Tried]:
@@ -206,7 +216,7 @@ def record(entry: Attempt | Predicted | Measured | Tried, workspace: Path | None
 
 
 def stated(name: str, words: str, reason: str = "") -> Predicted:
-    """A prediction from what a person wrote: ``2``, ``2x``, ``1/3``, ``50%``, ``?`` (let it pass).
+    """A prediction from what a person wrote: ``2``, ``2x``, ``1/3``, ``50%``, ``?`` (skipped).
 
     Raises:
         CourseError: the number is not a ratio.

@@ -84,7 +84,7 @@ def test_a_measurement_stands_beside_its_prediction(shell: InteractiveShell, cap
     found = shell.run_cell_magic("kernel_measure", "mine --task two-inputs", text)
     assert "GB/s" in repr(found) and "You expected 2x, measured" in repr(found)
     shell.run_line_magic("kernel_predict", "mine 5x")
-    assert "Your first word counts: 2x" in capsys.readouterr().out
+    assert "your first prediction counts, 2x" in capsys.readouterr().out
     drawn = shell.run_line_magic("kernel_progress", "--curve")
     assert [len(trace.x) for trace in drawn.data] == [1, 1]
 

@@ -39,6 +39,15 @@ def test_predictions_are_paired_with_what_was_measured(tmp_path: Path) -> None:
     assert calibration(found.pairs()).startswith("2 of 2 predictions were within a factor of 1.5; typical miss 1.28x")
 
 
+def test_a_number_counts_after_a_skip_until_it_was_measured() -> None:
+    skipped, late = stated("fast/slow", "?"), stated("fast/slow", "3")
+    one, other = (Measured(name=name, ms=ms, time=0) for name, ms in (("fast", 1.0), ("slow", 2.0)))
+    in_time = Progress((skipped, one, stated("fast/slow", "1.5"), other, late))
+    assert in_time.pairs() == [Pair("fast/slow", 1.5, 2.0)]
+    too_late = Progress((skipped, one, other, late))
+    assert too_late.prediction("fast/slow") is skipped and too_late.pairs() == []
+
+
 @pytest.mark.parametrize(("words", "expected"), [("2x", 2), ("1/4", 0.25), ("50%", 0.5), (".5", 0.5), ("?", None)])
 def test_a_prediction_may_be_written_in_several_ways(words: str, expected: float | None) -> None:
     assert stated("a", words).expected == expected

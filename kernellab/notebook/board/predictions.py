@@ -28,7 +28,7 @@ FILE = "predictions.jsonl"
 
 @dataclass(frozen=True)
 class Prediction:
-    """``turn`` is the Coder's; ``expected`` the speedup against eager, None when the person let it pass."""
+    """``turn`` is the Coder's; ``expected`` the speedup against eager, None when the person skipped it."""
 
     session: str
     turn: str
