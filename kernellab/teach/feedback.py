@@ -11,7 +11,7 @@ from kernellab.records import Ranking, Source
 from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.teach.challenge import opponent
-from kernellab.teach.exercise import solution
+from kernellab.teach.exercise import Exercise, solution
 from kernellab.teach.goals import Facts
 from kernellab.teach.judge import source_of
 from kernellab.teach.measure import MOST_SHARE, Figures, figures
@@ -19,19 +19,22 @@ from kernellab.teach.measure import MOST_SHARE, Figures, figures
 Rank = Callable[[Task, Source, Target], Ranking]
 
 #: a share of a copy's rate at which little is left, a ratio of two times that counts as a difference, and one of bytes
-_NEAR_COPY, _SLOWER, _TRAFFIC = 0.8, 1.15, 1.1
+_NEAR_COPY, _SLOWER, _TRAFFIC = 0.8, 1.3, 1.1
 
 
 @dataclass(frozen=True)
 class Timed:
     """A right answer's figures next to a reference's: ``reference`` says whose, ``reference_ms`` is its time.
-    ``facts`` are the answer's; ``cores`` run iterations at once on this machine."""
+    ``facts`` are the answer's, of an exercise that asks for ``traffic`` at most; ``cores`` run iterations at once on
+    this machine."""
 
     own: Figures
     reference: str = ""
     reference_ms: float | None = None
     facts: Facts | None = None
     cores: int = 1
+    exercise: str = ""
+    traffic: float = 1.0
 
     @property
     def text(self) -> str:
@@ -49,32 +52,33 @@ class Timed:
         facts, share = self.facts, self.own.of_copy
         if facts is not None and facts.parallel < self.cores:
             return f"Only {facts.parallel} of {self.cores} cores work: share out another dimension."
-        if facts is not None and facts.traffic > _TRAFFIC:
-            return (
-                f"Its loads and stores name {facts.traffic:.2f} times the bytes of inputs and outputs: keep a tile "
-                "that is used twice, or fuse two launches."
-            )
+        if facts is not None and facts.traffic > _TRAFFIC * self.traffic:
+            fewer = "fuse its launches" if facts.launches > 1 else "larger tiles are used more often"
+            return f"Its loads and stores name {facts.traffic:.2f} times the bytes of inputs and outputs: {fewer}."
         if self.reference_ms is not None and self.own.ms > _SLOWER * self.reference_ms:
             return (
-                f"{self.reference} is {self.own.ms / self.reference_ms:.1f} times as fast with the same bytes: try "
-                "other tiles (`B = 64 in {64, 512}` opens a choice), and see the loop by %%kernel_watch --compiled."
+                f"{self.reference} is {self.own.ms / self.reference_ms:.1f} times as fast: see your loop by "
+                "%%kernel_watch --compiled; where the sketch has a constant for its tiles, try others."
             )
         if share is not None and _NEAR_COPY <= share <= MOST_SHARE:
             return (
                 "It moves data nearly as fast as a copy: what is left is to fuse it with the operator before or after."
             )
-        return "Ask for a whole verdict (--pass), or try the same in Triton and compare with the code below."
+        return (
+            f"`%%kernel_exercise {self.exercise} --pass` at the head of the cell asks for the whole verdict; or try "
+            "the same in Triton, and compare with the code below."
+        )
 
 
-def timed(name: str, source: Source, task: Task, target: Target, rank: Rank, facts: Facts | None) -> Timed:
-    """A right answer to the exercise ``name``, and the reference answer or else the rules' kernel, each timed in pairs
+def timed(exercise: Exercise, source: Source, task: Task, target: Target, rank: Rank, facts: Facts | None) -> Timed:
+    """A right answer to the exercise, and the reference answer or else the rules' kernel, each timed in pairs
     with eager.
 
     Raises:
         CourseError, TargetError, VerifierError: it cannot be timed on this machine.
     """
     own = figures(task, target, rank(task, source, target))
-    whose, other = _reference(name, task, target)
+    whose, other = _reference(exercise.id, task, target)
     times = None
     if other is not None:
         key = (task.hash, other.hash)
@@ -82,7 +86,8 @@ def timed(name: str, source: Source, task: Task, target: Target, rank: Rank, fac
             found = rank(task, other, target)
             _times[key] = found.time.median_ms if found.ranked and found.time is not None else None
         times = _times[key]
-    return Timed(own, whose, times, facts, usable_cores() if target.backend is Backend.CPU else 1)
+    cores = usable_cores() if target.backend is Backend.CPU else 1
+    return Timed(own, whose, times, facts, cores, exercise.id, max(1.0, exercise.goals.traffic or 1.0))
 
 
 #: (task, source) -> the reference's time, measured once

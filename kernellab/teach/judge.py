@@ -299,7 +299,8 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
             break
     if verdict.passed:
         reached = Reached.PASSED if level is not Trust.T1 else Reached.RIGHT
-        return Outcome(reached, verdict.reason, facts=found, verdict=verdict)
+        said = verdict.reason if level is not Trust.T1 else "Right on small shapes."
+        return Outcome(reached, said, facts=found, verdict=verdict)
     evidence = verdict.evidence
     signature = evidence.signature if evidence is not None else None
     keys = tuple(filter(None, (signature, verdict.stage.value, "refused")))

@@ -232,7 +232,12 @@ def test_what_to_try_next_follows_from_the_figures() -> None:
     assert "the reference answer: 0.5 ms; its bytes at a copy's rate: 0.5 ms" in told.text
     assert "2.0 times as fast" in told.next_step
     assert "1 of 2 cores" in replace(told, facts=replace(facts, parallel=1)).next_step
-    assert "1.33 times the bytes" in replace(told, facts=replace(facts, traffic=1.33)).next_step
+    more = replace(told, facts=replace(facts, traffic=1.33))
+    assert "1.33 times the bytes" in more.next_step and "larger tiles" in more.next_step
+    assert "fuse" in replace(told, facts=replace(facts, traffic=1.33, launches=2)).next_step
+    assert "times the bytes" not in replace(more, traffic=1.5).next_step, "the exercise asks for no less"
+    plain = replace(told, own=replace(own, ms=0.55, bandwidth=0.0), exercise="two-inputs")
+    assert "`%%kernel_exercise two-inputs --pass`" in plain.next_step
     assert "as fast as a copy" in replace(told, own=replace(own, ms=0.55)).next_step
     # what is faster than a copy has no share and no bound
     assert "copy's rate" not in replace(told, own=replace(own, ms=0.1)).text

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kernellab.records import Source, Verdict
     from kernellab.target import Target
     from kernellab.task import Task
+    from kernellab.teach.exercise import Exercise
     from kernellab.teach.judge import Outcome
     from kernellab.verifier.protocol.options import VerifyOptions
 
@@ -68,7 +69,7 @@ class LearnMagics(KernelMagic):
         # who interrupts the timing keeps the points
         sketch = outcome.reached.good and is_sketch(cell)
         codes = translations(cell, task) if sketch else []
-        notes = self._timed(exercise.id, cell, task, outcome) if sketch else []
+        notes = self._timed(exercise, cell, task, outcome) if sketch else []
         return outcome_card(exercise.id, outcome, hint, notes, cell, codes)
 
     @no_var_expand
@@ -119,7 +120,7 @@ class LearnMagics(KernelMagic):
     @argument("reason", nargs="*", help="why, in your words")
     @command
     def kernel_predict(self, args: argparse.Namespace) -> None:
-        """State what you expect before you measure it; only the first prediction counts. A session
+        """State what you expect before you measure it; only the first number counts. A session
         whose teaching mode waits for you continues with its measurement."""
         from kernellab.session import Session
         from kernellab.teach import progress
@@ -135,13 +136,16 @@ class LearnMagics(KernelMagic):
         known = progress.read()
         made = progress.stated(args.name, args.expected, " ".join(args.reason).strip("\"'"))
         earlier = known.prediction(args.name)
-        if earlier is None:
+        if earlier is None or (made.expected and not earlier.expected):
             progress.record(made)
-        said = f"you expect {made.expected:g}x" if made.expected else "you skip it"
-        kept = earlier is not None and earlier.expected != made.expected
-        first = f"{earlier.expected:g}x" if earlier is not None and earlier.expected else "nothing"
-        after = f" Your first word counts: {first}." if kept else ""
-        print(f"{args.name}: {said}.{after}")
+            known = progress.read()
+        counts = known.prediction(args.name) or made
+        if counts.expected == made.expected:
+            print(f"{args.name}: {f'you expect {made.expected:g}x' if made.expected else 'you skip it'}.")
+        elif counts.expected:
+            print(f"{args.name}: your first prediction counts, {counts.expected:g}x.")
+        else:
+            print(f"{args.name}: it was measured already, and you skipped the prediction.")
         if "/" in args.name and earlier is None:
             from kernellab.notebook.warm import begin_judge
 
@@ -269,7 +273,7 @@ class LearnMagics(KernelMagic):
         with engine().verifying:
             return engine().verifier().verify(task, source, detect_target(source.dsl), options=options)
 
-    def _timed(self, name: str, text: str, task: Task, outcome: Outcome) -> list[str]:
+    def _timed(self, exercise: Exercise, text: str, task: Task, outcome: Outcome) -> list[str]:
         """A right sketch's time next to eager's, the bound and the reference answer's, and what to try next."""
         from kernellab.dsls.machine import detect_target
         from kernellab.teach.feedback import timed
@@ -277,7 +281,7 @@ class LearnMagics(KernelMagic):
 
         try:
             source = source_of(text, task)
-            found = timed(name, source, task, detect_target(source.dsl), self._ranked, outcome.facts)
+            found = timed(exercise, source, task, detect_target(source.dsl), self._ranked, outcome.facts)
         except KernellabError as error:
             return [f"It was not timed: {error.message}"]
         return [found.text, f"Next: {found.next_step}"]
