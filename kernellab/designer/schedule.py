@@ -71,6 +71,8 @@ _DEEP = 100
 #: pairs of a channel read and one written up to which a GPU sums a convolution directly: tiles of tensor cores hold at
 #: least 16 of each, most of them empty (1 to 6 channels, 5 x 5: 1.28 ms as products on an H100)
 _FEW_CHANNELS = 16
+#: reductions of one launch on a GPU: each carries a tile in registers, and 49 of them spilled to memory
+_MOST_SUMS = 8
 _APART = "Choose a schedule that is not called 'one launch'."
 
 
@@ -309,7 +311,8 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
     if ctx.gpu:
         outputs = one_of_row(outputs, lambda axis: isinstance(axis.extent, int) and axis.extent > ctx.style.whole_row)
     trial = layout.copied()
-    planner = Planner(outputs, trial)
+    most = _MOST_SUMS if ctx.gpu else 0
+    planner = Planner(outputs, trial, most)
     launches = planner.plan()
     if not ctx.style.split:
         return launches, trial
@@ -320,7 +323,7 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
     known: dict[Axis, Axis] = {}
     chunks = {i: partial(_chunks, ctx, known, found) for i, found in flagged.items()}
     trial = layout.copied()
-    return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial).plan(), trial
+    return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial, most).plan(), trial
 
 
 def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Attend) -> Axis:

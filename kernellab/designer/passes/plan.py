@@ -7,6 +7,7 @@ which costs arithmetic and saves memory traffic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -41,10 +42,14 @@ _PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind
 
 
 class Planner:
-    """Places every reduction, scan, product and output of ``outputs`` in a launch."""
+    """Places every reduction, scan, product and output of ``outputs`` in a launch.
 
-    def __init__(self, outputs: list[Output], layout: Layout) -> None:
-        self.outputs, self.layout = outputs, layout
+    ``most``: reductions that may share a launch, each of which carries a tile in registers; 0: any number.
+    """
+
+    def __init__(self, outputs: list[Output], layout: Layout, most: int = 0) -> None:
+        self.outputs, self.layout, self.most = outputs, layout, most
+        self.alike: Counter[tuple[Any, ...]] = Counter()
         self.free = Free()
         self.kernels: list[Launch] = []
         self.home: dict[int, Launch] = {}
@@ -61,6 +66,7 @@ class Planner:
         for e in order:
             for a in e.operands:
                 self.parents.setdefault(id(a), []).append(e)
+        self.alike.update(self._shared(e) for e in order if isinstance(e, Red))
         for e in order:
             if isinstance(e, Frontier):
                 self._place(e)
@@ -73,6 +79,15 @@ class Planner:
         return launches
 
     # -- which kernel
+
+    def _shared(self, e: Red) -> tuple[Any, ...]:
+        """What reductions of one launch have in common."""
+        return self.free(e), frozenset(e.axes), e.chunk
+
+    def _has_room(self, k: Launch, e: Red) -> bool:
+        """May the launch of reductions have one more? Launches that share out too many have about as many each."""
+        count = self.alike[self._shared(e)]
+        return not self.most or len(k.reds) < -(-count // -(-count // self.most))
 
     def _inside(self, e: Expr) -> list[Expr]:
         """The reductions, scans and products directly under ``e`` (``e`` itself when it is one)."""
@@ -95,7 +110,7 @@ class Planner:
         if isinstance(e, Red):
             for k in self.kernels:
                 fits = k.kind is LaunchKind.REDUCTION and k.par == par and k.red == red and k.chunk is e.chunk
-                if fits and all(self._before(self.home[id(n)], k) for n in needs):
+                if fits and self._has_room(k, e) and all(self._before(self.home[id(n)], k) for n in needs):
                     k.reds.append(e)
                     self.home[id(e)] = k
                     return
