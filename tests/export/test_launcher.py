@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ import torch
 
 from kernellab.errors import SessionError
 from kernellab.export.runtime import launcher as runtime
+from kernellab.export.runtime import recording
 from kernellab.export.runtime.launcher import Launcher
 from kernellab.export.runtime.recording import Recording, Refused, Step, Unavailable, watched
 from kernellab.model_integration import install, profile, uninstall
@@ -60,6 +62,11 @@ int cuMemsetD32Async(uint64_t p, unsigned v, size_t n, void *s) {
 void scaled(void **p, unsigned n) {
   const float *x = *(float **)p[0]; float *y = *(float **)p[1]; float a = *(float *)p[2];
   for (unsigned i = 0; i < n; i++) y[i] += a * x[i];
+}
+/* y = x by way of scratch, 4 bytes a program */
+void by_scratch(void **p, unsigned n) {
+  memcpy(*(float **)p[2], *(float **)p[0], 4 * n);
+  memcpy(*(float **)p[1], *(float **)p[2], 4 * n);
 }
 """
 
@@ -307,3 +314,45 @@ def test_what_a_first_call_does_is_recorded_without_torchs_compiler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1", "False"]
+
+
+def test_memory_that_triton_gives_a_kernel_is_made_in_each_call(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptors that a kernel makes lie in such memory: a decode's call was launched by Triton for its sake."""
+    import triton  # type: ignore[import-untyped]
+    from triton.backends.nvidia.driver import CudaLauncher  # type: ignore[import-untyped]
+    from triton.runtime._allocation import NullAllocator  # type: ignore[import-untyped]
+
+    class OnTheHost(CudaLauncher):  # type: ignore[misc]
+        """Triton's launcher of a kernel with 4 bytes of scratch a program, up to the launch."""
+
+        num_ctas, global_scratch_size, global_scratch_align, profile_scratch_size, profile_scratch_align = 1, 4, 8, 0, 1
+        launch_cooperative_grid = launch_pdl = gsan_enabled = False
+        arg_annotations = kernel_signature = None
+
+        def __init__(self) -> None:
+            pass
+
+        def launch(self, *args: Any) -> None:
+            pass
+
+    active = SimpleNamespace(launcher_cls=OnTheHost, allocate_default_profile_scratch=None)
+    monkeypatch.setattr(triton.runtime.driver, "_active", active)
+    function = ctypes.cast(ctypes.CDLL(str(driver)).by_scratch, ctypes.c_void_p).value
+    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8))
+    try:
+        x, watch = torch.arange(6.0), recording._Watch()
+        with recording._launches(watch), recording._Ops(watch):
+            made = torch.empty(6)
+            OnTheHost()(6, 1, 1, 0, function, None, None, None, None, x, made)
+    finally:
+        triton.set_allocator(NullAllocator())
+    metadata = SimpleNamespace(num_warps=1, shared=0, num_ctas=1)
+    watch.events[0].kernel = SimpleNamespace(
+        metadata=metadata, src=SimpleNamespace(signature={"x": "*fp32", "y": "*fp32"})
+    )
+    seen = recording._recorded(watch, (x,), made)
+    launcher = Launcher(lambda *args: "slow", device="cpu", library=str(driver))
+    steps = tuple(step.given for step in seen.steps)
+    launcher.table.add(launcher.table.key(x), seen.makes, steps, seen.container, seen.outs, x)
+    again = torch.randn(6)
+    assert torch.equal(launcher.table(again), again) and launcher.table.hits == 1

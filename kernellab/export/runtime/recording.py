@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -83,8 +84,8 @@ class _Launch:
     launcher: Any
     args: tuple[Any, ...]
     kernel: Any = None
-    #: how many tensors and fills were seen before it
-    at: int = 0
+    #: what Triton asked its allocator for: the kernel's memory for all its programs
+    scratch: Sequence[torch.Tensor] = ()
 
 
 @dataclass
@@ -161,7 +162,12 @@ def _launches(watch: _Watch) -> Iterator[None]:
     def call(self: Any, x: int, y: int, z: int, stream: int, function: int, *rest: Any) -> Any:
         if threading.get_ident() == watch.thread:
             # packed and launch metadata, two hooks, then the kernel's arguments
-            watch.events.append(_Launch((int(x), int(y), int(z)), function, self, rest[4:]))
+            event = _Launch((int(x), int(y), int(z)), function, self, rest[4:])
+            watch.events.append(event)
+            before = len(watch.made)
+            result = original(self, x, y, z, stream, function, *rest)
+            event.scratch = watch.made[before:]
+            return result
         return original(self, x, y, z, stream, function, *rest)
 
     def noted(self: Any, *args: Any, **options: Any) -> Any:
@@ -236,8 +242,11 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: lis
         raise Refused("a kernel is not one that Triton compiled") from None
     if meta.num_ctas != 1 or getattr(meta, "launch_pdl", False):
         raise Refused("a kernel is launched with clusters or ahead of its predecessor")
-    if any(getattr(event.launcher, f"{kind}_scratch_size", 0) for kind in ("global", "profile")):
-        raise Refused("a kernel needs scratch memory of Triton's")
+    if getattr(event.launcher, "profile_scratch_size", 0):
+        raise Refused("a kernel is compiled to be profiled")
+    wants = int(getattr(event.launcher, "global_scratch_size", 0)) * math.prod(event.grid)
+    if bool(wants) != bool(event.scratch) or len(event.scratch) > 1:
+        raise Refused("a kernel's scratch memory is not what Triton's allocator makes by torch.empty")
     if len(event.args) != len(types):  # older ones are called without the constants
         types = [t for t in types if t != "constexpr"]
     data, offsets, patches = b"", [], []
@@ -248,9 +257,10 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: lis
         if place is not None:
             patches.append((len(data), *place))
         data += piece
-    # two pointers that Triton itself adds; a kernel without them reads no parameter there
+    # two pointers that Triton itself adds, the first to scratch; a kernel without them reads no parameter there
     data += bytes(-len(data) % 8)
     offsets += [len(data), len(data) + 8]
+    patches += [(len(data), *_place(t.data_ptr(), inputs, temporaries)) for t in event.scratch]
     data += bytes(16)
     return Step(
         together=together, function=int(event.function), grid=event.grid, threads=threads, shared=shared, data=data,
