@@ -155,12 +155,24 @@ NARROW = backward_text(
         "forward",
     )
 )
+#: a mask that a table of blocks gives: its elements are gathered
+BLOCK_TABLE = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(q, k, v, blocks):
+    n = torch.arange(2048, device=q.device) // 128
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=blocks[n[:, None], n[None, :]])
+
+def inputs():
+    return *(torch.randn(1, 8, 2048, 128, {_BF16}) for _ in range(3)), torch.rand(16, 16) < 0.5
+"""
 SASS_CASES = {
     "product": PRODUCT, "attention": ATTENTION, "window": WINDOW.replace("2048, 64", "2048, 96"),
     "float8": FLOAT8, "blocks8": BLOCKS8, "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL,
     "two results": TWO_RESULTS,
     "channels first": CHANNELS_FIRST, "by two": BY_TWO, "weights": WEIGHTS,
-    "narrow gradients": NARROW, "grouped gradient": GROUPED,
+    "narrow gradients": NARROW, "grouped gradient": GROUPED, "block table": BLOCK_TABLE,
 }  # fmt: skip
 
 
@@ -378,6 +390,7 @@ def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills
             "gradient",
             "grouped gradient",
             "weights",
+            "block table",
         )
         assert bool(facts["UTMASTG"]) != plain or name == "narrow gradients"
 

@@ -426,7 +426,7 @@ def _flat_ends(p: Plan) -> None:
 
 
 _NO_FORM = frozenset([
-    "gather", "reshape", "concat", "cumsum", "cumprod", "cummax", "cummin", "associative_scan", "welford", "sort",
+    "reshape", "concat", "cumsum", "cumprod", "cummax", "cummin", "associative_scan", "welford", "sort",
     "argmax", "argmin",
 ])  # fmt: skip
 

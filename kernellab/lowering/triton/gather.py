@@ -37,7 +37,8 @@ def pointer_at(
     for dim, (value, item) in enumerate(zip(index, items, strict=True)):
         size = tensor.shape[dim]
         text = values.write(value)
-        at = text.code if is_atom(text.code) else values.temporary(tidy(text.code))
+        code = values.ranked(text, (num(1),) * rank)
+        at = code if is_atom(code) else values.temporary(tidy(code))
         if not _is_inside(values, item, size):
             tests.append(_test(values, at, values.int_text(size), text, rank))
         if at == "0":
