@@ -321,3 +321,27 @@ sketch walk {{
 """
     source = source_of(text).files["kernel.cpp"]
     assert "603 * N" in source
+
+
+CIRCLE = """sketch circle {
+    symbols: N;
+    tensors: X[N]: f32; S[N]: f32 out; C[N]: f32 out; T[N]: f32 out;
+    constexpr: B = 256;
+    @llm_hint("parallel")
+    for n in range(0, N, B):
+        load(X[n:n+B] -> x)
+        store(sin(x) -> S[n:n+B])
+        store(cos(x) -> C[n:n+B])
+        store(tan(x) -> T[n:n+B])
+}
+"""
+
+
+def test_sine_cosine_and_tangent_hold_for_every_float(tmp_path: Path) -> None:
+    """Above 2^52 they were noise: whole circles were taken off by a quotient that a double cannot hold."""
+    bits = torch.randint(0, 0x7F800000, (200_000,), generator=torch.Generator().manual_seed(5), dtype=torch.int32)
+    x = torch.cat([bits.view(torch.float32), -bits[:1000].view(torch.float32), torch.tensor([0.0, 2.0**52, 3.4e38])])
+    kernel = load(source_of(CIRCLE), tmp_path).kernel
+    for got, exact in zip(kernel(x), (torch.sin, torch.cos, torch.tan), strict=True):
+        torch.testing.assert_close(got.double(), exact(x.double()), rtol=1.2e-7, atol=1e-45)
+    assert all(y.isnan().all() for y in kernel(torch.tensor([float("inf"), float("-inf"), float("nan")])))

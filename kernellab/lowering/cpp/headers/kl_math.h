@@ -1,8 +1,8 @@
 // Scalar functions that a compiler can vectorise, and narrow number formats, for kernels lowered from sketches.
 //
 // The elementary functions have no branches and call no library, so a loop over them becomes vector code. Errors are
-// at most 4 ulp (float) over the whole range, NaN and infinities are as in IEC 60559. sin and cos are exact to that
-// for |x| < 2^52.
+// at most 4 ulp (float) over the whole range, NaN and infinities are as in IEC 60559. sin and cos of a double are exact
+// to that for |x| < 2^52.
 #pragma once
 
 #include <cstdint>
@@ -550,13 +550,23 @@ KL_INLINE float softplus(float x) {
 // -- sin, cos, pow -------------------------------------------------------------------------------------------------
 
 namespace detail {
-// x - n * pi/2 in double, and n mod 4
-KL_INLINE double quarter(double x, int64_t& quadrant) {
-  const double n = __builtin_rint(x * 0.63661977236758134308);
+// A float less whole circles, below 2^41, and a small rest to add. Each divisor is an exact double next to a multiple
+// of 2 pi, which a continued fraction gives; no step rounds but the rest's.
+KL_INLINE double few_circles(double x, double& rest) {
+  double n = __builtin_rint(x * (1.0 / 0x1.782b7a20df6d4p+75));
+  x = fma(n, -0x1.782b7a20df6d4p+75, x);
+  rest = n * -0x1.7a6500ca6d83bp-50;
+  n = __builtin_rint(x * (1.0 / 0x1.065c829d68730p+41));
+  rest = fma(n, -0x1.14e87fd83e16cp-54, rest);
+  return fma(n, -0x1.065c829d68730p+41, x);
+}
+// x + rest - n * pi/2 in double, and n mod 4
+KL_INLINE double quarter(double x, double rest, int64_t& quadrant) {
+  const double n = __builtin_rint((x + rest) * 0.63661977236758134308);
   const double below = n - 4.0 * __builtin_floor(n * 0.25);
   quadrant = bits<int64_t>(below + BIG_D) & 3;
   double r = fma(n, -1.57079632679489655800, x);
-  return fma(n, -6.12323399573676603587e-17, r);
+  return fma(n, -6.12323399573676603587e-17, r) + rest;
 }
 KL_INLINE double sin_core(double r) {
   const double s = r * r;
@@ -578,19 +588,24 @@ KL_INLINE double cos_core(double r) {
   p = fma(p, s, 4.16666666666665929218e-2);
   return fma(p * s, s, fma(-0.5, s, 1.0));
 }
-KL_INLINE double circle(double x, int64_t shift) {
+KL_INLINE double circle(double x, double rest, int64_t shift) {
   int64_t q;
-  const double r = quarter(x, q);
+  const double r = quarter(x, rest, q);
   q += shift;
   const double y = (q & 1) ? cos_core(r) : sin_core(r);
   return (q & 2) ? -y : y;
 }
+KL_INLINE float circle(float x, int64_t shift) {
+  double rest;
+  const double few = few_circles(double(x), rest);
+  return float(circle(few, rest, shift));
+}
 }  // namespace detail
 
-KL_INLINE double sin(double x) { return detail::circle(x, 0); }
-KL_INLINE double cos(double x) { return detail::circle(x, 1); }
-KL_INLINE float sin(float x) { return float(detail::circle(double(x), 0)); }
-KL_INLINE float cos(float x) { return float(detail::circle(double(x), 1)); }
+KL_INLINE double sin(double x) { return detail::circle(x, 0.0, 0); }
+KL_INLINE double cos(double x) { return detail::circle(x, 0.0, 1); }
+KL_INLINE float sin(float x) { return detail::circle(x, 0); }
+KL_INLINE float cos(float x) { return detail::circle(x, 1); }
 
 inline double pow(double x, double y) { return std::pow(x, y); }
 KL_INLINE float pow(float x, float y) {

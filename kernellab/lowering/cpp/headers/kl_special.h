@@ -40,14 +40,19 @@ KL_INLINE T gcd(T a, T b) {
 
 namespace detail {
 constexpr double PI = 3.14159265358979323846;
-}  // namespace detail
-
-KL_INLINE double tan(double x) {
+KL_INLINE double slope(double x, double rest) {
   int64_t q;
-  const double r = detail::quarter(x, q), s = detail::sin_core(r), c = detail::cos_core(r);
+  const double r = quarter(x, rest, q), s = sin_core(r), c = cos_core(r);
   return (q & 1) ? -c / s : s / c;
 }
-KL_INLINE float tan(float x) { return float(tan(double(x))); }
+}  // namespace detail
+
+KL_INLINE double tan(double x) { return detail::slope(x, 0.0); }
+KL_INLINE float tan(float x) {
+  double rest;
+  const double few = detail::few_circles(double(x), rest);
+  return float(detail::slope(few, rest));
+}
 KL_INLINE float atan(float x) {
   const float a = abs(x);
   const bool far = a > 2.414213562373095f, near = a <= 0.4142135623730950f;
