@@ -91,6 +91,8 @@ PROVE_ONLY = frozenset(
         "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem",
         "bench/test_suites.py::test_few_workers_do_what_was_put_off",
         "bench/test_throughput.py::test_one_pair_and_one_judge_for_real",
+        "browser/test_model_at_work.py::test_asked_after_two_replies_of_no_use_and_a_stopped_one_is_kept",
+        "browser/test_model_at_work.py::test_waiting_writing_and_an_edit_by_hunks",
         "browser/test_places.py::test_two_notebooks_two_browsers_dark_and_narrow",
         "browser/test_search.py::test_watch_pause_inject_protect_resume_and_stop",
         "browser/test_two_tabs.py::test_a_page_whose_kernel_has_ended_shows_what_was_recorded",
