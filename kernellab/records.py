@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
+from itertools import groupby
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -151,12 +152,7 @@ class Repeats(Record):
     @property
     def words(self) -> str:
         """``index % 16 is 8 to 15``: the residues as ranges."""
-        runs: list[list[int]] = []
-        for n in self.residues:
-            if runs and n == runs[-1][-1] + 1:
-                runs[-1].append(n)
-            else:
-                runs.append([n])
+        runs = [[n for _, n in run] for _, run in groupby(enumerate(self.residues), lambda at: at[1] - at[0])]
         told = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
         return f"index % {self.period} is {' or '.join(told)}"
 

@@ -2,7 +2,7 @@
 that is shared, after many earlier calls, at small, declared and other sizes. One whose source reads what a judge may be
 known by is started by a shell, and built there once more.
 
-The process is in the sandbox as a worker is, and runs beside the stages correct and robust.
+The process is in the sandbox as a worker is, and runs during the stages correct and robust.
 """
 
 from __future__ import annotations
