@@ -142,8 +142,7 @@ class Tried(Record):
 
 
 class Repeats(Record):
-    """Along one dimension of an output only the places whose index modulo ``period`` is among ``residues`` hold wrong
-    elements, and some of each of them do."""
+    """Along one dimension of an output only places whose index modulo ``period`` is in ``residues`` have errors."""
 
     dimension: int
     period: int
