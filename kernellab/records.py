@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
-from itertools import groupby
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -18,6 +17,7 @@ from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
 from kernellab.content import inside
 from kernellab.errors import told_apart
+from kernellab.repeats import Repeats
 
 
 class Record(BaseModel):
@@ -141,21 +141,6 @@ class Tried(Record):
     right: bool
 
 
-class Repeats(Record):
-    """Along one dimension of an output only places whose index modulo ``period`` is in ``residues`` have errors."""
-
-    dimension: int
-    period: int
-    residues: list[int]
-
-    @property
-    def words(self) -> str:
-        """``index % 16 is 8 to 15``: the residues as ranges."""
-        runs = [[n for _, n in run] for _, run in groupby(enumerate(self.residues), lambda at: at[1] - at[0])]
-        told = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-        return f"index % {self.period} is {' or '.join(told)}"
-
-
 class Evidence(Record):
     """What a failed stage saw. Empty fields do not apply to that failure."""
 
@@ -173,18 +158,14 @@ class Evidence(Record):
     want: float | str | None = None
     wrong_fraction: float | None = None
     rel_frobenius: float | None = None
-    #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
+    #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite; what they show: (rows, columns)
     error_map: list[str] = Field(default_factory=list)
-    #: what the map's signs stand for: (rows, columns) of the output, its leading dimensions taken together
     mapped: tuple[int, int] | None = None
-    #: the period that errors follow along a dimension; None where they follow none
     repeats: Repeats | None = None
     compiler: list[CompilerLine] = Field(default_factory=list)
     #: tried afterwards: its sizes, where it was of another family, and small cases that are the same each time
     tried: list[Tried] = Field(default_factory=list)
-    #: the whole log, capped
     log: str = ""
-    #: a cell that reproduces the failing case
     reproduction: str = ""
 
 
@@ -582,8 +563,7 @@ class GateState(str, Enum):
 class Fix(Record):
     """What the checker would write: ``text`` in the place of ``replaces``, a name in the sketch.
 
-    With ``subscript`` it also replaces the subscript that follows the name.
-    """
+    With ``subscript`` it also replaces the subscript that follows the name."""
 
     replaces: str
     text: str

@@ -20,11 +20,11 @@ from kernellab.records import (
     Evidence,
     GateResult,
     GateState,
-    Repeats,
     Stage,
     Tried,
     Verdict,
 )
+from kernellab.repeats import Repeats
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.records import Evidence, Repeats, Tried
+from kernellab.records import Evidence, Tried
+from kernellab.repeats import Repeats
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task

@@ -9,7 +9,7 @@ from math import comb, log
 import torch
 from torch import Tensor
 
-from kernellab.records import Repeats
+from kernellab.repeats import Repeats
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
 from kernellab.verifier.protocol.memory import POISON
