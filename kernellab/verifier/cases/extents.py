@@ -33,7 +33,9 @@ def secret_sizes(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
     draw = random.SystemRandom()
     drawn, most = _anywhere(task, draw), _most(size)
     wanted: list[Callable[[], Sizes]] = [
-        lambda: {k: _inside(task, k, n + draw.choice((-1, 1))) for k, n in full.items()},
+        lambda: {
+            k: _inside(task, k, n + draw.choice((-1, 1)) * draw.choice((1, 1, 2, 3, 5, 7))) for k, n in full.items()
+        },
         lambda: {k: _inside(task, k, n * draw.choice((1, 1.5))) for k, n in full.items()},
         lambda: {k: drawn(k) for k in full},
         lambda: _evenly(task, full, most),
