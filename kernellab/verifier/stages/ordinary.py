@@ -68,7 +68,7 @@ def begin(stages: Stages) -> Ordinary | None:
         return None
     model = any("ModelNew" in text for text in source.files.values())
     flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
-    shell = flagged and not model
+    shell = flagged and not model and not context.interpreted
     writes = flagged or any(writes_files(text) for text in source.files.values())
     built = None if writes or secrets.randbelow(_AGAIN) == 0 else _built(stages.worker)
     seen_at = str(stages.worker.scratch) if built else ""

@@ -37,10 +37,8 @@ def candidate(message: dict[str, Any], device: str) -> Built:
     if message.get("command"):
         _run_build(message["command"], root)
     name = message.get("module", "kernel_source")
-    if os.environ.get("TRITON_INTERPRET") == "1" and "module" not in message:
-        from kernellab.verifier.worker import interpreter
-
-        interpreter.install()
+    if "module" not in message:
+        ready()
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -54,6 +52,14 @@ def candidate(message: dict[str, Any], device: str) -> Built:
     if model is not None:
         return _model(model, message, device)
     raise AttributeError(f"{message['entry_file']} defines neither {message['entry']} nor ModelNew")
+
+
+def ready() -> None:
+    """Makes Triton's interpreter look at bounds, and run one configuration of what would ask a GPU for the best."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from kernellab.verifier.worker import interpreter
+
+        interpreter.install()
 
 
 def taken(entry: Any, arguments: int, defaults: int) -> int | None:

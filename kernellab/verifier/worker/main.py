@@ -86,6 +86,7 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str]) -> No
         "root": os.path.abspath(job["folder"]),
         "module": os.path.splitext(os.path.basename(path))[0],
     }
+    worker_build.ready()
     appearance.forget(path)
     code = 0
     try:
