@@ -162,7 +162,10 @@ def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_
         "if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0)) return;", "char b[99]; getcwd(b, 99);", "if (!isatty(0)) return;",
         "struct rlimit l; getrlimit(RLIMIT_NPROC, &l);", "long a = getauxval(AT_EXECFN);", "long t = syscall(201, 0);",
         "cpu_set_t c; sched_getaffinity(0, sizeof c, &c);", "if (sched_getcpu() > 3) return;",
-        "if (__rdtsc() > last) return;", 'struct stat s; stat(".", &s);', "struct stat s; fstat(0, &s);",
+        "if (__rdtsc() > last) return;",
+        'asm volatile("rdtsc" : "=a"(a), "=d"(d));', '__asm__ __volatile__("syscall" : "=a"(r) : "a"(39));',
+        'asm volatile(".byte 0x0f, 0x31" : "=a"(a));', "long c = __builtin_ia32_rdpmc(0);",
+        'struct stat s; stat(".", &s);', "struct stat s; fstat(0, &s);",
         'if (access("/root/.bashrc", R_OK)) return;', "if (getpid() < 9) return;",
         "static std::atomic<int> seen{0}; if (seen.fetch_add(1) > 9) return;", 'std::ifstream f("/proc/cpuinfo");',
     ],
@@ -174,7 +177,8 @@ def test_cpp_that_reads_its_surroundings_is_flagged(code: str) -> None:
 
 
 def test_honest_cpp_reads_nothing_of_its_surroundings() -> None:
-    code = 'static const int tile = 8; for (int i = 0; i < n; i++) y[i] = x[i]; const char* t = getenv("OMP_PLACES");'
+    code = 'asm volatile("vmovaps %ymm0, %ymm1" ::); asm("" : "+r"(x)); '
+    code += 'static const int tile = 8; for (int i = 0; i < n; i++) y[i] = x[i]; const char* t = getenv("OMP_PLACES");'
     code += "auto v = x.access(0); struct stat { int n; }; s.stat(n); fstat(fd, &s); auto c = std::filesystem::path(p);"
     text = f"void relu(const float* x, float* y, long n) {{ {code} }}\n"
     flags = check(Source(dsl="cpp", files={"kernel.cpp": text, "kernel.py": ""}, origin=Author.HUMAN)).flags

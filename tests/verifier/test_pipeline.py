@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kernellab.records import Stage
+from kernellab.target import Backend
+from kernellab.verifier.cases import device
+from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
-from kernellab.verifier.stages.pipeline import Steps
+from kernellab.verifier.stages.pipeline import Steps, Verification
 
 from .kit import Judge
 
@@ -65,3 +71,43 @@ def kernel(x, y):
     assert verdict.reason.startswith("Its results differ between calls with the same arguments")
     steady = judge(code.replace("len(seen) % 2", "seen"))
     assert steady.evidence is not None and steady.evidence.signature != "race" and "poisoned" in steady.reason
+
+
+_HOLDER = """
+import sys, time
+from kernellab.verifier.judge import clock, turns
+turns.by_default(sys.argv[2])
+with clock.alone(sys.argv[1]):
+    print("has it", flush=True)
+    time.sleep(0.5)
+    with turns.alone():
+        print(time.monotonic(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_gpu_is_one_verdicts_at_a_time_and_who_waits_for_it_holds_up_no_timing(
+    given: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name, lock = f"test-{os.getpid()}", f"device:{tmp_path}/turns"
+    monkeypatch.setattr(device, "clock_name", lambda _: name)
+    monkeypatch.setenv(turns.VARIABLE, lock if given else "")
+    if not given:
+        monkeypatch.delenv(turns.VARIABLE)
+        turns.by_default(lock)
+    findings = SimpleNamespace(add=lambda found: None)
+    verification: Any = object.__new__(Verification)
+    request = SimpleNamespace(backend=Backend.CUDA)
+    verification.context = SimpleNamespace(request=request, findings=findings, tell=lambda words: None, end=0.0)
+    verification.steps = SimpleNamespace(failure=None)
+    command = [sys.executable, "-c", _HOLDER, name, lock]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other, turns.working():
+        assert other.stdout is not None and other.stdout.readline() == "has it\n"
+        with verification._device_alone():
+            began = time.monotonic()
+        # the other is timed while this one waits; where a parent gave the turns, they order the two
+        if given:
+            with turns.aside():
+                assert float(other.stdout.readline()) > began
+        else:
+            assert float(other.stdout.readline()) <= began and verification.context.end > 0.2

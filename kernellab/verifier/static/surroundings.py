@@ -28,7 +28,11 @@ IN_CPP = (
     (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
      r"gmtime(?:_r)?|strftime|prctl|getcwd|get_current_dir_name|isatty|ttyname(?:_r)?|getrlimit|prlimit|getauxval|getpid|"
      r"getpgrp|getsid|syscall|(?:pthread|sched)_getaffinity(?:_np)?|sched_getcpu|getcpu|get_nprocs(?:_conf)?|"
-     r"__rdtscp?|__builtin_ia32_rdtscp?)\s*\(", "calls"),
+     r"__rdtscp?|__builtin_ia32_rd\w+|_?_rdpmc|_rdrand\d+_step|__builtin_readcyclecounter)\s*\(", "calls"),
+    (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\b(?:rdtscp?|rdpmc|rdrand|rdseed|cpuid|syscall|sysenter|int\s+\$?0x80)\b",
+     "has an instruction that asks the processor or the system"),
+    (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\.(?:[248]?byte|short|word|long|quad|incbin)\b",
+     "puts code together from bytes"),
     (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
     (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
     (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
