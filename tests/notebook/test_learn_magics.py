@@ -173,6 +173,7 @@ def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell)
     assert "2 of its 10 holes (clean, right)" in repr(shell.run_line_magic("kernel_attack", ""))
     assert "an honest kernel is refused" in attack("def right(error, most):\n    return False\n", "--close")
     closed = "def right(error, most):\n    return bool((error <= most).all())\n"
-    assert "1 of 10 holes closed" in attack(closed, "--close")
+    told = attack(closed, "--close")
+    assert "1 of 10 holes closed" in told and "Hint 1 of 1: shape() names one size" in told, "the first that is open"
     assert shell.run_line_magic("kernel_grade", "close-the-holes") == 1
     assert "15_fooled: 3 of 24 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))

@@ -10,6 +10,7 @@ from teach_parts import ROOT
 
 from kernellab.errors import CourseError
 from kernellab.teach.attack import Kernel, attempted, holes, judge_text, kernels, repaired
+from kernellab.teach.exercise import course
 
 CHEATS = [kernel for kernel in kernels() if kernel.hole]
 FIRST = list({kernel.hole: kernel for kernel in CHEATS}.values())
@@ -25,6 +26,13 @@ def test_the_judge_has_ten_holes_of_a_few_lines_and_a_cheat_for_each() -> None:
     assert len(holes()) == 10
     assert {kernel.hole for kernel in CHEATS} == set(holes())
     assert len(judge_text().splitlines()) < 140
+
+
+def test_each_hole_has_a_hint_for_who_attacks_it_and_for_who_closes_it() -> None:
+    found = course(ROOT)
+    for attack, words in (("break", "hole-{}"), ("close", "close-{}")):
+        known = {word for row in found.attack(attack).hints for word in row.when}
+        assert {words.format(hole) for hole in holes()} <= known
 
 
 @pytest.mark.parametrize(
@@ -69,6 +77,9 @@ def test_a_repaired_judge_refuses_all_cheats_and_takes_honest_kernels() -> None:
     assert set(result.closed) == set(holes()) and result.passed == () and result.refused == ()
     one = repaired("def right(error, most):\n    return bool((error <= most).all())\n")
     assert "right" in one.closed and "no-numbers" not in one.passed and "nothing" in one.passed
+    drawn = "import random\n_r, _c = random.randint(65, 127), random.randint(257, 511)\n"
+    smaller = repaired(f"{drawn}def shape():\n    return _r, _c\n")
+    assert smaller.closed == ("shape",), "sizes below the one that is there close it too"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from html import escape
 
 from kernellab.errors import counted
@@ -66,15 +67,19 @@ def closed(repairs: str) -> tuple[Shown, str, int]:
         head = f"{len(result.closed)} of {counted(len(attack.holes()), 'hole')} closed"
         said = f"Accepted all the same: {', '.join(result.passed)}." if result.passed else "No cheat gets through."
     left = [name for name in attack.holes() if name not in result.closed]
-    keys = result.closed or ("honest-refused" if result.refused else f"close-{left[0]}",)
-    card = _card(exercise, repairs, bool(result.closed), keys, head, said)
+    fault = "honest-refused" if result.refused else f"close-{left[0]}" if left and result.closed else "close-nothing"
+    card = _card(exercise, repairs, bool(result.closed), result.closed or (fault,), head, said, fault if left else "")
     return card, exercise.id, min(exercise.points, len(result.closed))
 
 
-def _card(exercise: Exercise, text: str, good: bool, keys: tuple[str, ...], head: str, said: str) -> Shown:
+def _card(
+    exercise: Exercise, text: str, good: bool, keys: tuple[str, ...], head: str, said: str, fault: str = ""
+) -> Shown:
+    """``fault`` is what a good answer has left to do."""
     found, known, name = course(), progress.read(), progress.text_hash(text)
     outcome = Outcome(Reached.RIGHT if good else Reached.WRONG, said, keys)
-    hint = hint_for(exercise, outcome, found, known, text)
+    asked = replace(outcome, reached=Reached.WRONG, keys=(fault,)) if fault else outcome
+    hint = hint_for(exercise, asked, found, known, text)
     progress.record(
         progress.Attempt(exercise=exercise.id, text=name, reached=head, good=good, keys=keys, time=time.time())
     )
