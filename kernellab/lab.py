@@ -3,6 +3,7 @@
 >>> from kernellab.lab import check, cost, code      # a sketch: its findings, its cost, what it is lowered to
 >>> from kernellab.lab import space, band, table     # searches replayed on recorded spaces of kernels
 >>> from kernellab.lab import memory                 # this workspace's memory of kernels
+>>> from kernellab.lab import themed                 # a figure that can be read in both themes
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kernellab.evolve.lab.view import figure
     from kernellab.memory.memory import Memory
     from kernellab.notebook.learn.walk import walk
+    from kernellab.notebook.saved.figures import themed
     from kernellab.sketch.check import check
     from kernellab.sketch.cost import Cost
     from kernellab.target import Chip
@@ -35,6 +37,7 @@ __all__ = [
     "space",
     "standing",
     "table",
+    "themed",
     "walk",
 ]
 
@@ -49,6 +52,7 @@ _PLACES = {
     "space": ("kernellab.evolve.lab.pool", "load"),
     "standing": (_CURVES, ""),
     "table": (_CURVES, ""),
+    "themed": ("kernellab.notebook.saved.figures", ""),
     "walk": ("kernellab.notebook.learn.walk", ""),
 }
 

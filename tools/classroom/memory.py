@@ -17,6 +17,8 @@ from jupyter_client.manager import start_new_kernel
 from kernellab.teach.exercise import solution
 from kernellab.verifier.judge.pool import IDLE_SECONDS
 
+#: seconds after a check by which the judge has given back what it freed
+_SETTLED = 5.0
 #: what the kernel does by itself once nobody has asked the judge for a while
 _REST = "from kernellab.session.engine.engine import engine; engine().verifier().rest(0)"
 
@@ -35,6 +37,7 @@ def main() -> None:
                 reply = client.execute_interactive(cell, timeout=600, output_hook=_said)["content"]
                 if reply["status"] != "ok":
                     raise SystemExit(f"{exercise} could not be checked: {reply.get('evalue', reply['status'])}")
+                time.sleep(_SETTLED)
                 _printed(exercise, manager)
             client.execute_interactive(_REST, timeout=60)
             _printed("two minutes without a question", manager)

@@ -177,7 +177,7 @@ _WHEN = {
 }
 
 
-def themed(drawn: go.Figure, theme: str) -> go.Figure:
+def themed(drawn: go.Figure, theme: str = "auto") -> go.Figure:
     """The figure in a theme: light, dark, or auto, transparent with colours that can be read on both."""
     template = {"light": "plotly_white", "dark": "plotly_dark"}.get(theme, "plotly_white")
     drawn.update_layout(template=template, margin={"l": 60, "r": 20, "t": 48, "b": 48})
