@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import load_suite
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import LoweringError
+from kernellab.target import Backend, Target
 from kernellab.task import load_task
 
 from .chips import CHIPS, FAMILIES, PRODUCTS, Facts, compiled, excess, family
@@ -40,6 +43,14 @@ def test_a_task_s_first_design_fits_a_chip(number: int, name: str) -> None:
     """Chips in turn; ``python -m tests.lowering.chips`` takes all of them for each task."""
     chip = CHIPS[number % len(CHIPS)]
     _within(compiled([(name, load_task(_SUITE[name], name), chip)])[name], chip)
+
+
+@pytest.mark.parametrize(("chip", "precision"), [("h200", "tf32x3"), ("mi300x", "bf16x6")])
+def test_a_product_of_float32_is_made_of_what_triton_multiplies_on_the_chip(chip: str, precision: str) -> None:
+    """Along the summed axis three products of TF32 are the faster; Triton has them for NVIDIA's chips alone."""
+    target = Target("triton", Backend.CUDA, named_chip(chip))
+    sketch = RulesDesigner().designs(DesignBrief(load_task(_SUITE["low_rank"], "low_rank"), target))[0].sketch
+    assert f'precision="{precision}"' in sketch
 
 
 def test_what_a_chip_does_not_have_is_named() -> None:

@@ -8,6 +8,7 @@ from kernellab.designer.frontend.recurrent import GATES, Recurrence
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.tile.context import Context, near, power
+from kernellab.designer.tile.gpu.products import exact_of_float32
 
 #: rows of a program on a GPU, and elements of the state that it makes and sums at once
 _ROWS, _MOST = 16, 64
@@ -54,7 +55,7 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
             while made > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
                 made //= 2
             return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed), "grididx", "ieee")
-        exact = "ieee" if ctx.scalar_products or k.dtype != "float32" else "tf32x3"
+        exact = "ieee" if ctx.scalar_products or k.dtype != "float32" else exact_of_float32(ctx, tf32=True)
         # the scalar products of CUDA-C read their factors from 48 KiB of shared memory
         largest = _MOST // 2 if ctx.scalar_products else _MOST
         block = min(largest, max(16, power(width)))

@@ -12,7 +12,7 @@ from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import widest
+from kernellab.designer.tile.gpu.products import exact_of_float32, widest
 from kernellab.designer.tile.order import axis_order
 
 #: sums of a tile of a dense window on a CPU: with its box and a panel of weights they stay in L2
@@ -75,7 +75,7 @@ def window_precision(ctx: Context, k: Launch) -> str:
         return "ieee"
     default = "tf32" if ctx.gpu else "ieee"
     if ctx.gpu and ctx.task.strict and k.window.weights not in ctx.task.rounded:
-        default = "ieee" if ctx.scalar_products else "tf32x3" if k.window.last else "bf16x6"
+        default = "ieee" if ctx.scalar_products else exact_of_float32(ctx, tf32=k.window.last)
     return ctx.stated("conv", ctx.task.granted.get("matmul", default))
 
 

@@ -225,7 +225,13 @@ def precision(ctx: Context, k: Launch) -> str:
     """
     if not of_float32(ctx, k):
         return ctx.stated("matmul", "ieee")
-    return "tf32x3" if _both_along(k.product) else "bf16x6"
+    return exact_of_float32(ctx, tf32=_both_along(k.product))
+
+
+def exact_of_float32(ctx: Context, tf32: bool) -> str:
+    """The precision that makes a float32 product of narrower ones; ``tf32``: of TF32 where the chip can. Triton refuses
+    three products of TF32 on AMD's matrix cores."""
+    return "tf32x3" if tf32 and "mfma" not in ctx.chip.isa else "bf16x6"
 
 
 def of_float32(ctx: Context, k: Launch) -> bool:
