@@ -101,14 +101,14 @@ def _job(name: str, text: str, out: Path) -> Job:
 
 def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) -> None:
     rows: list[Row] = []
-    # a worker that dies needs time to begin: no deadline may come before
-    run_jobs([_job("dies", DIES, tmp_path)], tmp_path, 1, 300.0, rows.append, exclusive=True)
-    jobs = [_job("hangs", HANGS, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
-    run_jobs(jobs, tmp_path, 2, 20.0, rows.append, exclusive=True)
+    # those that end need time to begin: no deadline may come before
+    jobs = [_job("dies", DIES, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
+    run_jobs(jobs, tmp_path, 2, 300.0, rows.append, exclusive=True)
+    run_jobs([_job("hangs", HANGS, tmp_path)], tmp_path, 1, 10.0, rows.append, exclusive=True)
     by_name = {r.name: r for r in rows}
     assert set(by_name) == {"dies", "hangs", "wrong"} and not any(r.passed for r in rows)
     assert signal.SIGKILL.name in by_name["dies"].reason
-    assert "deadline of 20 s" in by_name["hangs"].reason
+    assert "deadline of 10 s" in by_name["hangs"].reason
     assert "reference" in by_name["wrong"].reason
 
 
