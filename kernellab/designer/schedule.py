@@ -212,7 +212,8 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         longest=LONGEST if ctx.gpu else 0,
         sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip
-    if depth(graph) > _DEEP:
+    deep = depth(graph) > _DEEP
+    if deep:
         if style.fused:
             raise DesignError("The graph is too deep to be fused into one launch.", _APART)
         builder.store_in_order()
@@ -258,6 +259,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         if not c.serves:
             units.append([])
     units[-1].append(outputs)
+    if ctx.gpu and deep:
+        # the schedule with one launch is refused: scores of each attention would be stored
+        units = [[attend(group, True) for group in unit] for unit in units]
     if ctx.gpu and style.split:
         units = [
             [split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit]
