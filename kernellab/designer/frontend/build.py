@@ -309,10 +309,10 @@ class Builder:
                 self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
 
-    def stop(self, ref: Ref) -> None:
-        """From here on the value of ``ref`` is read from a separate tensor."""
+    def stop(self, ref: Ref, seen: Sequence[Ref] = ()) -> None:
+        """From here on the value of ``ref`` is read from a separate tensor, also through ``seen``, views of it."""
         self.stops |= {ref.name}
-        self._memo = {key: value for key, value in self._memo.items() if key[0] != ref}
+        self._memo = {key: value for key, value in self._memo.items() if key[0] != ref and key[0] not in seen}
 
     def _piece(self, ref: Ref, index: Index) -> Leaf:
         """A part of a stack at ``index``, written among the other parts by the launch that makes it."""

@@ -44,6 +44,7 @@ _BYTES = FLOAT8 | {"int8"}
 _ROWS, _SUMMED = 64, 32
 #: views that leave elements in their order
 _RESHAPES = named(Role.RESHAPE, Role.SAME) - {"expand"}
+_TURNS = named(Role.TURN)
 
 
 def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:
@@ -112,12 +113,17 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
 
 
 def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None:
-    source = ref
+    # a matrix that is turned is stored as what it is made of lies: a copy would read along the other dimension
+    node, seen = b.nodes[ref.name], [ref]
+    if node.aten in _TURNS and len(node.shape) == 2 and not b.is_stored(ref):
+        seen += [r for r in node.refs() if r.name in b.nodes and r.item is None]
+    first = source = seen[-1]
     while b.nodes[source.name].aten in _RESHAPES and not b.is_stored(source):
         below = b.nodes[source.name].args[0]
-        if below.name not in b.nodes or below.item is not None or b.shape(below)[-1:] != b.shape(ref)[-1:]:
+        if below.name not in b.nodes or below.item is not None or b.shape(below)[-1:] != b.shape(first)[-1:]:
             break
         source = below
+        seen.append(source)
     if b.is_stored(source) or source.item is not None:
         return
     index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref))
@@ -127,7 +133,7 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None
     again |= unpack and _is_unpacked(value)
     again |= reused and _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
     if again or _scattered(b, value, own, _ROWS) or _scattered(b, value, over, _SUMMED):
-        b.stop(source)
+        b.stop(source, seen)
 
 
 def _made_once(b: Builder, ref: Ref, queries: int) -> None:
