@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anywidget
 import traitlets
@@ -37,7 +37,7 @@ def loader(name: str) -> str:
     held = bundle(name)
     if held is None:
         return _UNBUILT
-    key = f"{name} {hashlib.sha256(held['js'].encode()).hexdigest()[:16]}"
+    key = f"{name} {hashlib.sha256((held['js'] + held['css']).encode()).hexdigest()[:16]}"
     return (_HERE / "loader.js").read_text("utf-8").replace("__KEY__", key)
 
 
@@ -68,6 +68,8 @@ class Widget(anywidget.AnyWidget):
     #: what ended, as HTML: a saved notebook's readers have no kernel that would send the front end
     saved = traitlets.Unicode().tag(sync=True)
     _bundle = ""
+    #: front ends that this kernel has sent without being asked; a page that has none asks
+    _sent: ClassVar[set[str]] = set()
 
     def __init_subclass__(cls, bundle: str = "", **options: Any) -> None:
         if bundle and followed():
@@ -81,8 +83,11 @@ class Widget(anywidget.AnyWidget):
         self._closed = True
         self._message = ""
         super().__init__(**traits)
-        # anywidget's model takes messages when its loader listens, so this one is not lost
-        self._send_bundle()
+        # anywidget's model takes messages when its loader listens, so this one is not lost. A page that asks waits for
+        # the running cell where the kernel has no subshells
+        if self._bundle not in self._sent:
+            self._sent.add(self._bundle)
+            self._send_bundle()
 
     @property
     def closed(self) -> bool:

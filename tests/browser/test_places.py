@@ -194,8 +194,8 @@ def _another_notebook_follows(page: Lab, other: Board) -> None:
 def _a_human_coder_is_told_what_is_wrong(board: Board) -> None:
     board.card.get_by_label("your answer as the designer").fill(SKETCH.format(add=2))
     board.act("answer").click()
+    # who plays the next role is asked by its brief, and by no question before it
     board.wait_turn("designer by human, done", SOON)
-    board.act("approve").click()
     board.card.get_by_role("heading", name="You are the Coder").wait_for(timeout=SOON)
     board.card.get_by_label("your answer as the coder").fill("FILE: kernel.py\n```python\ndef kernel(x:\n```\n")
     board.act("answer").click()

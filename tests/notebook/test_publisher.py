@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import threading
 
-from kernellab.notebook.widget import Publisher
+import pytest
+from notebook_parts import Page
+
+from kernellab.notebook.board.workbench import Workbench
+from kernellab.notebook.widget import Publisher, Widget
+from kernellab.session import Session
 from tests.waiting import until
 
 
@@ -91,3 +96,18 @@ def test_a_closed_publisher_leaves_no_thread() -> None:
     publisher = Publisher(ignore, beat=ignore, failed=ignore)
     publisher.close()
     assert until(lambda: threading.active_count() == before)
+
+
+def test_the_front_end_is_sent_once_a_kernel_and_to_each_page_that_asks(
+    quiet: tuple[Session, Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five views at once were 3 MB, more than Jupyter's iopub lets through in a second."""
+    sent: list[str] = []
+    monkeypatch.setattr(Widget, "_sent", set())
+    monkeypatch.setattr(Workbench, "send", lambda _self, content, buffers=None: sent.append(content["kind"]))
+    benches = [Workbench(quiet[0]) for _ in range(3)]
+    assert sent.count("bundle") == 1
+    benches[2]._handle_custom_msg({"id": "bundle-1", "body": {"ask": "bundle"}}, [])
+    assert sent.count("bundle") == 2
+    for bench in benches:
+        bench.close()
