@@ -24,7 +24,7 @@ export interface Place {
   y: number;
   island: number;
   state: Row["state"];
-  /** ends of a verified candidate's interval */
+  /** ends of its interval: a verdict's, or of the calls that ranked it */
   span: [number, number] | null;
 }
 
@@ -100,7 +100,7 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
   const across = (row: Row) => (by === "round" ? x(row.round + spread(row.number)) : x(row.at ?? 1));
   const inside = (value: number) => Math.min(foot, Math.max(top, y(value)));
   const spanOf = (row: Row): [number, number] | null =>
-    row.state === "verified" && row.low && row.high ? [inside(row.low), inside(row.high)] : null;
+    head.measure !== "modelled" && row.low && row.high ? [inside(row.low), inside(row.high)] : null;
   const named = (line: Head["lines"][number]): { name: string; y: number } => {
     const at = inside(line.value);
     if (line.value >= low && line.value <= high) return { name: line.name, y: at };

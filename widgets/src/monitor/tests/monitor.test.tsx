@@ -6,7 +6,7 @@ import { answers, figures, head, row, rows } from "../../../dev/run.js";
 import { Kernel } from "../../../tests/kernel";
 import widget from "../monitor";
 import { nearest, picture } from "../picture";
-import type { Row } from "../protocol";
+import type { Head, Row } from "../protocol";
 import { fate, figureOf } from "../row";
 import { alsoParentOf, arranged, lineage, offspring } from "../table";
 import { MonitorView } from "../view";
@@ -300,6 +300,18 @@ describe("the chart", () => {
     const ends = drawn.places.flatMap(({ span }) => span as [number, number]);
     expect(Math.min(...ends)).toBeGreaterThan(drawn.top);
     expect(Math.max(...ends)).toBeLessThan(drawn.foot);
+  });
+
+  it("has an interval for each candidate that was timed, and none where a model of costs ranks", () => {
+    const states = ["verified", "passed", "dropped", "flagged"] as const;
+    const timed = states.map((state, at) => ({ ...(all[at] as Row), at, value: 2, low: 1.9, high: 2.2, state }));
+    const spans = (measure: Head["measure"]) => {
+      const shown = { ...head(timed), measure };
+      const { places } = picture({ rows: timed, head: shown, rounds: [], by: "evaluation", width: 600, height: 300 });
+      return places.filter(({ span }) => span !== null).length;
+    };
+    expect(spans("speedup")).toBe(4);
+    expect(spans("modelled")).toBe(0);
   });
 
   it("puts the candidates of a round beside each other", () => {
