@@ -58,6 +58,7 @@ CASES = {
     "role": (6, sketch("  load(X[0, 0:T] -> x)\n  store(x -> X[0, 0:T])\n", HEAD.replace("f32;", "f32 in;", 1))),
     "constexpr-value": (4, sketch(COPY, HEAD.replace("T = 8", "T = 7 in {8, 16}"))),
     "unused-output": (3, sketch("  load(X[0, 0:T] -> x)\n")),
+    "unused-name": (9, sketch(COPY.replace("store", "again = x * 2\n      again = again + 1\n      store"))),
     "arguments": (6, sketch("  load(X[0, 0:T] -> x)\n  y = exp(x, x, x)\n")),
     "shape-mismatch": (7, sketch("  load(X[0, 0:T] -> x)\n  load(X[0, 0:N] -> y)\n  z = x + y\n")),
     "new-name": (7, sketch("  load(X[0, 0:T] -> x)\n  load(X[0, 0:N] -> y)\n  x = y\n")),
@@ -252,7 +253,7 @@ def test_padding_is_followed_through_values(use: str, warned: bool) -> None:
 
 def test_a_whole_row_has_no_padding() -> None:
     body = "  for m in range(M):\n    load(X[m, 0:N] -> x)\n    y = reduce_mean(x)\n"
-    assert check(sketch(body, HEAD.replace(" out", ""))).diagnostics == ()
+    assert [d.rule for d in check(sketch(body, HEAD.replace(" out", ""))).diagnostics] == ["unused-name"]
 
 
 def test_given_values_break_a_constraint() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
 from kernellab.sketch.check.memory import check_memory
+from kernellab.sketch.check.unused import unused_names
 from kernellab.sketch.check.values import check_values
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.alive import declared_tiles, most_alive
@@ -127,7 +128,10 @@ def _read(text: str) -> CheckResult:
     if faults:
         return _result((*faults, *beside_unread(text, faults, diagnostics)), None)
     result = _result(diagnostics, program)
-    return result if result.ok else _result((*diagnostics, *beside_wrong(program)), None)
+    if not result.ok:
+        return _result((*diagnostics, *beside_wrong(program)), None)
+    # next to a misspelt name its right spelling would be one that nothing reads
+    return _result((*diagnostics, *unused_names(file)), program)
 
 
 def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[str, int | float]) -> CheckResult:

@@ -107,7 +107,10 @@ def variants(text: str, target: Target, names: Collection[str] | None = None) ->
 
 
 def keeps(text: str, rewritten: Rewritten, target: Target) -> bool:
-    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning but those of ``text``?"""
+    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning but those of ``text``?
+
+    A name that nothing reads any more changes no result.
+    """
     after = check(rewritten.text, chip=target.chip, parent=text)
     return after.program is not None and not _warnings(after) - _warnings(_checked(text, target.chip))
 
@@ -134,4 +137,4 @@ def _chosen(names: Collection[str] | None) -> list[Rewrite]:
 
 
 def _warnings(result: CheckResult) -> Counter[str]:
-    return Counter(d.rule for d in result.diagnostics if d.severity == "warning")
+    return Counter(d.rule for d in result.diagnostics if d.severity == "warning" and d.rule != "unused-name")

@@ -59,6 +59,7 @@ MESSAGES: dict[str, Message] = {
     "role": _error(108, "Tensor '{name}' is declared {role}, and is {what} here.", "{remedy}"),
     "constexpr-value": _error(109, "{what}", "{remedy}"),
     "unused-output": _error(110, "Output '{name}' is never written.", "Store to it, or drop its declaration."),
+    "unused-name": _warning(111, "Nothing reads '{name}'.", "Remove the statement that sets it, or use it."),
     # -- types and shapes: 2xx
     "arguments": _error(201, "{what}", "{remedy}"),
     "shape-mismatch": _error(202, "{what}", "{remedy}"),
