@@ -134,3 +134,20 @@ def test_a_search_s_styles_on_the_same_page_leave_room_for_the_sign_of_the_field
         field = page.locator(".kl-search input").first
         assert field.evaluate("field => parseFloat(getComputedStyle(field).paddingLeft)") > 18
         page.close()
+
+
+@pytest.mark.parametrize("width", [1400, 800])
+def test_nothing_below_moves_when_the_status_changes(browser: Any, width: int) -> None:
+    """A long signature shared its row with the status, and was wrapped whenever that grew."""
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(look.address(base, fixture="designed", panel="verdict", theme="light"))
+        page.wait_for_selector("body[data-ready]")
+        signature = "x: f32 [8, 1024, 4096], w: f32 [4096, 4096], b: f32 [4096] -> f32 [8, 1024, 4096]"
+        page.locator(".kl-operator").evaluate("(code, text) => { code.textContent = text; }", signature)
+        tops = []
+        for status in ("running", "running designer at work, 20.4 s", "waiting for you \u00b7 Next: you (coder)"):
+            page.locator(".kl-status").first.evaluate("(one, text) => { one.textContent = text; }", status)
+            tops.append(page.locator(".kl-main").bounding_box()["y"])
+        assert len(set(tops)) == 1, tops
+        page.close()

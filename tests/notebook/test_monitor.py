@@ -35,6 +35,7 @@ from kernellab.notebook.monitor.head import best_of, figures, head, left, lines
 from kernellab.notebook.monitor.monitor import Monitor
 from kernellab.notebook.monitor.rows import MOST, condition, row, rows
 from kernellab.options.search import Knobs
+from kernellab.records import Environment
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -179,6 +180,19 @@ def test_levels_are_those_of_the_verdict_as_speedups_over_eager(waiting: tuple[R
     assert {line["name"]: round(line["value"], 3) for line in lines(follower.state)} == {
         "eager": 1.0, "compile": 1.6, "bound": 4.0,
     }  # fmt: skip
+
+
+def test_a_sketch_that_is_typed_costs_what_the_searchs_own_judge_measured(waiting: tuple[Run, Page]) -> None:
+    """The rates of this machine while it was busy were a third of the judge's: a kernel beat "its roofline"."""
+    run, page = waiting
+    stream = write(run, 1)
+    before = page.ask("check", text=SKETCH)["cost"]
+    chip = page.bench._facts().chip
+    where = Environment(chip=chip.name, bandwidth=100 * chip.bandwidth, flops=100 * max(chip.peak_flops.values()))
+    stream.append([Verified(number=0, verdict=verdict(2.0).model_copy(update={"environment": where}))])
+    assert until(lambda: page.bench._facts().chip.bandwidth == 100 * chip.bandwidth)
+    (now,) = [one["text"] for one in page.ask("check", text=SKETCH)["cost"] if "roofline" in one["text"]]
+    assert now not in {one["text"] for one in before}
 
 
 def test_an_islands_best_is_the_runs_best_or_verified_before_it_is_fast() -> None:

@@ -316,7 +316,18 @@ def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None
     trust = next(line for line in lines if line.startswith("trust"))
     assert head.index("turn 4") == trust.rindex("T2")
     same = turn(5, Role.VERIFIER, "t4", verdict=fast(2.8, 2.6, 3.0))
-    assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"].count("is not significant") == 1
+    assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"] == (
+        "The difference between turn 2 and turn 4 is not significant: "
+        "turn 4 is 0.96 times as fast as turn 2 (95 %: 0.84 to 1.11)."
+    )
+
+
+def test_a_verdict_names_the_turn_that_it_judged() -> None:
+    """A Designer at work still shows the verdict on what is there: an earlier turn's."""
+    again = turn(4, Role.DESIGNER, "t3")
+    assert detail(state(DESIGN, CODE, PASS, again), "t4")["judged"] == 3
+    assert detail(state(DESIGN, CODE, PASS, again), "t3")["judged"] == 3
+    assert detail(state(DESIGN, CODE), "t2")["judged"] is None
 
 
 def test_a_comparison_is_written_as_a_table_for_a_spreadsheet() -> None:
