@@ -78,9 +78,12 @@ def test_a_candidate_shows_its_interval_and_no_head_sticks_out(browser: Any) -> 
         page.set_viewport_size({"width": 980, "height": 900})
         speedup = page.locator(".kl-candidate .kl-candidate-speedup").first
         speedup.evaluate("cell => { cell.textContent = '10.07x eager [7.53, 12.95]'; }")
-        assert speedup.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
-        for width in (980, 560, 420, 360):
+        whole = "cell => cell.scrollWidth <= cell.clientWidth"
+        assert speedup.evaluate(whole)
+        for width in (980, 560, 420, 375):
             page.set_viewport_size({"width": width, "height": 900})
+            speedup.evaluate("cell => { cell.textContent = '2.91x eager [2.00, 3.67]'; }")
+            assert speedup.evaluate(whole), width
             assert page.evaluate(CUT, ".kl-candidate-heads") == [], width
         page.close()
 

@@ -31,7 +31,7 @@ from kernellab.evolve.records import (
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.head import best_of, figures, head, left, lines
+from kernellab.notebook.monitor.head import best_of, figures, head, ledger, left, lines
 from kernellab.notebook.monitor.monitor import Monitor
 from kernellab.notebook.monitor.rows import MOST, condition, row, rows
 from kernellab.options.search import Knobs
@@ -193,6 +193,14 @@ def test_a_sketch_that_is_typed_costs_what_the_searchs_own_judge_measured(waitin
     assert until(lambda: page.bench._facts().chip.bandwidth == 100 * chip.bandwidth)
     (now,) = [one["text"] for one in page.ask("check", text=SKETCH)["cost"] if "roofline" in one["text"]]
     assert now not in {one["text"] for one in before}
+
+
+def test_a_budget_of_time_says_what_comes_after_it() -> None:
+    """Two minutes were shown as spent after three on the wall clock: the leader was judged then."""
+    told = lambda budget: {one["name"]: one["text"] for one in ledger(raced([1.1], Knobs(budget=budget)))}["budget"]  # noqa: E731
+    assert told("minutes=2,tokens=10k") == "tokens=10000,minutes=2.0; the verdict on the leader comes after it"
+    assert told("tokens=10k") == "tokens=10000"
+    assert told("") == "none"
 
 
 def test_an_islands_best_is_the_runs_best_or_verified_before_it_is_fast() -> None:

@@ -9,6 +9,7 @@ from kernellab.evolve.records import Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
 from kernellab.evolve.vary.memory import may_remember
+from kernellab.models.budget import Budget
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import PROTOCOL, Cell, Figures, Head, Knob, Line, Round
 from kernellab.notebook.monitor.rows import value
@@ -144,13 +145,20 @@ def ledger(state: RunState) -> list[NamedText]:
         ("measuring", f"{state.device_seconds:.1f} s"),
         ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
         ("exchanges with models", str(sum(state.exchanges.values()))),
-        ("budget", state.knobs.budget or "none"),
+        ("budget", _budget(state.knobs)),
         ("seed", str(state.knobs.seed)),
     ]
     return [
         {"name": name, "text": text}
         for name, text in (*found, *state.doing.items(), *(("an agent", text) for text in state.notices))
     ]
+
+
+def _budget(knobs: Knobs) -> str:
+    """The limits; of time, with what may come after them: the wall clock then shows more."""
+    limits = Budget.parse(knobs.budget).limits
+    timed = limits.minutes is not None or limits.gpu_s is not None
+    return f"{limits}; the verdict on the leader comes after it" if timed else str(limits) or "none"
 
 
 def _round(follower: Follower, at: int, evaluations: int) -> Round:
