@@ -6,6 +6,7 @@ without a traceback; a program can catch :class:`KernellabError`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -37,6 +38,32 @@ def duration(ms: float) -> str:
 def lasting(seconds: float) -> str:
     """``0.315 s``, ``90 s``: a time in a sentence, as exact as a reader needs it."""
     return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
+
+
+#: what is wrong with a value, by pydantic's name for it
+_FAULTS = {
+    "missing": "is missing", "extra_forbidden": "is unknown", "literal_error": "should be {expected}",
+    "enum": "should be {expected}", "greater_than_equal": "should be at least {ge}",
+    "less_than_equal": "should be at most {le}", "greater_than": "should be more than {gt}",
+    "less_than": "should be less than {lt}", "string_too_long": "should have at most {max_length} characters",
+    "string_type": "should be a text", "string_unicode": "is no Unicode text", "finite_number": "should be finite",
+    "bool_type": "should be true or false", "bool_parsing": "should be true or false",
+    "int_type": "should be a whole number", "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number", "int_parsing_size": "is too large",
+    "float_type": "should be a number", "float_parsing": "should be a number", "list_type": "should be a list",
+    "tuple_type": "should be a list", "dict_type": "should be an object", "mapping_type": "should be an object",
+    "model_type": "should be an object", "model_attributes_type": "should be an object",
+}  # fmt: skip
+
+
+def refused(found: Mapping[str, Any], subject: str = "It") -> str:
+    """``It should be a whole number``: one of a pydantic error's faults; of a check of ours, its own words."""
+    facts, kind = found.get("ctx", {}), found["type"]
+    if "error" in facts:
+        own = str(facts["error"]).rstrip(".")
+        return own if subject in ("it", "It") else f"{subject}: {own}"
+    words = _FAULTS[kind].format(**facts) if kind in _FAULTS else found["msg"].replace("Input should", "should")
+    return f"{subject} {words}".rstrip(".")
 
 
 class KernellabError(Exception):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernellab.content import content, find_workspace
-from kernellab.errors import KernellabError, TargetError
+from kernellab.errors import KernellabError, TargetError, refused
 from kernellab.target import Backend
 
 if sys.version_info >= (3, 11):
@@ -175,7 +175,7 @@ def read_spec(path: Path) -> DslSpec:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"
         raise SpecError(
-            f"{path}: {field}: {first['msg']}.", "`kernellab docs new NAME` writes an annotated one."
+            f"{path}: {refused(first, field)}.", "`kernellab docs new NAME` writes an annotated one."
         ) from None
     if spec.name != path.parent.name:
         raise SpecError(f"{path} names {spec.name!r}, and its folder is {path.parent.name!r}.", "Name both alike.")

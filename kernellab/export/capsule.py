@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kernellab.conditions import joined
 from kernellab.content import written
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import MOST_BYTES, KernellabError
+from kernellab.errors import MOST_BYTES, KernellabError, refused
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.records import Author, Record, Source, StageResult, Verdict
 from kernellab.task import load_task
@@ -125,7 +125,7 @@ def read_capsule(path: Path) -> Capsule:
     except ValidationError as error:
         first = error.errors()[0]
         raise KernellabError(
-            f"{path} is not a capsule: {'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}.", remedy
+            f"{path} is not a capsule: {refused(first, '.'.join(map(str, first['loc'])) or 'it')}.", remedy
         ) from None
     if capsule.format != _FORMAT:
         raise KernellabError(f"{path} has the format {capsule.format}; this kernellab reads {_FORMAT}.", remedy)

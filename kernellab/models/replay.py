@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kernellab.errors import ModelError, ModelFault
+from kernellab.errors import ModelError, ModelFault, refused
 from kernellab.models import faults
 from kernellab.models.chat import ChatReply, ChatRequest
 from kernellab.models.exchanges import ChatMessage, Exchange, Finish, Usage
@@ -113,7 +113,7 @@ def read_replay(path: Path) -> Replay:
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in fault["loc"])
-            raise _unusable(f"{path}, line {number}: {place or 'the line'} is wrong: {fault['msg']}.") from None
+            raise _unusable(f"{path}, line {number}: {place or 'the line'} is wrong: {refused(fault, 'it')}.") from None
     return Replay(
         path, str(header.get("recorded", "?")), tuple(map(str, header.get("models", ()))), str(header.get("note", "")),
         tuple(exchanges),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from kernellab.errors import ModelError, ModelFault
+from kernellab.errors import ModelError, ModelFault, refused
 from kernellab.models.exchanges import Usage
 from kernellab.models.keys import read_key
 from kernellab.options import REQUEST
@@ -174,7 +174,7 @@ class ModelSettings(RoleSettings):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             name = ".".join(str(part) for part in first["loc"])
-            reason, remedy = first["msg"].removeprefix("Value error, "), "Fix it there."
+            reason, remedy = refused(first, "it"), "Fix it there."
             if first["type"] == "extra_forbidden":
                 last = name.rsplit(".", 1)[-1]
                 is_key = last in ("key", "api_key", "token", "secret")

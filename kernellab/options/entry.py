@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, refused
 
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -246,7 +246,7 @@ def build(
         return model.model_validate(dict(values))
     except ValidationError as wrong:
         first = wrong.errors(include_url=False)[0]
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = refused(first)
         raise error(f"The {what} {first['loc'][0]!r} cannot be {first['input']!r}.", f"{reason}.") from None
 
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError
 from kernellab.agents.roles import is_model
 from kernellab.content import installed
 from kernellab.dsls import get_adapter
-from kernellab.errors import SessionError, TargetError
+from kernellab.errors import SessionError, TargetError, refused
 from kernellab.models import Budget
 from kernellab.models.exchanges import Exchange
 from kernellab.options.design import ABLATIONS, DesignCall, DesignOptions
@@ -122,7 +122,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     except ValidationError as error:
         first = error.errors()[0]
         raise SessionError(
-            f"The option {first['loc'][0]!r} cannot be {first['input']!r}.", f"{first['msg']}."
+            f"The option {first['loc'][0]!r} cannot be {first['input']!r}.", f"{refused(first)}."
         ) from None
 
 

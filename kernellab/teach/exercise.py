@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernellab.content import content, find_workspace
-from kernellab.errors import CourseError, KernellabError
+from kernellab.errors import CourseError, KernellabError, refused
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -269,7 +269,9 @@ def _checked(kind: type[Any], found: object, path: Path) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise CourseError(f"{path.name}: {where}: {first['msg']}.", "See the teacher's guide for the keys.") from None
+        raise CourseError(
+            f"{path.name}: {refused(first, where or 'it')}.", "See the teacher's guide for the keys."
+        ) from None
 
 
 def solution(exercise: str, values: Mapping[str, str] | None = None, workspace: Path | None = None) -> str | None:

@@ -20,7 +20,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernellab.bench.suites.record import Asked, SuiteTask
-from kernellab.errors import TaskError, counted
+from kernellab.errors import TaskError, counted, refused
 from kernellab.task import identifier
 
 #: sizes of a variable axis where no workload gives one
@@ -127,7 +127,7 @@ def _workloads(path: Path) -> Iterator[Workload]:
 def _first(error: Exception) -> str:
     if isinstance(error, ValidationError):
         fault = error.errors()[0]
-        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        return refused(fault, ".".join(map(str, fault["loc"])))
     return str(error).splitlines()[0].rstrip(".")
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 from pydantic import ValidationError
 
 from kernellab.dsls.sources import read_source
-from kernellab.errors import KernellabError, SessionError
+from kernellab.errors import KernellabError, SessionError, refused
 from kernellab.options.design import LEVEL_WORDS, LEVELS, VerificationOptions
 from kernellab.options.fidelity import FRAMEWORK, STRICT
 from kernellab.records import Source
@@ -37,7 +37,7 @@ def verify_options(asked: VerificationOptions = VerificationOptions(), dsl: str 
     except ValidationError as error:
         first = error.errors()[0]
         where = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
-        raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
+        raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{refused(first)}.") from None
 
 
 def for_design(asked: VerificationOptions) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from kernellab.errors import refused
 from kernellab.records import Record
 from kernellab.verifier.seal import Unsealable
 
@@ -229,7 +230,7 @@ def read(folder: Path) -> tuple[Bundle, dict[str, bytes]]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise Unsealable(f"its bundle is malformed ({where}: {first['msg']})") from None
+        raise Unsealable(f"its bundle is malformed ({refused(first, where)})") from None
     bundle.check()
     binaries: dict[str, bytes] = {}
     for binary in bundle.binaries:
