@@ -82,21 +82,23 @@ class CppAdapter(Adapter):
 
 
 def gcc_errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[CompilerLine, str]]:
-    """Each error with the line of source that the compiler quotes below it."""
-    names = {PurePath(f).name for f in files}
+    """Each error of compiler and assembler, with the line of source that the compiler quotes below it."""
+    names = dict.fromkeys(PurePath(f).name for f in files)
     for match in _DIAGNOSTIC.finditer(log):
-        if "error" in match["kind"]:
+        if "error" in match["kind"].lower():
             name = PurePath(match["file"]).name
+            # of assembly at file scope the assembler knows lines of a passing file alone
+            passing = name.endswith(".s") and name not in names
             line = CompilerLine(
-                file=name if name in names or not names else match["file"],
-                line=int(match["line"]),
+                file=name if name in names or not names else next(iter(names)) if passing else match["file"],
+                line=None if passing else int(match["line"]),
                 message=f"{match['kind']}: {match['text'].strip()}",
             )
             yield line, quoted_after(log, match.start())
 
 
 def linker_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-    """What the linker, or the loader, does not find: there is no line for it."""
+    """What the linker, the loader or the compiler's driver refuses: there is no line for it."""
     name = PurePath(files[0]).name if files else ""
     return [CompilerLine(file=name, line=None, message=match[0].strip()) for match in _LINKER.finditer(log)]
 
@@ -144,8 +146,16 @@ def _install_compiler() -> str:
 
 
 _DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<kind>fatal error|error|warning): (?P<text>.*)$", re.MULTILINE
+    # an assembler's have capitals
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<kind>fatal error|error|warning|Fatal error|Error): "
+    r"(?P<text>.*)$",
+    re.MULTILINE,
 )
 _LINKER = re.compile(
-    r"^.*(?:undefined reference to|Undefined symbols|symbol lookup error|undefined symbol).*$", re.MULTILINE
+    r"^.*(?:undefined reference to|Undefined symbols|symbol lookup error|undefined symbol|multiple definition of"
+    r"|duplicate symbol|cannot find -l|library not found|virtual memory exhausted).*$"
+    # a program's own sentence; those that only repeat another's end are left out
+    r"|^(?:\S*/)?(?:\S*-)?(?:cc1plus|cc1|g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?|ld|as|lld)(?:[-.]\S+)?: (?:fatal )?error: "
+    r"(?!linker command failed).*$",
+    re.MULTILINE,
 )

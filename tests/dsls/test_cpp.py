@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -121,3 +122,28 @@ def test_a_missing_symbol_is_reported_without_a_line() -> None:
 def test_builds_go_under_the_scratch_folder(tmp_path: Path) -> None:
     variables = get_adapter("cpp").environment(Backend.CPU, tmp_path)
     assert Path(variables["TVM_FFI_CACHE_DIR"]).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "cause", "line"),
+    [
+        ("int f() {\n  retrun 1;\n}", ["-c"], "retrun", 2),
+        ('int f() {\n  asm volatile("frobnicate");\n  return 1;\n}', ["-c"], "frobnicate", 2),
+        ('asm(".incbin \\"/no/such/file\\"");', ["-c"], "/no/such/file", None),
+        ("int main() { return 0; }", ["-lno_such_library"], "no_such_library", None),
+        ("int main() { return 0; }", ["--no-such-option"], "no-such-option", None),
+        ("int main() { return 0; }", ["-c", "-march=no_such_chip"], "no_such_chip", None),
+        ("int g(); int main() { return g(); }", [], "g()", None),
+    ],
+)
+def test_whatever_part_of_the_compiler_refuses_a_source_its_sentence_is_told(
+    text: str, flags: list[str], cause: str, line: int | None, tmp_path: Path
+) -> None:
+    """And not only that the build ended with an error: of the compiler, the assembler, the linker and their driver."""
+    (tmp_path / "kernel.cpp").write_text(text)
+    command = [shutil.which("c++") or "", "kernel.cpp", "-o", "out", *flags]
+    log = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stderr + "ninja: build stopped"
+    source = Source(dsl="cpp", files={"kernel.cpp": text, "kernel.py": ""}, entry_file="kernel.py")
+    found = get_adapter("cpp").explain(log, source)
+    assert found and cause in found[0].message, log
+    assert line is None or (found[0].file, found[0].line) == ("kernel.cpp", line)
