@@ -56,7 +56,7 @@ def source_of(context: Context, request: SourceRequest) -> Source:
         source = source_of_texts(Path(request.path), texts, request.dsl or None, plain_dsl())
     elif request.sketch:
         asked = TaskSketchRequest(task=request.task, sketch=request.sketch, dsl=request.dsl)
-        written = lowered(asked, context.task(request.task), context.target(request.dsl, request.task))
+        written, _ = lowered(asked, context.task(request.task), context.target(request.dsl, request.task))
         source = edited(written, dict(request.files), written.dsl)
     else:
         dsl, base = request.dsl or dsl_of(request.files), context.base

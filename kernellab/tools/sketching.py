@@ -124,14 +124,17 @@ class TaskSketchRequest(SketchRequest):
     task: str = Field(description=_TASK)
 
 
-def _program(request: SketchRequest) -> Program:
-    """Raises SketchError: the sketch is wrong, or has no constexpr of a name that is given a value."""
+def _program(request: SketchRequest) -> tuple[Program, str]:
+    """The sketch's program, and what is to be said of the values of its constexprs.
+
+    Raises:
+        SketchError: the sketch is wrong, or has no constexpr of a name that is given a value.
+    """
     from kernellab.sketch.check import load_program
     from kernellab.sketch.program.bind import check_constexprs
 
     program = load_program(request.sketch)
-    check_constexprs(program, request.constexpr)
-    return program
+    return program, check_constexprs(program, request.constexpr)
 
 
 class Finding(BaseModel):
@@ -155,11 +158,11 @@ def check_sketch(context: Context, request: SketchRequest) -> CheckResult:
 
     chip = context.target(request.dsl).chip if request.dsl else None
     found = check(request.sketch, chip=chip, constexpr=request.constexpr)
-    if found.program is not None:
-        check_constexprs(found.program, request.constexpr)
+    unlisted = check_constexprs(found.program, request.constexpr) if found.program is not None else ""
     findings = _findings(found.diagnostics)
+    legal = "The sketch is legal." if found.ok else f"The sketch has {counted(len(findings), 'finding')}."
     return CheckResult(
-        summary="The sketch is legal." if found.ok else f"The sketch has {counted(len(findings), 'finding')}.",
+        summary=f"{legal} {unlisted}".strip(),
         next="Compare it with the reference: gate_sketch." if found.ok else "Fix the lines that the findings name.",
         ok=found.ok,
         findings=findings,
@@ -188,12 +191,11 @@ def gate_sketch(context: Context, request: TaskSketchRequest) -> GateResult:
     from kernellab.sketch.program.bind import check_constexprs
 
     checked = check(request.sketch)
-    if checked.program is not None:
-        check_constexprs(checked.program, request.constexpr)
+    unlisted = check_constexprs(checked.program, request.constexpr) if checked.program is not None else ""
     found = gate(request.sketch, context.task(request.task), constexpr=request.constexpr)
     right = found.state is GateState.RIGHT
     return GateResult(
-        summary=f"{found.state.value}: {found.reason}",
+        summary=f"{found.state.value}: {found.reason} {unlisted}".strip(),
         next="Lower it with lower_sketch, or submit it to a session." if right else "Fix the sketch, not the code.",
         state=found.state.value,
         sizes=found.sizes,
@@ -230,7 +232,7 @@ def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
     """Run a sketch on one small case and show what it computes for an element, next to the reference's value."""
     from kernellab.sketch.gate import outputs
 
-    task, program = context.task(request.task), _program(request)
+    task, (program, unlisted) = context.task(request.task), _program(request)
     case, found = outputs(program, task, request.sizes, request.constexpr)
     name = request.tensor or next(iter(found))
     if name not in found:
@@ -247,7 +249,7 @@ def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
     state = "right" if right else "wrong" if stored else "it is not among the iterations that were run"
     return ElementResult(
         summary=f"{name}{list(at)} at {case.at}: {value}, the reference {wanted}: {state}. "
-        f"{wrong} of {counted(one.want.numel(), 'element')} wrong.",
+        f"{wrong} of {counted(one.want.numel(), 'element')} wrong. {unlisted}".strip(),
         next="Fix what writes this element." if wrong else "gate_sketch tries all of its sizes.",
         tensor=name, element=list(at), value=value, reference=wanted, right=right, stored=stored, wrong=wrong,
         elements=one.want.numel(), dtype=str(one.want.dtype).removeprefix("torch."), sizes=dict(case.sizes),
@@ -279,7 +281,7 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     from kernellab.task.sample.sizes import asked_sizes
 
     task, target = context.task(request.task), context.target(request.dsl, request.task)
-    program = _program(request)
+    program, unlisted = _program(request)
     binding = bind(program, task, dict(request.constexpr), target)
     asked = asked_sizes(task, request.sizes)  # their shapes alone: inputs of these sizes may not fit into memory
     sizes = {**binding.fixed, **binding.sizes(lambda at, dim: task.args[at].extents(asked)[dim])}
@@ -289,7 +291,7 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
     return CostResult(
         summary=f"At {at} on {target.chip.name}: {estimate}; {found.bytes_total:.4g} bytes loaded and stored, "
-        f"{found.bytes_unique:.4g} of them distinct.{f' {_ROUGH}' if rough else ''}",
+        + " ".join(filter(None, (f"{found.bytes_unique:.4g} of them distinct.", unlisted, _ROUGH if rough else ""))),
         next="Traffic well above the distinct bytes means that tiles are read again.",
         time_ms=found.time_ms,
         bound_by=str(found.bound or ""),
@@ -315,13 +317,17 @@ class LowerResult(Result):
     text: Page
 
 
-def lowered(request: TaskSketchRequest, task: Task, target: Target) -> Source:
-    """The code of a sketch by the rules. Raises KernellabError: the sketch is wrong, or has no code in the DSL."""
+def lowered(request: TaskSketchRequest, task: Task, target: Target) -> tuple[Source, str]:
+    """The code of a sketch by the rules, and what is to be said of the values of its constexprs.
+
+    Raises:
+        KernellabError: the sketch is wrong, or has no code in the DSL.
+    """
     from kernellab.lowering import lower
     from kernellab.sketch.program.bind import bind
 
-    program = _program(request)
-    return lower(program, bind(program, task, dict(request.constexpr), target), target)
+    program, unlisted = _program(request)
+    return lower(program, bind(program, task, dict(request.constexpr), target), target), unlisted
 
 
 @tool()
@@ -329,12 +335,12 @@ def lower_sketch(context: Context, request: LowerRequest) -> LowerResult:
     """Write a sketch as code in a DSL by the rules, and show one of its files."""
     from kernellab.session.edits import main_file
 
-    source = lowered(request, context.task(request.task), context.target(request.dsl, request.task))
+    source, unlisted = lowered(request, context.task(request.task), context.target(request.dsl, request.task))
     name = request.file or main_file(source)
     if name not in source.files:
         raise KernellabError(f"The lowered source has no file {name!r}.", f"Its files: {', '.join(source.files)}.")
     return LowerResult(
-        summary=f"{source.dsl}: {', '.join(source.files)}.",
+        summary=f"{source.dsl}: {', '.join(source.files)}. {unlisted}".strip(),
         next="verify_source takes this sketch, with the files that you change; submit_sketch puts it into a session.",
         dsl=source.dsl,
         files={file: len(text) for file, text in source.files.items()},

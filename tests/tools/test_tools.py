@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import os
 import re
 import subprocess
@@ -37,7 +39,7 @@ from kernellab.tools.desk import Desk
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, source_of
 from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
-from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, page_of
+from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
 from kernellab.verifier.cases.cases import PROBES
 
 TASK = """
@@ -60,6 +62,19 @@ sketch twice {
     for m in range(M):
         load(x[m, 0:N] -> t)
         store(relu(t) * 2.0 -> y[m, 0:N])
+}
+"""
+TILED = """
+sketch twice {
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[M, N]: f32 out;
+    constexpr: TN = 32;
+
+    @llm_hint("parallel")
+    for m in range(M):
+        for n in range(0, N, TN):
+            load(x[m, n:n+TN] -> t)
+            store(relu(t) * 2.0 -> y[m, n:n+TN])
 }
 """
 #: right at the task's own sizes, and wrong where a row is no multiple of 16
@@ -328,7 +343,7 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
     ("name", "arguments", "words"),
     [
         ("verify", {}, "There is no tool 'verify'"),
-        ("gate_sketch", {"sketch": 3, "tsk": "x"}, "sketch should be a text; task is missing; tsk is no"),
+        ("gate_sketch", {"sketch": 3, "tsk": "x"}, "sketch should be a text; task is missing; tsk is unknown"),
         ("describe_task", {"task": "../twice.py"}, "outside of the workspace"),
         ("describe_task", {"task": "/etc/passwd"}, "outside of the workspace"),
         ("describe_task", {"task": "nothing.py"}, "no task file or session 'nothing.py'"),
@@ -367,6 +382,41 @@ def test_bad_arguments_get_one_sentence_with_the_remedy(
     assert words in str(raised.value) and raised.value.remedy
 
 
+def test_no_argument_is_refused_in_the_words_of_a_library(context: Context) -> None:
+    """Each field of each tool with values of every kind: what it should be, in one sentence with one dot."""
+    values: list[Any] = [
+        None, 3.5, math.inf, "x", "y" * 2_000_000, [1], {"a": []}, {"a": "b"}, {"a": math.nan}, True, 10**30, -1, [[1]],
+        {"../x": "y"}, {"x" * 999: "y"},
+    ]  # fmt: skip
+    told = list[str]()
+    for one in tools().values():
+        for field, value in itertools.product(one.request.model_fields, values):
+            try:
+                one.request.model_validate({field: value})
+            except ValidationError as error:
+                # what is missing besides is another sentence's
+                told += [part for part in _faults(error).split("; ") if "missing" not in part]
+    assert len(told) > 500
+    for words in ("Input", "valid", "Value error", "instance", "..", "type", "parse"):
+        assert [sentence for sentence in told if words in sentence.replace("'../x'", "").replace("...", "")] == []
+
+
+def test_a_value_that_is_no_choice_of_its_constexpr_is_named(context: Context) -> None:
+    chosen = TILED.replace("TN = 32;", "TN = 32 in {16, 32};")
+    asked: dict[str, Any] = {"sketch": chosen, "task": "twice.py", "dsl": "cpp"}
+    for name in ("check_sketch", "gate_sketch", "run_sketch", "cost_sketch", "lower_sketch"):
+        if name == "check_sketch":
+            del (fields := dict(asked))["task"]
+        else:
+            fields = asked
+        told = call(name, {**fields, "constexpr": {"TN": 100}}, context).summary
+        assert "TN = 100 is none of the sketch's choices (16, 32)." in told, name
+        for listed in ({"TN": 16}, {}):
+            assert "none of" not in call(name, {**fields, "constexpr": listed}, context).summary
+    whole = {**asked, "sketch": TILED, "constexpr": {"TN": 100}}
+    assert "none of" not in call("cost_sketch", whole, context).summary
+
+
 def test_a_fault_of_a_tool_is_not_told_as_wrong_arguments(context: Context) -> None:
     def faulty(context: Context, request: Request) -> CheckResult:
         return CheckResult.model_validate({"summary": "", "ok": "perhaps", "findings": []})
@@ -374,7 +424,7 @@ def test_a_fault_of_a_tool_is_not_told_as_wrong_arguments(context: Context) -> N
     offered = {"faulty": Tool("faulty", "", Request, CheckResult, faulty)}
     with pytest.raises(ValidationError):
         call("faulty", {}, context, offered)
-    with pytest.raises(ToolError, match="x is no argument"):
+    with pytest.raises(ToolError, match="x is unknown"):
         call("faulty", {"x": 1}, context, offered)
 
 

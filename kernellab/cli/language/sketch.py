@@ -183,7 +183,8 @@ def _known(program: Program, values: dict[str, int | float], sizes: dict[str, in
     Raises:
         KernellabError: ``--set`` or ``--size`` names what the sketch has not.
     """
-    check_constexprs(program, values)
+    if unlisted := check_constexprs(program, values):
+        say(unlisted)
     there = list(program.symbols)
     unknown = next((name for name in sizes or {} if name not in there), None)
     if unknown is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernellab.errors import SketchError
@@ -37,11 +37,20 @@ def bind(
     return bind_alone(program, overrides, extent) if task is None else bind_task(program, task, overrides, extent)
 
 
-def check_constexprs(program: Program, values: Iterable[str]) -> None:
-    """Raises SketchError: a value is for a constexpr that the program does not have."""
-    there = [constexpr.name for constexpr in program.constexprs]
+def check_constexprs(program: Program, values: Mapping[str, int | float]) -> str:
+    """A sentence on each value that is none of its constexpr's choices: it is taken, and the set stays as it is.
+
+    Raises:
+        SketchError: a value is for a constexpr that the program does not have.
+    """
+    there = {constexpr.name: constexpr.choices for constexpr in program.constexprs}
     if unknown := next((name for name in values if name not in there), None):
         raise SketchError(f"The sketch has no constexpr {unknown}.", f"It has {', '.join(there) or 'none'}.")
+    return " ".join(
+        f"{name} = {value} is none of the sketch's choices ({', '.join(map(str, there[name]))})."
+        for name, value in values.items()
+        if there[name] and value not in there[name]
+    )
 
 
 __all__ = ["Binding", "BoundOutput", "bind", "check_constexprs"]
