@@ -32,6 +32,7 @@ PATTERNS = {
         "teach.grading",
         "tools.acp_client",
         "tools.skill",
+        "tools.skill.jsonc",
         "models.partial_reply",
         "models.replay",
         "models.settings",

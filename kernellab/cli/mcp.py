@@ -40,8 +40,8 @@ def mcp(
         mcp_server.serve_stdio(context)
         return 0
     token = os.environ.get("KERNELLAB_MCP_TOKEN") or secrets.token_urlsafe(24)
-    say(f"http://127.0.0.1:{port}/mcp/ with the header `Authorization: Bearer {token}`")
-    mcp_server.serve_http(context, port, token)
+    address = f"http://127.0.0.1:{port}/mcp/ with the header `Authorization: Bearer {token}`"
+    mcp_server.serve_http(context, port, token, lambda: say(address))
     return 0
 
 

@@ -12,6 +12,7 @@ import asyncio
 import hmac
 import io
 import os
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -39,6 +40,7 @@ _SESSION = "kernellab://sessions/"
 #: parts of a session that are resources
 _PARTS = ("task", "sketch", "source", "verdict")
 _ROLES = ("designer", "coder", "conductor")
+_PORT = "Name another with --port, or end what has it: another `kernellab mcp --http`?"
 
 
 class Handlers:
@@ -317,11 +319,24 @@ def http_app(handlers: Handlers, token: str) -> Any:
     return Starlette(routes=[Mount("/mcp", app=guarded)], lifespan=lifespan)
 
 
-def serve_http(context: Context, port: int, token: str) -> None:
-    """Serves clients on loopback until it is interrupted. Raises ToolError: the SDK is not installed."""
+def serve_http(context: Context, port: int, token: str, ready: Callable[[], None] = lambda: None) -> None:
+    """Serves clients on loopback until it is interrupted; ``ready`` is called when they can connect.
+
+    Raises:
+        ToolError: the SDK is not installed, or the port cannot be had.
+    """
+    app = http_app(Handlers(context), token)
     import uvicorn
 
-    uvicorn.run(http_app(Handlers(context), token), host="127.0.0.1", port=port, log_level="warning")
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+            listening.listen()
+        except OSError as error:
+            raise ToolError(f"Port {port} of this machine cannot be had: {error.strerror}.", _PORT) from None
+        ready()
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listening])
 
 
 def relay(url: str, token: str) -> None:

@@ -167,3 +167,59 @@ def test_http_serves_two_clients_that_have_the_token_and_no_other(workspace: Pat
     finally:
         server.terminate()
         server.wait(30)
+
+
+def test_a_port_that_is_taken_is_one_sentence_and_no_address_is_printed(workspace: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "kernellab", "mcp", "--http", "--port", port, "--workspace", str(workspace)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2 and f"Port {port}" in ended.stderr and "--port" in ended.stderr
+    assert "http://" not in ended.stdout + ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_clients_over_http_share_one_limit_of_verdicts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second connection is no second judge: an agent may open as many as it likes."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    from kernellab.tools import Context
+    from kernellab.tools.mcp_server import Handlers, http_app
+
+    monkeypatch.setattr("kernellab.tools.tool.MOST_VERDICTS", 1)
+    app = http_app(Handlers(Context(workspace)), "key")
+    arguments = {
+        "task": "twice.py",
+        "files": {"kernel.py": "def kernel(x):\n    return x\n"},
+        "level": "T0",
+        "dsl": "cpp",
+    }
+
+    async def asked(url: str) -> Any:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer key"}, follow_redirects=True, timeout=60) as http,
+            streamable_http_client(url, http_client=http) as streams,
+            mcp.ClientSession(streams[0], streams[1]) as session,
+        ):
+            await session.initialize()
+            return await session.call_tool("verify_source", arguments)
+
+    async def talk() -> tuple[Any, Any]:
+        import uvicorn
+
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+            serving = asyncio.create_task(server.serve([listening]))
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp/"
+            try:
+                return await asked(url), await asked(url)
+            finally:
+                server.should_exit = True
+                await serving
+
+    first, second = asyncio.run(talk())
+    assert not first.is_error and first.structured_content["stage"] == "static"
+    assert second.is_error and "for its clients, which is the limit" in second.content[0].text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from kernellab.cli import main
 from kernellab.tools import ToolError, tools
 from kernellab.tools.sessions import PATIENCE
-from kernellab.tools.skill import CLIENTS, command, write_skill
+from kernellab.tools.skill import _JSON, CLIENTS, command, jsonc, write_skill
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -216,3 +217,83 @@ def test_what_a_person_writes_after_the_skill_stays(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="earlier version"):
         write_skill("opencode", tmp_path)
     assert path.read_text() == earlier
+
+
+COMMENTED = """{
+  // mine: "mcp": {}
+  "theme": "dark", /* not , } */
+  "%s": {
+    "other": {"command": ["http://x"],}, // another
+    "kernellab": {"command": %s, /* old */ "env": {"A": "b"},},
+  },
+}
+"""
+
+
+@pytest.mark.parametrize("client", ["claude", "opencode", "gemini"])
+@pytest.mark.parametrize("with_ours", [True, False])
+def test_comments_and_trailing_commas_of_a_json_setting_stay(client: str, with_ours: bool, tmp_path: Path) -> None:
+    _, setting, key, _ = _JSON[client]
+    text = COMMENTED % (key, '["/old"]' if client == "opencode" else '"/old"')
+    if not with_ours:
+        text = "".join(line for line in text.splitlines(keepends=True) if "kernellab" not in line)
+    path = tmp_path / setting
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    for _ in range(2):
+        write_skill(client, tmp_path)
+        after = path.read_text()
+        settings = jsonc.read(after)
+        ours = settings[key]["kernellab"]
+        started = ours["command"] if client == "opencode" else [ours["command"], *ours["args"]]
+        assert started == command() and ours.get("env") == ({"A": "b"} if with_ours else None)
+        assert settings["theme"] == "dark" and settings[key]["other"] == {"command": ["http://x"]}
+        for comment in ('// mine: "mcp": {}', "/* not , } */", "// another", *(["/* old */"] if with_ours else ())):
+            assert comment in after
+    written = after
+    write_skill(client, tmp_path)
+    assert path.read_text() == written
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"mcpServers": 3}', '{"mcpServers": {"kernellab": []}}', "{", '{"a": 1 // x'])
+def test_a_json_setting_that_cannot_be_changed_stays_and_the_lines_are_given(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text(text)
+    with pytest.raises(ToolError, match=r"\.mcp\.json") as raised:
+        write_skill("claude", tmp_path)
+    assert command()[0] in raised.value.remedy and (tmp_path / ".mcp.json").read_text() == text
+    assert not (tmp_path / ".claude").exists()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_link_out_of_the_folder_is_not_written_through(client: str, tmp_path: Path) -> None:
+    folder, outside = tmp_path / "cloned", tmp_path / "home"
+    for path in (path.relative_to(folder) for path in write_skill(client, folder)):
+        for linked in [path, *path.parents][:-1]:
+            shutil.rmtree(folder)
+            outside.mkdir(exist_ok=True)
+            (folder / linked).parent.mkdir(parents=True)
+            (folder / linked).symlink_to(outside / "it", target_is_directory=linked != path)
+            if linked != path:
+                (outside / "it").mkdir()
+            with pytest.raises(ToolError, match="out of the folder"):
+                write_skill(client, folder)
+            assert not [one for one in outside.rglob("*") if one.is_file()]
+            shutil.rmtree(outside)
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for client in CLIENTS:
+        for folder in ("/proc/no_such_folder", str(tmp_path / "file")):
+            assert main(["skill", folder, "--for", client]) == 2
+            told = capsys.readouterr().err
+            assert folder in told and "Traceback" not in told
+
+
+def test_the_guide_names_each_key_that_a_clients_entry_gets(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/how-to/agents.md").read_text()
+    for client in CLIENTS:
+        write_skill(client, tmp_path)
+    codex = tomllib.loads((tmp_path / ".codex/config.toml").read_text())["mcp_servers"]["kernellab"]
+    keys = {*codex, *(word for *_, entry in _JSON.values() for word in entry)} - {"command", "args"}
+    assert len(keys) > 5 and [key for key in keys if f"`{key}`" not in guide] == []

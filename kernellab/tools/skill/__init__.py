@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.content import module_command, written
+from kernellab.tools.skill import jsonc
 from kernellab.tools.tool import ToolError
 
 if sys.version_info >= (3, 11):
@@ -68,13 +70,17 @@ def write_skill(client: str, folder: Path) -> list[Path]:
     """Writes the skill and the client's setting below ``folder``; which files. What else they hold stays.
 
     Raises:
-        ToolError: an unknown client, or a setting of the folder that cannot be read.
+        ToolError: an unknown client, or a setting of the folder that cannot be read, or is a link out of it.
+        KernellabError: a file cannot be written.
     """
     if client not in CLIENTS:
         raise ToolError(f"There is no client {client!r}.", f"Choose one of {', '.join(CLIENTS)}.")
     files = _files(client, folder)
+    for path in files:
+        # the folder may be another's repository, whose links would choose a file of the person's
+        if not (real := Path(os.path.realpath(path))).is_relative_to(os.path.realpath(folder)):
+            raise ToolError(f"{path} leads out of the folder, to {real}.", "Remove that link, or name another folder.")
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
         written(path, text)
     return list(files)
 
@@ -176,21 +182,35 @@ def _no_address(path: Path, server: Mapping[str, Any]) -> None:
 
 
 def _with_entry(path: Path, key: str, entry: dict[str, Any]) -> str:
-    """The JSON file with ``entry`` as the server kernellab: servers are listed, or go by their names."""
-    empty: Any = [] if "name" in entry else {}
+    """The JSON file with ``entry`` as the server kernellab: servers are listed, or go by their names. Comments and all
+    else stay.
+
+    Raises:
+        ToolError: it is no JSON object, or its servers are written in another form.
+    """
+    before = _text_of(path) or "{}\n"
+    # what starts the server is ours; the rest is as the person has it
+    ours = {word: entry[word] for word in ("command", "args") if word in entry}
     try:
-        settings = json.loads(_text_of(path) or "{}")
-        servers = settings.setdefault(key, empty)
-        if not isinstance(servers, type(empty)):
-            raise TypeError(f"{key} is something else")
-        old = next((one for one in servers if one.get("name") == "kernellab"), {}) if "name" in entry else (
-            servers.get("kernellab", {}))  # fmt: skip
+        settings = jsonc.read(before)
+        servers: Any = settings.get(key, [] if "name" in entry else {})
+        if "name" in entry:
+            old = next((one for one in servers if one.get("name") == "kernellab"), dict[str, Any]())
+            new = {**entry, **old, **ours}
+            wanted: Any = [*(one for one in servers if one is not old), new]
+            after = jsonc.with_value(before, (key,), wanted)
+        else:
+            old = servers.get("kernellab", {})
+            new = {**entry, **old, **ours}
+            wanted = {**servers, "kernellab": new}
+            differ = {word: value for word, value in new.items() if word not in old or old[word] != value}
+            after = jsonc.with_values(before, (key, "kernellab"), differ)
         _no_address(path, old)
-        # what starts the server is ours; the rest is as the person has it
-        entry = {**entry, **old, **{word: entry[word] for word in ("command", "args") if word in entry}}
-        named = (one for one in servers if one is not old) if "name" in entry else ()
-        settings[key] = [*named, entry] if "name" in entry else {**servers, "kernellab": entry}
+        settings[key] = wanted
+        if jsonc.read(after) != settings:
+            raise ValueError(f"{key} is written in another form")
     except (ValueError, AttributeError, TypeError) as error:
-        remedy = "Correct it, or name another folder."
-        raise ToolError(f"{path} is no JSON object with {key}: {error}", remedy) from None
-    return json.dumps(settings, indent=2) + "\n"
+        place = f"{key}.kernellab" if "name" not in entry else f"the list {key}"
+        remedy = f"Correct it, or write into {place} by hand: {json.dumps(entry)}."
+        raise ToolError(f"{path} is no JSON object with {key}: {error}.", remedy) from None
+    return after
