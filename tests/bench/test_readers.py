@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -277,9 +278,19 @@ def test_a_reference_that_is_given_its_outputs_returns_them(tmp_path: Path) -> N
         ({"reference": "def a(x, places, eps): ...\ndef b(x, places, eps): ..."}, r"defines no run\(\)"),
     ],
 )
-def test_a_faulty_definition_says_what_is_wrong_with_it(tmp_path: Path, changed: dict[str, object], word: str) -> None:
-    with pytest.raises(TaskError, match=word):
-        load_suite(f"flashinfer:{_definition(tmp_path, [], **changed)}")
+def test_a_faulty_definition_fails_with_what_is_wrong_and_the_others_are_read(
+    tmp_path: Path, changed: dict[str, object], word: str
+) -> None:
+    root = _definition(tmp_path, [_workload(4)])
+    right = next(root.rglob("*.json"))
+    (right.parent / "faulty.json").write_text(json.dumps({**DEFINITION, "name": "faulty", **changed}))
+    (right.parent / "torn.json").write_text("{")
+    tasks = {task.title: task for task in load_suite(f"flashinfer:{root}")}
+    assert len(tasks) == 3 and load_task(tasks[DEFINITION["name"]].text, "right").outputs
+    for name, fault in (("faulty", word), ("torn", "is not a definition")):
+        assert re.search(fault, tasks[name].note)
+        with pytest.raises(TaskError, match=fault):
+            load_task(tasks[name].text, name)
 
 
 @pytest.mark.parametrize("kind", ["akg", "tritonbench", "flashinfer", "solexec"])

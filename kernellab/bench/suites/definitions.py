@@ -91,13 +91,18 @@ def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, asked_category
         raise TaskError(f"There is no {asked_category} in {str(root)!r}.", "Name a folder with such definitions.")
     tasks = []
     for path, lines in files:
-        definition = _read(path)
-        workloads = list(_workloads(lines)) if lines is not None and lines.is_file() else []
-        above = path.parent.name if lines is None or path.parent != lines.parent else path.parent.parent.name
-        category = definition.op_type or above
-        text, note = task_text(definition, workloads, root)
-        task = SuiteTask(identifier(definition.name), category, text, definition.name, large=True, note=note)
-        tasks.append((f"{category}/{definition.name}", task))
+        of_folder = lines is not None and path.parent == lines.parent
+        above = (path.parent.parent if of_folder else path.parent).name
+        try:
+            definition = _read(path)
+            workloads = list(_workloads(lines)) if lines is not None and lines.is_file() else []
+            name, category = definition.name, definition.op_type or above
+            text, note = task_text(definition, workloads, root)
+        except TaskError as error:
+            # the suite's others run: this one is a task that fails with the sentence, and counts as that
+            name, category = path.parent.name if of_folder else path.stem, above
+            text, note = f"raise ValueError({str(error)!r})\n", str(error)
+        tasks.append((f"{category}/{name}", SuiteTask(identifier(name), category, text, name, large=True, note=note)))
     return tasks
 
 
