@@ -96,7 +96,8 @@ class Client:
         elif kind in ("tool_call", "tool_call_update"):
             self._called(update)
         elif kind == "usage_update" and update.cost is not None and update.cost.currency == "USD":
-            self.usd = update.cost.amount
+            # 0 is what an agent tells that knows no price
+            self.usd = update.cost.amount or self.usd
 
     def _called(self, update: Any) -> None:
         """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""

@@ -454,6 +454,13 @@ def test_a_budget_that_the_agent_does_not_report_is_refused_at_the_start(start: 
     assert session.turns[0].sketch == SKETCH and session.state.exchanges("t1")[0].usage.usd == 0.05
 
 
+def test_a_cost_of_nothing_is_a_price_that_is_not_known(start: Start) -> None:
+    """OpenCode says 0 for a model without a price, which is not what it cost."""
+    session = start([{"cost": 0.0}, SUBMIT])
+    rested(session)
+    assert session.turns[0].sketch == SKETCH and session.state.exchanges("t1")[0].usage.usd is None
+
+
 def test_an_agent_that_ends_by_itself_says_what_it_wrote(start: Start) -> None:
     session = start([{"exit": 3}])
     until(lambda: session.turns and session.turns[0].state is TurnState.FAILED, 60)
