@@ -77,7 +77,8 @@ class Knobs(BaseModel):
     )
     plateau: int = Field(default=0, ge=0, description="stop after this many rounds without a gain; 0: never")
     budget: str = Field(
-        default="", description="what the whole run may spend: tokens=200000,usd=1,minutes=30,gpu_s=600; when the time is up, "
+        default="",
+        description="what the whole run may spend: tokens=200000,usd=1,minutes=30,gpu_s=600; when the time is up, "
         "nothing more begins, and the leader has its verdict",
     )
     seed: Annotated[int, _AT_BEGIN] = Field(default=0, description="the same seed makes the same choices")
