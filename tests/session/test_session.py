@@ -461,8 +461,10 @@ def test_a_finished_kernel_is_compared_with_torch_compile(begin: Begin) -> None:
     assert session.verdict.against("compile") is None
     verdict = session.timings.compare("eager", "compile", timeout=180)
     assert {c.baseline for c in verdict.comparisons} == {"eager", "compile"}
-    for figure in ("label", "reason", "flags"):
-        assert getattr(session.verdict, figure) == getattr(verdict, figure)
+    # but for how busy the machine was, which each run of timed calls sees by itself
+    settled = [[flag for flag in v.flags if not flag.startswith("busy machine")] for v in (session.verdict, verdict)]
+    assert (session.verdict.reason, settled[0]) == (verdict.reason, settled[1])
+    assert {*session.verdict.label.split(", ")} - {"busy machine"} == {*verdict.label.split(", ")} - {"busy machine"}
     # the first figure stays; the repeated one is kept next to it
     assert [c.baseline for c in session.verdict.timed_again] == ["eager"]
     assert {c.baseline for c in session.verdict.comparisons} == {"eager", "compile"}
