@@ -237,12 +237,13 @@ def _pairwise(look: _Look) -> bool:
 
 
 def traits_of(graph: Graph) -> frozenset[str]:
-    """What a task has that sections of its family's document are about: ``scatter``, ``order``, ``strided-reduction``
-    (of another axis than the last)."""
+    """What a task has that sections of its family's document are about: ``scatter``, ``order``, ``triangle``,
+    ``strided-reduction`` (of another axis than the last)."""
     roles = {role_of(node.aten) for node in graph.nodes}
     shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
     found = {"scatter"} if Role.SCATTER in roles else set[str]()
     found |= {"order"} if Role.ORDER in roles else set[str]()
+    found |= {"triangle"} if {"tril", "triu"} & {node.aten for node in graph.nodes} else set[str]()
     for node in graph.nodes:
         if role_of(node.aten) in _SUMS and any(_keeps_last(shapes.get(ref.name, ()), node) for ref in node.refs()):
             found.add("strided-reduction")

@@ -11,7 +11,7 @@ import pytest
 
 from kernellab.agents.briefs import Attempt
 from kernellab.agents.model.prompts.verdict import verdict_lines
-from kernellab.agents.rules.advice import contrast_lines
+from kernellab.agents.rules.advice import contrast_lines, failing_case
 from kernellab.agents.rules.fixes import fixes
 from kernellab.records import (
     Author,
@@ -465,3 +465,19 @@ def _imperatives(path: Path) -> list[str]:
     )
     begins = re.compile(rf"(?:^|[:;,.] )(?:and )?(?:{verbs}) ", re.IGNORECASE)
     return [text for text in texts if len(text.split()) > 3 and begins.search(text)]
+
+
+# -- said once, and in words that a reader knows -------------------------------------------------------------------
+
+
+def test_advice_does_not_repeat_the_reason() -> None:
+    reason = "2659 of 559440 elements are wrong, only at 0 of dimension 1; wrong-values."
+    found = route(failed(Stage.CORRECT, reason, signature="wrong-values", wrong_fraction=0.005))
+    assert found.suggestion == "Fix what the correct stage found." and reason not in found.suggestion
+
+
+def test_the_failing_case_of_fixed_sizes_names_its_inputs_alone() -> None:
+    fixed = failed(Stage.CORRECT, "It is wrong.", sizes={"u.0": 8, "u.1": 210}, family="inputs")
+    assert failing_case(fixed) == ["failing case: the task's own inputs"]
+    dims = failed(Stage.CORRECT, "It is wrong.", sizes={"M": 8}, family="mixed")
+    assert failing_case(dims) == ["failing case: M=8, mixed inputs"]

@@ -109,7 +109,8 @@ def test_a_sketch_with_faults_names_the_line_and_the_remedy() -> None:
 def test_a_right_sketch_with_wrong_code_goes_to_the_coder(verdict: Verdict) -> None:
     found = route(verdict)
     assert found.to is RouteKind.CODER
-    assert "The gate found the sketch right" in found.reason
+    # code that does not build was not compared with the sketch
+    assert ("The gate found the sketch right" in found.reason) is (verdict.stage is not Stage.BUILD)
     assert found.suggestion
 
 

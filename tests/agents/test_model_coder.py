@@ -125,7 +125,7 @@ BAD = LOWERED.model_copy(update={"files": {**LOWERED.files, "kernel.cpp": CPP.re
 VERDICT = Verdict(
     passed=False, stage=Stage.CORRECT, reason="The output is off by 2 everywhere.",
     evidence=Evidence(signature="off-by-constant", sizes={"M": 3, "N": 65}, first_wrong=[0, 0], got=3.0, want=1.0,
-                      error_map=["..xx", "..xx"], mapped=(3, 8)),
+                      error_map=["..xx", "...x"], mapped=(3, 8)),
 )  # fmt: skip
 ROUTE = Route(to=RouteKind.CODER, error_class="algorithm", reason="The sketch is right.", suggestion="Check the 3.0.")
 AGAIN = replace(
@@ -148,7 +148,7 @@ def test_the_last_code_is_shown_with_its_verdict_and_criticised_in_the_same_requ
     for part in (
         VERDICT.reason,
         "got 3, want 1",
-        "..xx\n..xx",
+        "..xx\n...x",
         "3 rows by 8 columns; a line is 1 or 2 rows, a sign 2 columns",
         "+ 3.0",
         "Check the 3.0.",

@@ -230,12 +230,12 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     passed = FAILED.model_copy(update={"passed": True, "time": time, "comparisons": [eager]})
     brief = replace(briefs(CPU)["code"], history=(Attempt(verdict=passed),), bound_ms=0.75)
     told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
-    assert "Of the result, float32 may be off by what rounding" in told
+    assert "Tolerance: float32 may differ by what rounding" in told
     places = load_task(
         "import torch\ndef reference(x):\n    return x.argmax(-1)\ndef inputs():\n    return (torch.randn(8, 9),)\n",
         "places",
     )
-    assert limit_lines(replace(brief, task=places))[0] == "Of the result, int64 must be equal to the reference's."
+    assert limit_lines(replace(brief, task=places))[0] == "Tolerance: int64 must be equal to the reference's."
     assert "The bound is 750 us" in told
     assert "which is not shown, took 2500 us, 1.00x eager [0.90, 1.10], no difference." in told
     assert "is refused" in told and "composes" not in told
@@ -508,8 +508,7 @@ def test_known_designs_are_those_of_what_the_task_does() -> None:
 def test_each_part_of_the_result_has_its_own_limit() -> None:
     both = limit_lines(replace(briefs(CPU)["code"], task=load_task(PAIRS, "pairs")))[0]
     assert both == (
-        "Of the result, float32 may be off by what rounding in that dtype makes; "
-        "int64 must be equal to the reference's."
+        "Tolerance: float32 may differ by what rounding in that dtype makes; int64 must be equal to the reference's."
     )
 
 

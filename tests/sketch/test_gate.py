@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate
+from kernellab.sketch.gate.compare import compare64
 from kernellab.task import Task, load_task
 
 
@@ -408,3 +410,17 @@ def test_a_symbol_that_no_tensor_shows_alone_is_the_dim_of_its_name() -> None:
     }
     """
     assert gate(sketch, task).state is GateState.RIGHT
+
+
+def test_a_few_places_along_an_axis_are_named_and_of_nearly_all_the_largest_error() -> None:
+    want = torch.zeros(24, 300)
+    got = want.clone()
+    got[:, 1] = got[:, 298] = 2.0
+    written = torch.ones_like(want, dtype=torch.bool)
+    _, found = compare64(got.double(), want.double(), written)
+    assert found is not None and "only at positions 1 and 298 of axis 1" in found.sentence
+    assert "largest error" not in found.sentence
+    got = want + 1e-3
+    got[3, 299] = 4.0
+    _, found = compare64(got.double(), want.double(), written)
+    assert found is not None and "the largest error at [3, 299]" in found.sentence

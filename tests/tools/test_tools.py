@@ -296,7 +296,7 @@ def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Con
     told, tried = re.sub(r'"tried":\[[^]]*\]', "", told), re.findall(r'"(M=\d+, N=\d+): ', told)
     public = {(n, n) for n in PROBES} | {(33, 64), (64, 33)}
     assert {tuple(map(int, re.findall(r"\d+", one))) for one in tried} <= public
-    assert not [word for word in ("LEAK", "M=", "N=", "family normal", "5010", '"seed') if word in told], told
+    assert not [word for word in ("LEAK", "M=", "N=", "normal inputs", "5010", '"seed') if word in told], told
 
 
 def test_no_link_makes_a_file_of_the_person_a_document(

@@ -108,8 +108,15 @@ def failing_case(verdict: Verdict) -> list[str]:
     evidence = verdict.evidence
     if evidence is None or not evidence.sizes or _sizes(evidence.sizes) in verdict.reason:
         return []
-    kind = "the task's own" if evidence.family == "inputs" else evidence.family
-    return [f"failing case: {_sizes(evidence.sizes)}" + (f", {kind} inputs" if kind else "")]
+    kind = f"{_kind(evidence.family)} inputs" if evidence.family else ""
+    # of a task without Dims every case has the task's sizes
+    fixed = any("." in name for name in evidence.sizes)
+    told = ", ".join(filter(None, ["" if fixed else _sizes(evidence.sizes), kind]))
+    return [f"failing case: {told}"] if told else []
+
+
+def _kind(family: str) -> str:
+    return "the task's own" if family == "inputs" else family
 
 
 def follows_sketch(brief: RouteBrief) -> bool:
@@ -151,7 +158,7 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         return f"Fix {first.place}."
     # the sizes say more, and the reason stands with the evidence
     told = multiple(evidence) or limit(evidence)
-    return "" if told else f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
+    return "" if told else f"Fix what the {verdict.stage.value} stage found."
 
 
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:

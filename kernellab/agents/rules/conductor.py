@@ -24,7 +24,7 @@ from kernellab.agents.rules.performance import (
 )
 from kernellab.agents.rules.slow import KEEP_EAGER, is_slow, may_measure
 from kernellab.conditions import LibraryShare, of
-from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
+from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 
 #: the same failure this many times is a loop
 SAME = 3
@@ -73,8 +73,10 @@ class RulesConductor:
                 "The code is byte for byte what the sketch compiles to, and the sketch was run on small sizes only: "
             )
         elif gate is not None and gate.state is GateState.RIGHT:
+            # what does not build was not compared with the sketch
+            built = verdict.stage not in (Stage.STATIC, Stage.BUILD)
+            reason = "The gate found the sketch right, so the code is wrong: " if built else ""
             to_code = True
-            reason = "The gate found the sketch right, so the code is wrong: "
         elif gate is not None and gate.state is GateState.WRONG:
             to_code = False
             reason, quotes = "The sketch itself is wrong: ", gate.reason

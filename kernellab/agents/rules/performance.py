@@ -353,6 +353,10 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     if (around := _elsewhere(brief, brief.verdict, hot, found)) or not lines:
         return around
     if (hottest := found[0]).share < _BEGIN_SHARE:
+        second = found[1] if len(found) > 1 else None
+        if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
+            both = hottest.share + second.share
+            return f"Begin at {hottest.place} and {second.place}, where {both:.0%} of the samples are."
         return f"No line of the kernel has more than {hottest.share:.0%} of the samples."
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 

@@ -19,6 +19,8 @@ _F8_FLOOR = 2e-1
 _TF32_FLOOR = 2e-3
 #: times the framework's own error that a sketch may make
 _SLACK = 8.0
+#: places along an axis that are named one by one
+_FEW = 4
 #: float64 agrees to this times (1 + the largest reference element)
 _F64_TOLERANCE = 1e-9
 
@@ -123,6 +125,12 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
     share = "every element is wrong" if count == total else share
     place_text = f", first at {first}" if first else ""
     values = _two_numbers(got[place], want[place])
+    if 2 * count > total and wrong.dim() and got.is_floating_point():
+        # of nearly all the first says little: the largest error may lie where the fault is
+        far = torch.where(wrong, (got - want).abs().nan_to_num(0.0), torch.zeros_like(want))
+        most = tuple(int(i) for i in torch.unravel_index(far.argmax(), far.shape))
+        if most != place and bool(far[most] > 2 * far[place]):
+            values += f", the largest error at {list(most)}: {_two_numbers(got[most], want[most])}"
     if not bool(written[place]):
         values += "; nothing was stored there"
     return Mismatch(f"{share}{place_text}: {values}{_pattern(wrong)}", error, count / total)
@@ -156,6 +164,8 @@ def _along(wrong: Tensor, axis: int) -> str:
     if len(places) < size and places == list(range(places[-1] + 1)):
         ends = f"0 to {places[-1]}" if len(places) > 1 else "0"
         return f"at position{'s' * (len(places) > 1)} {ends} of axis {axis}"
+    if 1 < len(places) <= _FEW < size / 2 and int(wrong.sum()) > 2 * len(places):
+        return f"at positions {', '.join(map(str, places[:-1]))} and {places[-1]} of axis {axis}"
     steps = {b - a for a, b in pairwise(places)}
     if len(places) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
         return f"at every {step}th place of axis {axis}"

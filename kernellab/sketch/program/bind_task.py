@@ -423,10 +423,10 @@ def _no_split(
         if unknown and len(tensor.shape) > len(shape):
             declared, actual = (f"[{', '.join(map(str, extents))}]" for extents in (tensor.shape, shape))
             raise SketchError(
-                f"{tensor.name}{declared} splits a dimension of the argument {argument} {actual}, and the sizes of its "
-                f"parts do not follow from that: {', '.join(dict.fromkeys(unknown))}.",
-                f"Declare {tensor.name} with the argument's own dimensions and compute the indices, or write numbers "
-                "for all but one part of the dimension.",
+                f"{tensor.name}{declared} splits a dimension of the argument {argument} {actual}, and the size of "
+                f"{' and '.join(dict.fromkeys(unknown))} does not follow from that.",
+                f"Declare {tensor.name} with the argument's own dimensions and compute the indices, or give "
+                f"{unknown[0]} a value where the task's sizes are fixed, as in `symbols: {unknown[0]} = 20`.",
             )
 
 

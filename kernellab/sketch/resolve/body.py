@@ -275,7 +275,8 @@ def _store(scope: Scope, stmt: tree.Move) -> Statement:
         raise scope.refuse(
             "shape-mismatch", stmt.span,
             what=f"A value of shape {show(shape_of(operand))} is written to a slice of shape {show(region.shape)}.",
-            remedy="Give both the same shape; a scalar index drops its dimension.",
+            remedy="Give both the same shape."
+            + ("" if len(shape_of(operand)) == len(region.shape) else " A scalar index drops its dimension."),
         )  # fmt: skip
     value = typed(operand, region.tensor.dtype)
     if stmt.op == "store":

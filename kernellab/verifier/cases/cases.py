@@ -288,7 +288,8 @@ class Case:
     def words(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
         change = f", {self.change[0]}" if self.change else ""
-        return f"{sizes + ', ' if sizes else ''}family {self.family.value}{change}"
+        kind = "the task's own" if self.family is Family.OWN else self.family.value
+        return f"{sizes + ', ' if sizes else ''}{kind} inputs{change}"
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
         bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
     if "examples" not in options.ablation | brief.ablation:
-        found = library.patterns(brief.task)
+        found = library.patterns(brief.task, brief.target.chip.kind)
         if found:
             sources = ", ".join(p.source for p in found)
             text = render("designer", "similar", passages=found)

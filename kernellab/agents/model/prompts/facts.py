@@ -10,6 +10,7 @@ from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_wo
 from kernellab.conditions import flags, labels
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
+from kernellab.operations.sketch import OPS
 from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
@@ -67,6 +68,8 @@ def bound_lines(brief: Brief) -> list[str]:
     flops = work.total_flops + work.other_flops
     said = f"Each input read once and each output written once: {megabytes(total)}"
     said += f"; all arithmetic: {operations(flops)}" if flops else ""
+    if work.other_flops:
+        said += f", a division counted as {OPS['div'].flops:.0f} and an exp as {OPS['exp'].flops:.0f}"
     lines.append(f"{said}{f' ({operations(work.total_flops)} of it in products)' if work.total_flops else ''}.")
     found = roofline_of(task, chip)
     bound = brief.bound_ms or (found.ms if found else None)
@@ -91,10 +94,10 @@ def limit_lines(brief: Brief) -> list[str]:
     dtypes = dict.fromkeys(output.dtype for output in task.outputs)
     rounded = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat", "complex"))]
     exact = [dtype for dtype in dtypes if dtype not in rounded]
-    near = f"may be off by {given or 'what rounding in that dtype makes'}"
+    near = f"may differ by {given or 'what rounding in that dtype makes'}"
     rules = [f"{' and '.join(rounded)} {near}"] if rounded else []
     rules += [f"{' and '.join(exact)} must be equal to the reference's"] if exact else []
-    lines = [f"Of the result, {'; '.join(rules)}."] if rules else []
+    lines = [f"Tolerance: {'; '.join(rules)}."] if rules else []
     lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
     if task.strict:
         lines.append("float32 must be right to 1e-4 (rtol and atol) beside float32 eager: products in TF32 are not.")

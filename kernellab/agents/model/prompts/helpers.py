@@ -28,31 +28,26 @@ def is_helper(name: str) -> bool:
 
 
 def helpers_page(files: Mapping[str, str], main: str) -> str:
-    """Signatures of the helpers that ``main`` calls, then the other helpers' names, in about 450 tokens.
+    """Signatures of the helpers that ``main`` calls, in about 450 tokens.
 
     ``files`` are a lowered source's, its helpers among them; empty where it has none. Helpers of tiles stand before
     those of numbers, and a comment gives way before a signature does.
     """
     used = set(re.findall(r"\b(?:kl::)?(\w+)\s*[(<]", main))
     called: dict[str, tuple[str, str]] = {}
-    others: list[str] = []
     for file, text in sorted(files.items(), key=lambda item: (bool(_NUMBERS.search(item[0])), item[0])):
         if not is_helper(file):
             continue
         functions = _functions(file, text)
-        names = {name for name, _, _ in functions}
         for name, signature, said in functions:
             if name in used:
                 called.setdefault(name, (f"{signature};", said))
-            elif name.partition("_")[0] not in names - {name}:  # exp_tail is a part of exp
-                others.append(name)
     lines = _within([signature for signature, _ in called.values()], _BUDGET)
     left = _BUDGET - sum(estimate(line) + 1 for line in lines)
     for number, (_, said) in enumerate(list(called.values())[: len(lines)]):
         if said and (left := left - estimate(said) - 2) >= 0:
             lines[number] += f"  // {said}"
-    rest = ", ".join(_within([n for n in dict.fromkeys(others) if n.strip("_") and len(n) > 1], _BUDGET // 3))
-    return "\n".join([*lines, f"// also in kl: {rest}"] if rest else lines)
+    return "\n".join(lines)
 
 
 def _functions(file: str, text: str) -> list[tuple[str, str, str]]:

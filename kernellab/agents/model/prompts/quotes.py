@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.library import LIBRARY
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
-from kernellab.sketch.syntax.docs import HIDDEN, STRUCTURAL, signature
+from kernellab.sketch.syntax.docs import HIDDEN, HINTS, STRUCTURAL, signature
 from kernellab.sketch.syntax.messages import MESSAGES
 from kernellab.target import Target
 from kernellab.task import Task
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WRONG = ("tile-index-as-offset", "race")
 
 #: the sections of the language's exact rules that say what its tables in short do not
-_BEYOND = ("Several sketches", "Values from outside", "Footprint")
+_BEYOND = ("Several sketches", "Values from outside")
 
 #: the source of what the code says of the language itself
 OWN = "kernellab.sketch"
@@ -40,7 +40,6 @@ _KINDS = {
     "reductions, `axis=`": (OpKind.REDUCE,),
     "scans, `axis=`": (OpKind.SCAN,),
     "sorting": (OpKind.SORT,),
-    "by index": (OpKind.PICK,),
     "matrix": (OpKind.MATRIX,),
     "shape": (OpKind.SHAPE,),
 }
@@ -122,15 +121,16 @@ class Library:
         likest = self._knowledge.examples(dsl, family, 1, task.text) if nearest and not own else ()
         return [_quote(p) for p in (own[:k] or likest)]
 
-    def patterns(self, task: Task) -> list[Quote]:
+    def patterns(self, task: Task, kind: str = "gpu") -> list[Quote]:
         """What is known to win for operators of the task's family; its sections that need what the task does not have
-        (``needs: scatter``) are left out."""
+        or its ``kind`` of chip does not have (``needs: scatter``) are left out."""
         family = self.family(task)
         if self._knowledge is None or not family:
             return []
         try:
             passage = self._knowledge.patterns(family)
-            found = _quote(replace(passage, text=_fitting(passage.text, traits_of(capture(task)))))
+            traits = traits_of(capture(task)) | {kind}
+            found = _quote(replace(passage, text=_fitting(passage.text, traits)))
             return [
                 replace(found, text=re.sub(r"^```python\n.*?^```\n+", "", found.text, flags=re.DOTALL | re.MULTILINE))
             ]
@@ -158,10 +158,21 @@ def own_language(kind: str = "gpu", library: bool = True) -> Quote:
     )
     symbols = ", ".join(f"`{op.symbol}`" for op in OPS.values() if op.symbol)
     text = render(
-        "language", "language", symbols=symbols,
-        operations=operations, dtypes=DTYPES, loop_hints=loop_hints, axes=axes, memory_hints=memory_hints,
+        "language", "language", symbols=symbols, kind=kind,
+        operations=operations, dtypes=DTYPES, loop_hints=_explained(loop_hints), axes=axes,
+        memory_hints=_explained(memory_hints),
     )  # fmt: skip
     return Quote("The Unified Sketch language", OWN, text)
+
+
+def _explained(hints: Sequence[str]) -> list[str]:
+    """Each hint with what it means; those that mean the same together."""
+    by_meaning: dict[str, list[str]] = {}
+    for hint in hints:
+        by_meaning.setdefault(HINTS[hint], []).append(hint)
+    return [
+        f"{' or '.join(names)}: {meaning[0].lower()}{meaning[1:].rstrip('.')}" for meaning, names in by_meaning.items()
+    ]
 
 
 def _spelled(kinds: tuple[OpKind, ...]) -> Iterator[str]:
@@ -182,7 +193,7 @@ def mistakes() -> Quote:
 
 def on_cores(text: str) -> str:
     """``text`` whose sketches share loops out to a CPU's cores instead of a GPU's grid."""
-    return re.sub(r'"grididx(?:\.[xyz])?"', '"coreidx"', text)
+    return re.sub(r'"grididx(?:\.[xyz])?"', '"coreidx"', text).replace(', "swizzle"', "")
 
 
 def _quote(passage: Passage) -> Quote:

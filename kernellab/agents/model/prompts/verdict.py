@@ -59,6 +59,8 @@ def error_map(verdict: Verdict) -> str:
         return ""
     if not any("." in row for row in evidence.error_map):
         return ""
+    if len(set(evidence.error_map)) == 1 < len(evidence.error_map):
+        return ""  # columns alone, which the reason names
     scale = ""
     if evidence.mapped is not None:
         rows, columns = evidence.mapped
