@@ -323,7 +323,7 @@ def serve_http(context: Context, port: int, token: str, ready: Callable[[], None
     """Serves clients on loopback until it is interrupted; ``ready`` is called when they can connect.
 
     Raises:
-        ToolError: the SDK is not installed, or the port cannot be had.
+        ToolError: the SDK is not installed, or the port is not free.
     """
     app = http_app(Handlers(context), token)
     import uvicorn
@@ -334,7 +334,7 @@ def serve_http(context: Context, port: int, token: str, ready: Callable[[], None
             listening.bind(("127.0.0.1", port))
             listening.listen()
         except OSError as error:
-            raise ToolError(f"Port {port} of this machine cannot be had: {error.strerror}.", _PORT) from None
+            raise ToolError(f"Port {port} of this machine cannot be used: {error.strerror}.", _PORT) from None
         ready()
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listening])
 
