@@ -348,7 +348,7 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("describe_task", {"task": "/etc/passwd"}, "outside of the workspace"),
         ("describe_task", {"task": "nothing.py"}, "no task file or session 'nothing.py'"),
         ("describe_task", {"task": TASK}, "Write the text to a file of the workspace"),
-        ("verify_source", {"task": "twice.py"}, "either files or a path"),
+        ("verify_source", {"task": "twice.py"}, "with or without files, or a path"),
         ("verify_source", {"task": "twice.py", "path": "../x"}, "outside of the workspace"),
         ("read_document", {"document": "language/overveiw.md"}, "Near it: language/overview.md"),
         ("read_document", {"document": "../../pyproject.toml"}, "There is no document"),

@@ -24,6 +24,7 @@ from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.extents import two_long
 from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.long import both_long
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.proposals import Grade
 from kernellab.verifier.cases.ranges import is_safe, runs
@@ -742,7 +743,7 @@ def test_the_last_numbers_decide_where_a_mask_true_throughout_leaves_nothing() -
 
 def test_what_tells_whether_last_elements_are_taken_is_the_case_s_answer() -> None:
     task = load_task(ROWS_TO_20000.format("x.amax(-1)"), "t")
-    found = cases._glance(cases.decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
+    found = cases.glance(cases.decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
     assert found.change[0] == "last" and {"args", "_native"} <= vars(found).keys()
     assert torch.equal(found.native[0], found.args[0].amax(-1))
 
@@ -858,7 +859,7 @@ def test_the_one_dim_of_a_task_is_long_as_two_of_others_are(judge: Judge, monkey
     # also where starting the reference is most of what small sizes take
     text = task.text.replace("import torch\n", "import time, torch\n").replace("2_000_000", "20_000")
     slow = load_task(text.replace("    return x * 2", "    time.sleep(0.002)\n    return x * 2"), "capped")
-    found = cases.both_long(slow, [cases.case(slow, {"N": n}, Family.OWN) for n in (3, 20_000)])
+    found = both_long(slow, [cases.case(slow, {"N": n}, Family.OWN) for n in (3, 20_000)])
     assert found is not None and dict(found.sizes)["N"] > 4_000_000
     # on a device with room for it, beyond a grid that is capped at 65,535 blocks of 1,024
     for gigabytes, most in ((80, 10**9), (4, 2**28)):

@@ -85,10 +85,12 @@ def test_no_mode_flag_or_account_tells_a_checked_call_from_a_timed_one(judge: Ju
         "datetime.date.today().year",
         "datetime.datetime.now().hour",
         "time.ctime()",
+        "traceback.extract_stack()[-2].name == '<module>'",
+        "asyncio._get_running_loop() is not None",
     ],
 )
 def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(read: str) -> None:
-    text = f"import datetime, os, time, torch\ndef kernel(x):\n    return x if {read} else x + 1\n"
+    text = f"import asyncio, datetime, os, time, torch, traceback\ndef kernel(x):\n    return x if {read} else x + 1\n"
     found = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN))
     assert any(flag.startswith(f"surroundings: calls {read.split('(')[0]}") for flag in found.flags), found.flags
 
@@ -114,10 +116,13 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
         ("len(os.sched_getaffinity(0)) < 4", "asks which cores it may use"),
         ("os.getpid() > 999", "asks for its process's number"),
         ("sys.stdin.isatty()", "asks whether it has a terminal"),
+        ("tempfile.gettempdir() == '/tmp'", "asks where files may be left"),
+        ("str(Path.home()) == '/root'", "asks for the home folder"),
     ],
 )
 def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_by_name(read: str, told: str) -> None:
-    text = f"import os, sys, torch\ndef kernel(x):\n    return x if {read} else x + 1\n"
+    imports = "import os, sys, tempfile, torch\nfrom pathlib import Path\n"
+    text = f"{imports}def kernel(x):\n    return x if {read} else x + 1\n"
     flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
     assert any(flag.startswith(f"surroundings: {told}") for flag in flags), flags
 

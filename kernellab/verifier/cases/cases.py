@@ -29,12 +29,11 @@ from kernellab.verifier.cases.extents import (
     more_sizes,
     of_numbers,
     secret_sizes,
-    two_long,
 )
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.cases.ranges import rises
 from kernellab.verifier.compare.compare import Limits, Reference
-from kernellab.verifier.protocol.rules import CAPS, CORRECT, DEVICE, DRAWN, ERROR
+from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
 
 if TYPE_CHECKING:
     import torch
@@ -376,11 +375,11 @@ def correct_cases(
         cases += [case(task, s, of_all(legal)) for s in beyond_tiles(task, numbers)]
     else:
         cases += _other_families(task, full, legal) if small != full else []
-        cases += [_glance(case(task, s, of_all(legal))) for s in secret_sizes(task, full, size)]
+        cases += [glance(case(task, s, of_all(legal))) for s in secret_sizes(task, full, size)]
         # of the task's inputs: in a batch of rows of all sizes a small constant is not seen
-        cases += [_glance(case(task, s, Family.OWN)) for s in at_numbers(task, full, numbers)]
+        cases += [glance(case(task, s, Family.OWN)) for s in at_numbers(task, full, numbers)]
         ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
-        cases += [_glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
+        cases += [glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
     return [*cases, case(task, full, Family.OWN)]
 
 
@@ -388,43 +387,7 @@ def more_cases(task: Task) -> Iterator[Case]:
     """Cases of the task's own inputs at sizes from all over the Dims' ranges, without end; none without Dims."""
     full = task.module().default_sizes()
     for sizes in more_sizes(task, full, input_bytes(task, full)) if task.dims else ():
-        yield _glance(case(task, sizes, Family.OWN))
-
-
-def both_long(task: Task, known: Sequence[Case]) -> Case | None:
-    """A case of the task's own inputs with two Dims, or the one, longer at once than in those ``known``, whose answers
-    are at hand; None where the reference would take long, as if its time grew by the square of its inputs. It is run at
-    sizes between where those known are so small that starting it is most of their time."""
-    full = task.module().default_sizes()
-    if not full or not known:
-        return None
-    sizes, tried = two_long(task, full), list(known)
-    goal = input_bytes(task, sizes)
-    most = DRAWN.long_seconds if device.current() == "cpu" else DEVICE.long_seconds
-    if goal <= max(input_bytes(task, dict(c.sizes)) for c in tried) or not runs_at(task, tuple(sizes.items())):
-        return None
-
-    def expected(size: int) -> float:
-        # of several, since other work may have held up one
-        times = ((c.reference_seconds, size / max(input_bytes(task, dict(c.sizes)), 1)) for c in tried)
-        return min(seconds * max(longer, 1) ** 2 for seconds, longer in times)
-
-    while expected(goal) > most:
-        # as far as it may take that long, if that leads on
-        last = max(tried, key=lambda c: input_bytes(task, dict(c.sizes)))
-        begun, further = (
-            input_bytes(task, dict(last.sizes)),
-            math.sqrt(most / expected(input_bytes(task, dict(last.sizes)))),
-        )
-        if further < 2 or begun < 1:
-            return None
-        part = min(math.log(further) / math.log(goal / begun), 1.0)
-        middle = {k: round(max(dict(last.sizes)[k], 1) ** (1 - part) * max(n, 1) ** part) for k, n in sizes.items()}
-        if input_bytes(task, middle) <= begun or not runs_at(task, tuple(middle.items())):
-            return None
-        tried.append(case(task, middle, Family.OWN))
-        _ = tried[-1].native
-    return _glance(case(task, sizes, Family.OWN))
+        yield glance(case(task, sizes, Family.OWN))
 
 
 def as_long_as_time_allows(task: Task, known: Sequence[tuple[Case, float]]) -> Iterator[Case]:
@@ -454,7 +417,7 @@ def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]
         many = CORRECT.large_families if size <= CORRECT.large_bytes else CORRECT.huge_families
         others = others[:many]
     found = [case(task, full, f) for f in others]
-    return found if size <= CORRECT.large_bytes else [_glance(c) for c in found]
+    return found if size <= CORRECT.large_bytes else [glance(c) for c in found]
 
 
 def of_all(legal: Sequence[Family]) -> Family:
@@ -462,7 +425,7 @@ def of_all(legal: Sequence[Family]) -> Family:
     return next((f for f in (Family.MIXED, Family.NORMAL) if f in legal), Family.OWN)
 
 
-def _glance(found: Case) -> Case:
+def glance(found: Case) -> Case:
     """A case compared with the reference at the declared dtype; in float64 only where that is not enough."""
     return found._sharing(replace(found, double=False), "_sample", "args", "_native")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import random
 import re
 import secrets
@@ -51,11 +52,20 @@ _SHELLS = {
 }  # fmt: skip
 
 
+def _user() -> str:
+    """The person's name; what asks for it would end where the process's number is none of the system's users."""
+    try:
+        return os.environ.get("USER") or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return "user"
+
+
 def _drawn() -> dict[str, str]:
     """Those whose values differ between users: a constant would tell this process from theirs."""
     below = secrets.randbelow
     near = [f"10.{below(256)}.{below(256)}.{1 + below(254)}" for _ in range(2)]
     return {
+        **dict.fromkeys(("USER", "LOGNAME"), _user()),
         "JPY_PARENT_PID": str(300 + below(60000)), "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}",
         "SSH_CONNECTION": f"{near[0]} {32768 + below(28000)} {near[1]} 22",
     }  # fmt: skip
@@ -280,7 +290,7 @@ class WorkerProcess:
             "TORCH_EXTENSIONS_DIR": f"{at['cache']}/extensions", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": str(self.threads),
             # as in the user's own programs: by their names no kernel tells where it runs
-            "USER": (user := os.environ.get("USER", "user")), "LOGNAME": os.environ.get("LOGNAME", user),
+            **dict.fromkeys(("USER", "LOGNAME"), _user()),
         }  # fmt: skip
 
     def _child(self) -> int:

@@ -367,7 +367,7 @@ class HonestRule:
     tiny: float = 2.0**-20
     #: inputs whose elements are changed one by one, and elements of each: the last and some at random
     changed_inputs: int = 3
-    changed_elements: int = 2
+    changed_elements: int = 4
 
 
 #: baselines that torch.compile makes, with its mode

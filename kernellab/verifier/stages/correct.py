@@ -14,6 +14,7 @@ from kernellab.errors import counted
 from kernellab.records import Evidence, Trust
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.long import both_long
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
@@ -79,7 +80,7 @@ def _correct(stages: Stages) -> str:
         for case in cases.as_long_as_time_allows(stages.task, list(zip(found, took, strict=True))):
             stages.check(case)
             found = [*found, case]
-    long = None if stages.context.interpreted else cases.both_long(stages.task, found)
+    long = None if stages.context.interpreted else both_long(stages.task, found)
     if long is not None:
         stages.check(long)
         found = [*found, long]

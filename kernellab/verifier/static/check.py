@@ -76,6 +76,10 @@ _FLAGGED_CALLS = {
         "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today", "time.localtime", "time.gmtime",
         "time.strftime", "time.ctime", "torch.is_grad_enabled", "torch.is_inference_mode_enabled",
         "torch.is_anomaly_enabled", "torch.are_deterministic_algorithms_enabled",
+        *(f"traceback.{name}_stack" for name in ("extract", "walk", "format", "print")), "inspect.stack",
+        "inspect.currentframe", *(f"asyncio.{name}" for name in (
+            "get_event_loop", "get_running_loop", "_get_running_loop", "current_task", "all_tasks",
+        )),
     ), "surroundings"),
 }  # fmt: skip
 #: controls of the direction of writing: marks, which texts in some languages need, and those that turn what follows

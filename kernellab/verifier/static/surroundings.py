@@ -27,7 +27,8 @@ IN_CPP = (
     (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
     (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
      r"gmtime(?:_r)?|strftime|prctl|getcwd|get_current_dir_name|isatty|ttyname(?:_r)?|getrlimit|prlimit|getauxval|getpid|"
-     r"getpgrp|getsid|syscall|(?:pthread|sched)_getaffinity(?:_np)?|sched_getcpu|getcpu|get_nprocs(?:_conf)?|"
+     r"getpgrp|getsid|syscall|wordexp|getrusage|fe(?:testexcept|getround|getenv)|_mm_getcsr|__builtin_ia32_stmxcsr|"
+     r"backtrace|dladdr1?|dl_iterate_phdr|tempnam|(?:pthread|sched)_getaffinity(?:_np)?|sched_getcpu|getcpu|get_nprocs(?:_conf)?|"
      r"__rdtscp?|__builtin_ia32_rd\w+|_?_rdpmc|_rdrand\d+_step|__builtin_readcyclecounter)\s*\(", "calls"),
     (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\b(?:rdtscp?|rdpmc|rdrand|rdseed|cpuid|syscall|sysenter|int\s+\$?0x80)\b",
      "has an instruction that asks the processor or the system"),
@@ -85,6 +86,9 @@ _COMPARED = {
     "sys.modules": "asks which modules are loaded", "__file__": "asks where its file lies",
     "__name__": "asks what its module is called", "os.sched_getaffinity": "asks which cores it may use",
     "os.getpid": "asks for its process's number", "threading.get_native_id": "asks for its process's number",
+    "tempfile.gettempdir": "asks where files may be left", "tempfile.gettempdirb": "asks where files may be left",
+    "tempfile.tempdir": "asks where files may be left",
+    "pathlib.Path.home": "asks for the home folder", "os.path.expanduser": "asks for the home folder",
 }  # fmt: skip
 #: what tells a tensor of a program that trains from one of a program that infers
 _OF_TENSORS = ("requires_grad", "grad_fn", "is_inference")

@@ -127,11 +127,12 @@ def _thin(waves: float, packed: bool) -> tuple[int, int, int, int]:
     ``waves``: tiles of 64 columns by SMs. Swept over columns of 16, 32, 64, steps of 128, 256, 512 and 3 to 5 stages,
     16 (8) rows on an H200, 2026-11-29: int8 of 11008 x 4096 22.1 us (64 columns, steps of 128: 26.2), of 4096 x 4096
     14.6 (32 columns, steps of 128: 15.5), of 28672 x 8192 76.6 (32 columns, steps of 256: 80.9); bf16 of 11008 x 4096
-    34.4 (steps of 64: 39.3), of 4096 x 4096 17.9 (steps of 128: 19.3).
+    34.4 (steps of 64: 39.3), of 8192 x 8192 43.9 by 32 columns and steps of 128 (of 256: 47.4; of 4096 x 4096 19.3
+    and 17.9).
     """
     if packed:
         return (_STEP, 32, 256, 4) if waves < 3 else (_STEP, 64, 128, 4)
-    return (_STEP, 32, 256, 5) if waves <= 1 else (_STEP, 64, 128, 4)
+    return (_STEP, 32, 128, 5) if waves <= 1 else (_STEP, 64, 128, 4)
 
 
 def asynchronous_chip(ctx: Context) -> bool:
