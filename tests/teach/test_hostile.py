@@ -112,6 +112,9 @@ def _tricks() -> Iterator[tuple[str, str, str]]:
     stores = "store(best -> y[m, 0:N])", "store(best - a -> d[m, 0:N])"
     yield "exam-running-max", "whole row", _by_rows(both, load, "best = cummax(a, axis=0)", *stores)
     yield "online-attention", "whole row", _own("online-attention", ("BN = 32 in {8, 32}", "BN = 1024"))
+    # the operation that the exercise is about
+    soft = "store(softmax(-a, axis=0) -> y[m, 0:N])"
+    yield "safe-softmax", "softmax", _by_rows(rows, load, soft)
     # one element at a time, or one constant of the starter
     dot = ["load(a[m, 0:K] -> p)", "load(b[n, 0:K] -> q)", "store(reduce_sum(p * q, axis=0) -> y[m, n])"]
     yield "second-transposed", "element by element", _by_rows(

@@ -33,7 +33,7 @@ def figure(bands: Sequence[Band]) -> go.Figure:
     drawn = go.Figure()
     drawn.add_traces(_traces(bands))
     drawn.update_layout(
-        xaxis_title="evaluations", yaxis_title="geometric mean of the best, over the first design", height=420,
+        xaxis_title="evaluations", yaxis_title="geometric mean of the best,<br>over the first design", height=420,
         template="plotly_white", legend={"orientation": "h", "y": -0.25}, margin={"l": 60, "r": 20, "t": 20, "b": 40},
     )  # fmt: skip
     return drawn
