@@ -96,12 +96,12 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if few and min(height, width) <= _STEP and any(_one_step(ctx, k, a) for a in dot.axes):
         # what is unpacked takes registers: more, narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms, 0.053 by 64
         return Tile(_STEP, 32, 64, 4, 4) if height <= width else Tile(32, _STEP, 64, 4, 4)
-    if few and _STEP < min(height, width) <= 64 and 2 * tiles(64, 64) <= ctx.cores:
-        # 64 x 4096 x 4096 on an H100: 32 x 32 takes 0.0236 ms, 32 x 64 0.0262, parts of the sum in two launches 0.0300
-        return Tile(32, 32, 128, 4, 5)
-    if few and min(height, width) <= _STEP:
-        m, n, d, stages = _thin((tiles(_STEP, 64) if height <= width else tiles(64, _STEP)) / ctx.cores, _packed(dot))
-        return Tile(m, n, d, 4, stages) if height <= width else Tile(n, m, d, 4, stages)
+    if few and min(height, width) <= 64:
+        programs = tiles(32, 64) if height <= width else tiles(64, 32)
+        thin = _thin(min(height, width), tiles(64, 64) / ctx.cores, programs / ctx.cores, _packed(dot))
+        if thin is not None:
+            m, n, d, stages = thin
+            return Tile(m, n, d, 4, stages) if height <= width else Tile(n, m, d, 4, stages)
     # measured on an H200, 128 and 16 rows: steps of 128 take 0.055 and 0.044 ms, steps of 64 0.082 and 0.058
     long = few and tiles(64, 64) <= ctx.cores
     row = None if long else ctx.row(
@@ -121,18 +121,27 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     return replace(best, stages=max(2, min(5, ctx.shared // work.staged(best.m, best.n, best.d))))
 
 
-def _thin(waves: float, packed: bool) -> tuple[int, int, int, int]:
-    """Rows, columns, elements of a step and stages of a product of up to 16 rows that reads the other factor once.
+def _thin(rows: int, waves: float, programs: float, packed: bool) -> tuple[int, int, int, int] | None:
+    """Rows, columns, elements of a step and stages of a product of up to 64 rows, which waits for the other factor's
+    bytes; None where the measured tiles of any product serve. ``waves`` and ``programs``: tiles of 64 columns and of
+    32 x 64, by SMs.
 
-    ``waves``: tiles of 64 columns by SMs. Swept over columns of 16, 32, 64, steps of 128, 256, 512 and 3 to 5 stages,
-    16 (8) rows on an H200, 2026-11-29: int8 of 11008 x 4096 22.1 us (64 columns, steps of 128: 26.2), of 4096 x 4096
-    14.6 (32 columns, steps of 128: 15.5), of 28672 x 8192 76.6 (32 columns, steps of 256: 80.9); bf16 of 11008 x 4096
-    34.4 (steps of 64: 39.3), of 8192 x 8192 43.9 by 32 columns and steps of 128 (of 256: 47.4; of 4096 x 4096 19.3
-    and 17.9).
+    Swept over columns of 16, 32, 64, steps of 128, 256, 512 and 3 to 5 stages on an H200, 2026-11-29. int8, 16 rows:
+    11008 x 4096 22.1 us (64 columns, steps of 128: 26.2), 4096 x 4096 14.6 (32, 128: 15.5), 28672 x 8192 76.6 (32, 256:
+    80.9); 32 rows: 11008 x 4096 30.2 (64 x 64, 64: 40.6), 4096 x 11008 37.9 (32 x 32, 128: 39.6); 48 x 4096 x 4096 19.9
+    (24.2). bf16, 16 rows: 11008 x 4096 34.8 (64, 64: 39.3), 28672 x 8192 124 (64, 128, four stages: 138), 8192 x 8192
+    43.9 (32, 256: 47.4); 32 x 11008 x 4096 35.0 (40.5). 64 x 4096 x 4096 on an H100: 32 x 32 takes 23.6 us, 32 x 64
+    26.2, parts of the sum in two launches 30.0.
     """
+    if rows <= _STEP:
+        if packed:
+            return (_STEP, 32, 256, 4) if waves < 3 else (_STEP, 64, 128, 4)
+        return (_STEP, 32, 128, 5 if waves <= 1 else 3)
+    if waves > 3 or (rows > 32 and waves > 0.5):
+        return None
     if packed:
-        return (_STEP, 32, 256, 4) if waves < 3 else (_STEP, 64, 128, 4)
-    return (_STEP, 32, 128, 5) if waves <= 1 else (_STEP, 64, 128, 4)
+        return (32, 64, 256, 3) if programs > 0.9 else (32, 32, 256, 4)
+    return (32, 32, 128, 5) if waves <= 0.5 else (32, 32, 128, 4) if waves > 1 else None
 
 
 def asynchronous_chip(ctx: Context) -> bool:
