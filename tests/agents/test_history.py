@@ -182,3 +182,11 @@ def test_advice_that_the_prompt_states_as_its_own_is_not_repeated_in_a_round() -
     rounds = (replace(FIRST, route=given), VALUE)
     assert "sent to coder: Begin at kernel.cpp:3." in history_text(rounds)
     assert history_text(rounds, told=told).splitlines()[0].endswith("; sent to coder.")
+
+
+def test_a_value_that_only_the_code_of_a_round_had_is_not_offered_as_new() -> None:
+    used = "constexpr int64_t BLOCK = 64; int64_t n = BLOCK;"
+    failed = attempt(0.9, LINE.sketch or "", 128, code=used, author=Author.MODEL, coder=Author.MODEL)
+    last = attempt(0.8, LINE.sketch or "", 128, code=used.replace("64", "128"), author=Author.MODEL, coder=Author.MODEL)
+    assert "Not measured, try: BLOCK = 64." in history_text((FIRST, VALUE, LINE, last))
+    assert "BLOCK = 64." not in history_text((FIRST, VALUE, LINE, failed, last))

@@ -187,7 +187,7 @@ def _measure(history: Sequence[Attempt], number: int) -> int | None:
 
 
 def _unmeasured(history: Sequence[Attempt]) -> list[str]:
-    """Values that the best sketch allows for a tunable and that no timed round of it had."""
+    """Values that the best sketch allows for a tunable and that no round of it had, in its sketch or in its code."""
     from kernellab.sketch.check import check
 
     best = best_of(history)
@@ -195,16 +195,25 @@ def _unmeasured(history: Sequence[Attempt]) -> list[str]:
     if best is None or program is None:
         return []
     plain = _design(best)[0]
-    measured = [values for text, values in map(_design, history) if text == plain]
+    rounds = [(_design(attempt), _own_code(attempt)) for attempt in history]
+    same = [(values, code) for (text, values), code in rounds if text == plain]
     found = []
-    own = "" if _is_lowered(best) or best.candidate is None else "\n".join(bare(best.candidate.source).files.values())
+    own = _own_code(best)
     for tunable in program.tunables:
         if own and len(re.findall(rf"\b{tunable.name}\b", own)) < 2:
             continue  # the code declares it at most
-        seen = {values.get(tunable.name) for values in measured}
-        left = [str(value) for value in tunable.choices if value not in seen]
+        given = re.compile(rf"\b{tunable.name}_?\s*=\s*(-?\d+)\b")  # in code that was written by hand
+        seen = {str(values.get(tunable.name)) for values, _ in same}
+        seen |= {value for _, code in same for value in given.findall(code)}
+        left = [str(value) for value in tunable.choices if str(value) not in seen]
         found += [f"{tunable.name} = {' or '.join(left)}"] if left else []
     return found
+
+
+def _own_code(attempt: Attempt) -> str:
+    """The files of a round that was written by hand; empty of a lowering."""
+    plain = _is_lowered(attempt) or attempt.candidate is None
+    return "" if plain else "\n".join(bare(attempt.candidate.source).files.values())  # type: ignore[union-attr]
 
 
 def _ms(attempt: Attempt) -> float | None:
