@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kernellab.agents.briefs import Attempt
+from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.model.prompts.verdict import verdict_lines
 from kernellab.agents.rules.advice import contrast_lines, failing_case
+from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.fixes import fixes
 from kernellab.records import (
     Author,
@@ -28,7 +29,7 @@ from kernellab.repeats import Repeats
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task
-from tests.agents.test_conductor import EDGE, OPAQUE, RIGHT, SKETCH, TASK, candidate, failed, route
+from tests.agents.test_conductor import EDGE, OPAQUE, RIGHT, SKETCH, TARGET, TASK, candidate, failed, route
 
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
 
@@ -481,3 +482,29 @@ def test_the_failing_case_of_fixed_sizes_names_its_inputs_alone() -> None:
     assert failing_case(fixed) == ["failing case: the task's own inputs"]
     dims = failed(Stage.CORRECT, "It is wrong.", sizes={"M": 8}, family="mixed")
     assert failing_case(dims) == ["failing case: M=8, mixed inputs"]
+
+
+FIXED = """
+sketch fixed {
+    tensors: x[8, 144]: f32; y[8, 144]: f32 out;
+    constexpr: BD = 48 in {48, 144};
+
+    @llm_hint("parallel", "coreidx")
+    for m in range(8):
+        for n in range(0, 144, BD):
+            load(x[m, n:n+BD] -> t)
+            store(t + 1.0 -> y[m, n:n+BD])
+}
+"""
+
+
+def test_a_dimension_that_has_no_name_is_not_said_to_be_without_tiles() -> None:
+    text = "import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return (torch.rand(8, 144),)\n"
+    evidence = Evidence(signature="edge-tile", first_wrong=[3, 128], output=0, wrong_fraction=0.1)
+    verdict = EDGE.model_copy(update={"evidence": evidence})
+    brief = RouteBrief(
+        task=load_task(text, "fixed"), target=TARGET, gate=RIGHT, verdict=verdict, candidate=candidate(), sketch=FIXED,
+        history=(), turns_left=9,
+    )  # fmt: skip
+    told = RulesConductor().route(brief).suggestion
+    assert "the dimension of 144" in told and "no tiles" not in told and "144=144" not in told

@@ -173,7 +173,7 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     whole = _no_tail(brief, dim, size) if dim and size else ""
     if not dim or whole:
         if share <= _MOSTLY:
-            where = f"{dim} ({dim}={size}), {whole}" if dim else "the output"
+            where = f"{dim}{_extent(dim, size)}, {whole}" if dim else "the output"
             return _about_the_end(where, is_verbatim(brief), lies_at_end(evidence))
         return (
             ""
@@ -191,7 +191,7 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     what = _joined(names)
     at = f" ({', '.join(lines)})" if lines else ""
     tile = f"the last tile of {dim}" if dim else "the last tile"
-    extent = f" ({dim}={size})" if dim and size else ""
+    extent = _extent(dim, size)
     if share > _MOSTLY:
         # what is read past the end of a reduced dimension spoils every result of it
         words = f"{_percent(share)} of the elements are wrong"
@@ -199,6 +199,11 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     if not lies_at_end(evidence):
         return f"Mask {what}{at}: it is wrong where {tile} is not a full one{extent}."
     return f"Mask {what}{at}: errors lie only in {tile}{extent}."
+
+
+def _extent(dim: str, size: int | None) -> str:
+    """``(N=1000)``; nothing of a dimension that is named by its size."""
+    return f" ({dim}={size})" if dim.isidentifier() and size else ""
 
 
 def _percent(share: float) -> str:
@@ -312,7 +317,7 @@ def _joined(names: Sequence[str]) -> str:
 def _no_tail(brief: RouteBrief, dim: str, size: int) -> str:
     """Why no tile along ``dim`` is a partial one: each divides its size, or there are none; else empty."""
     program = _program(brief)
-    if program is None:
+    if program is None or not dim.isidentifier():
         return ""
     known = {c.name: c.value for c in program.constexprs if isinstance(c.value, int)}
     known |= {n: v for n, v in (brief.candidate.constexpr if brief.candidate else {}).items() if isinstance(v, int)}
