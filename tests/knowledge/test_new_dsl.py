@@ -170,7 +170,7 @@ def test_a_changed_document_is_read_again(workspace: Path) -> None:
 
 def test_a_broken_document_is_said_and_harms_no_other(workspace: Path) -> None:
     (workspace / "knowledge/dsl/plain_c/spec.toml").write_text('name = "plain_c"\n')
-    with pytest.raises(TargetError, match=r"plain_c/spec.toml: title: Field required"):
+    with pytest.raises(TargetError, match=r"plain_c/spec.toml: title is missing"):
         get_adapter("plain_c")
     found = diagnose().dsls
     assert "cannot be loaded" in found["plain_c"].reason

@@ -112,7 +112,7 @@ def test_what_not_every_kernel_takes_is_told(label: str, judge: Judge) -> None:
 
 def test_sizes_lie_beside_the_full_one_and_all_over_the_range() -> None:
     seen = [dict(c.sizes) for _ in range(4) for c in cases.correct_cases(VARIANCE)]
-    assert any(abs(s["M"] - 600) == 1 and abs(s["N"] - 2048) == 1 for s in seen)
+    assert any(1 <= abs(s["M"] - 600) <= 7 and 1 <= abs(s["N"] - 2048) <= 7 for s in seen)
     assert any(s["N"] > 130 and s["N"] not in (2047, 2048, 2049, 3072) for s in seen)
 
 

@@ -137,7 +137,8 @@ class Pool:
 
         def environment(scratch: Path) -> dict[str, str]:
             own = dict(adapter.environment(backend, cache or scratch / "cache"))
-            if role in USERS and cache is None and backend is not Backend.CUDA:
+            ahead = backend is Backend.CPU and adapter.compiles_in_calls  # who compiles ahead shares this cache
+            if role in USERS and cache is None and backend is not Backend.CUDA and not ahead:
                 # a user has no variables for caches: those of the home folder serve
                 own = {name: value for name, value in own.items() if str(scratch) not in value}
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
