@@ -231,8 +231,9 @@ def _pairwise(look: _Look) -> bool:
         operands = [look.shapes.get(ref.name, ()) for ref in node.refs()]
         if role_of(node.aten) not in POINTWISE or len(operands) != 2 or len({ref.name for ref in node.refs()}) != 2:
             continue
-        if all(shape and _spreads(shape, node.shape) for shape in operands):
-            return any(role_of(n.aten) in _SUMS and node.name in look.before(n) for n in look.nodes)
+        spread = all(shape and _spreads(shape, node.shape) for shape in operands)
+        if spread and any(role_of(n.aten) in _SUMS and node.name in look.before(n) for n in look.nodes):
+            return True
     return False
 
 

@@ -260,7 +260,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             units.append([])
     units[-1].append(outputs)
     if ctx.gpu and deep:
-        # the schedule with one launch is refused: scores of each attention would be stored
+        # no schedule in one launch is offered: fused here, or their scores go through memory
         units = [[attend(group, True) for group in unit] for unit in units]
     if ctx.gpu and style.split:
         units = [

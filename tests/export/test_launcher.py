@@ -316,8 +316,8 @@ def test_what_a_first_call_does_is_recorded_without_torchs_compiler() -> None:
     assert done.stdout.split() == ["1", "1", "False"]
 
 
-def test_memory_that_triton_gives_a_kernel_is_made_in_each_call(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Descriptors that a kernel makes lie in such memory: a decode's call was launched by Triton for its sake."""
+def launched_with_scratch(driver: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> tuple[Any, Any, Any]:
+    """What was noted of a launch whose scratch memory ``make`` makes, its argument and its result."""
     import triton  # type: ignore[import-untyped]
     from triton.backends.nvidia.driver import CudaLauncher  # type: ignore[import-untyped]
     from triton.runtime._allocation import NullAllocator  # type: ignore[import-untyped]
@@ -338,7 +338,7 @@ def test_memory_that_triton_gives_a_kernel_is_made_in_each_call(driver: Path, mo
     active = SimpleNamespace(launcher_cls=OnTheHost, allocate_default_profile_scratch=None)
     monkeypatch.setattr(triton.runtime.driver, "_active", active)
     function = ctypes.cast(ctypes.CDLL(str(driver)).by_scratch, ctypes.c_void_p).value
-    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8))
+    triton.set_allocator(lambda size, *_: make(size, dtype=torch.int8))
     try:
         x, watch = torch.arange(6.0), recording._Watch()
         with recording._launches(watch), recording._Ops(watch):
@@ -350,6 +350,18 @@ def test_memory_that_triton_gives_a_kernel_is_made_in_each_call(driver: Path, mo
     watch.events[0].kernel = SimpleNamespace(
         metadata=metadata, src=SimpleNamespace(signature={"x": "*fp32", "y": "*fp32"})
     )
+    return watch, x, made
+
+
+def test_scratch_that_an_allocator_fills_is_not_replayed(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, x, made = launched_with_scratch(driver, monkeypatch, torch.zeros)
+    with pytest.raises(recording.Refused, match=r"torch\.empty"):
+        recording._recorded(watch, (x,), made)
+
+
+def test_memory_that_triton_gives_a_kernel_is_made_in_each_call(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptors that a kernel makes lie in such memory: a decode's call was launched by Triton for its sake."""
+    watch, x, made = launched_with_scratch(driver, monkeypatch, torch.empty)
     seen = recording._recorded(watch, (x,), made)
     launcher = Launcher(lambda *args: "slow", device="cpu", library=str(driver))
     steps = tuple(step.given for step in seen.steps)

@@ -345,3 +345,5 @@ def test_sine_cosine_and_tangent_hold_for_every_float(tmp_path: Path) -> None:
     for got, exact in zip(kernel(x), (torch.sin, torch.cos, torch.tan), strict=True):
         torch.testing.assert_close(got.double(), exact(x.double()), rtol=1.2e-7, atol=1e-45)
     assert all(y.isnan().all() for y in kernel(torch.tensor([float("inf"), float("-inf"), float("nan")])))
+    signed = torch.tensor([-0.0, 0.0])
+    assert [y.signbit().tolist() for y in kernel(signed)] == [[True, False], [False, False], [True, False]]

@@ -164,9 +164,10 @@ def _launches(watch: _Watch) -> Iterator[None]:
             # packed and launch metadata, two hooks, then the kernel's arguments
             event = _Launch((int(x), int(y), int(z)), function, self, rest[4:])
             watch.events.append(event)
-            before = len(watch.made)
+            before, events = len(watch.made), len(watch.events)
             result = original(self, x, y, z, stream, function, *rest)
-            event.scratch = watch.made[before:]
+            # an allocator that fills what it makes would be replayed after the launch
+            event.scratch = watch.made[before:] if len(watch.events) == events else []
             return result
         return original(self, x, y, z, stream, function, *rest)
 

@@ -21,8 +21,9 @@ def unused_names(file: tree.SketchFile) -> Iterator[Diagnostic]:
                 first.setdefault(target.id, target)
             read |= set(reads) - {t.id for t in targets}
         tensors = {i.name for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
-        for name in first.keys() - read - tensors:
-            yield diagnostic_at("unused-name", first[name].span, name=name)
+        for name, at in first.items():
+            if name not in read | tensors:
+                yield diagnostic_at("unused-name", at.span, name=name)
 
 
 def _of(stmt: tree.Stmt) -> tuple[tuple[tree.Name, ...], Iterable[str]]:

@@ -602,9 +602,10 @@ KL_INLINE float circle(float x, int64_t shift) {
 }
 }  // namespace detail
 
-KL_INLINE double sin(double x) { return detail::circle(x, 0.0, 0); }
+// a sum of products has lost the sign of zero
+KL_INLINE double sin(double x) { const double y = detail::circle(x, 0.0, 0); return x == 0.0 ? x : y; }
 KL_INLINE double cos(double x) { return detail::circle(x, 0.0, 1); }
-KL_INLINE float sin(float x) { return detail::circle(x, 0); }
+KL_INLINE float sin(float x) { const float y = detail::circle(x, 0); return x == 0.0f ? x : y; }
 KL_INLINE float cos(float x) { return detail::circle(x, 1); }
 
 inline double pow(double x, double y) { return std::pow(x, y); }

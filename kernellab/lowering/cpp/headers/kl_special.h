@@ -47,11 +47,12 @@ KL_INLINE double slope(double x, double rest) {
 }
 }  // namespace detail
 
-KL_INLINE double tan(double x) { return detail::slope(x, 0.0); }
+KL_INLINE double tan(double x) { const double y = detail::slope(x, 0.0); return x == 0.0 ? x : y; }
 KL_INLINE float tan(float x) {
   double rest;
   const double few = detail::few_circles(double(x), rest);
-  return float(detail::slope(few, rest));
+  const float y = float(detail::slope(few, rest));
+  return x == 0.0f ? x : y;
 }
 KL_INLINE float atan(float x) {
   const float a = abs(x);
