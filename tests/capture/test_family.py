@@ -108,5 +108,6 @@ def test_distances_are_of_no_family_whatever_product_comes_before() -> None:
     body = (
         "    outer = x.sum(1)[:, None] * t.sum(1)[None, :]\n    return ((x[:, None] - t[None]) ** 2).sum(-1), outer\n"
     )
-    text = f"import torch\n\n\ndef reference(x, t):\n{body}\n\ndef inputs():\n    return torch.randn(5, 4), torch.randn(6, 4)\n"
+    given = "def inputs():\n    return torch.randn(5, 4), torch.randn(6, 4)\n"
+    text = f"import torch\n\n\ndef reference(x, t):\n{body}\n\n{given}"
     assert family_of(export_graph(load_task(text, "distances"))) is Family.NONE
