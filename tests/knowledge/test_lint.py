@@ -59,7 +59,7 @@ def test_documents_that_follow_the_form_have_no_error(root: Path) -> None:
         ("basic.md", "Words without a title.\n", "It has no title."),
         ("api.md", "# T\n\nSketch operations: reduce_summ\n", "The sketch language has no 'reduce_summ'."),
         ("extra.md", "# T\n", "The DocSpec does not provide for it."),
-        ("spec.toml", SPEC + 'colour = "red"\n', "colour: Extra inputs are not permitted."),
+        ("spec.toml", SPEC + 'colour = "red"\n', "colour is unknown."),
         ("spec.toml", SPEC.replace('"toy"\ntitle', '"other"\ntitle'), "names 'other', and its folder is 'toy'."),
         ("spec.toml", SPEC.replace('decorators = ["toy"]', "pattern = '('"), "is not a regular expression"),
         ("examples/torch/soft.py", "def kernel(x):\n    return x\n", "has no docstring"),

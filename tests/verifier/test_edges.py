@@ -8,12 +8,14 @@ import platform
 import pytest
 import torch
 
+from kernellab.records import Trust
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.boundary_checks.fences import fenced
 from kernellab.verifier.boundary_checks.layouts import expanded, with_equal_rows
 from kernellab.verifier.cases import cases
 from kernellab.verifier.protocol.memory import Arena
+from kernellab.verifier.protocol.options import VerifyOptions
 from kernellab.verifier.worker.guards import Trespass, guarded
 
 from .kit import Judge
@@ -96,14 +98,18 @@ def test_denormals_that_are_flushed_are_told_and_flushing_ends_with_the_call(jud
     code = """
 import torch
 def kernel(x, w):
-    before = torch.tensor(1e-40) * 1 == 0
     torch.set_flush_denormal(True)
-    return x + w + (float("nan") if before else 0)
+    return x + w
 """
     verdict = judge(code, TASK)
     assert verdict.passed, verdict.reason
     assert "denormals flushed" in verdict.label
     assert any(flag.startswith("denormals:") for flag in verdict.flags)
+    # a user's process would keep the mode from call to call, which an ordinary one shows
+    asks = code.replace("    torch.set", "    before = torch.tensor(1e-40) * 1 == 0\n    torch.set")
+    asks = asks.replace("x + w", "x + w + (float('nan') if before else 0)")
+    assert judge(asks, TASK, options=VerifyOptions(level=Trust.T1, allow_library=True)).passed
+    assert "not in an ordinary process" in judge(asks, TASK).reason
 
 
 def test_a_kernel_that_keeps_denormals_has_no_label(judge: Judge) -> None:
