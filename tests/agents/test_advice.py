@@ -25,7 +25,7 @@ from kernellab.records import (
     Tried,
     Verdict,
 )
-from kernellab.repeats import Repeats
+from kernellab.records.repeats import Repeats
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task

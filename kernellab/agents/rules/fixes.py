@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernellab.records import Evidence, Tried
-from kernellab.repeats import Repeats
+from kernellab.records.repeats import Repeats
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task

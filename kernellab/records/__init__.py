@@ -17,7 +17,7 @@ from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
 from kernellab.content import inside
 from kernellab.errors import told_apart
-from kernellab.repeats import Repeats
+from kernellab.records.repeats import Repeats
 
 
 class Record(BaseModel):
