@@ -9,7 +9,7 @@ from math import comb, log
 import torch
 from torch import Tensor
 
-from kernellab.repeats import Repeats
+from kernellab.records.repeats import Repeats
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
 from kernellab.verifier.protocol.memory import POISON
@@ -180,15 +180,20 @@ def repeats(wrong: Tensor) -> Repeats | None:
     for dim, size in enumerate(wrong.shape):
         other = [d for d in range(wrong.dim()) if d != dim]
         line = wrong.any(dim=other) if other else wrong
-        places = torch.nonzero(line).reshape(-1)
+        count = int(line.sum())
+        if count in (0, size):
+            continue
         best: tuple[float, Repeats | None] = (_CHANCE, None)
         for period in range(2, min(_LONGEST, size // _TIMES) + 1):
-            residues = [int(n) for n in torch.unique(places % period)]
+            whole = size // period * period
+            left = line[:whole].view(-1, period).any(0)
+            left[: size - whole] |= line[whole:]
+            residues = left.nonzero().reshape(-1).tolist()
             gaps = sum(b != a + 1 for a, b in pairwise(residues))
-            if not residues or len(residues) == period or gaps >= _RUNS:
+            if len(residues) == period or gaps >= _RUNS:
                 continue
             # how likely it is that so many random places leave so few remainders, for some choice of these
-            chance = log(period) + log(comb(period, len(residues))) + len(places) * log(len(residues) / period)
+            chance = log(period) + log(comb(period, len(residues))) + count * log(len(residues) / period)
             if chance < best[0]:
                 best = chance, Repeats(dimension=dim, period=period, residues=residues)
         if best[1] is not None:
