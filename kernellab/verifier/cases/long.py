@@ -20,29 +20,29 @@ def both_long(task: Task, known: Sequence[cases.Case]) -> cases.Case | None:
     full = task.module().default_sizes()
     if not full or not known:
         return None
+
+    def size_of(case: cases.Case) -> int:
+        return max(input_bytes(task, dict(case.sizes)), 1)
+
     sizes, tried = two_long(task, full), list(known)
     goal = input_bytes(task, sizes)
     most = DRAWN.long_seconds if device.current() == "cpu" else DEVICE.long_seconds
-    if goal <= max(input_bytes(task, dict(c.sizes)) for c in tried) or not runs_at(task, tuple(sizes.items())):
+    if goal <= max(map(size_of, tried)) or not runs_at(task, tuple(sizes.items())):
         return None
 
     def expected(size: int) -> float:
         # of several, since other work may have held up one
-        times = ((c.reference_seconds, size / max(input_bytes(task, dict(c.sizes)), 1)) for c in tried)
-        return min(seconds * max(longer, 1) ** 2 for seconds, longer in times)
+        return min(c.reference_seconds * max(size / size_of(c), 1) ** 2 for c in tried)
 
     while expected(goal) > most:
         # as far as it may take that long, if that leads on
-        last = max(tried, key=lambda c: input_bytes(task, dict(c.sizes)))
-        begun, further = (
-            input_bytes(task, dict(last.sizes)),
-            math.sqrt(most / expected(input_bytes(task, dict(last.sizes)))),
-        )
-        if further < 2 or begun < 1:
+        last = max(tried, key=size_of)
+        longer = math.sqrt(most / expected(size_of(last)))
+        if longer < 2:
             return None
-        part = min(math.log(further) / math.log(goal / begun), 1.0)
+        part = min(math.log(longer) / math.log(goal / size_of(last)), 1.0)
         middle = {k: round(max(dict(last.sizes)[k], 1) ** (1 - part) * max(n, 1) ** part) for k, n in sizes.items()}
-        if input_bytes(task, middle) <= begun or not runs_at(task, tuple(middle.items())):
+        if input_bytes(task, middle) <= size_of(last) or not runs_at(task, tuple(middle.items())):
             return None
         tried.append(cases.case(task, middle, Family.OWN))
         _ = tried[-1].native
