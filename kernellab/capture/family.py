@@ -270,7 +270,7 @@ _RULES: tuple[tuple[Family, Callable[[_Look], bool]], ...] = (
     (Family.SCAN, _scan),
     (Family.NONE, lambda look: _recurrence(look, linear=False) or _loop(look, linear=False)),
     (Family.ORDER, lambda look: look.has(Role.ORDER)),
-    (Family.NONE, lambda look: _pairwise(look)),
+    (Family.NONE, _pairwise),
     (Family.LOSS, _loss),
     (Family.INDEXING, _indexing),
     (Family.SOFTMAX, _softmax),

@@ -33,7 +33,8 @@ def with_value(text: str, path: tuple[str, ...], value: Any) -> str:
     Raises:
         ValueError: it is no JSON object, or something else lies on the way.
     """
-    bare, at = plain(text), _SPACE.match(plain(text)).end()  # type: ignore[union-attr]
+    bare = plain(text)
+    at = _next(bare, 0)
     for depth, key in enumerate(path):
         if bare[at : at + 1] != "{":
             raise ValueError(f"{'.'.join(path[:depth]) or 'it'} is no object")

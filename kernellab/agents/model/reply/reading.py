@@ -214,6 +214,7 @@ def finish(why: str) -> Route:
 
 _MARK = re.compile(r"^[#*\s`]*(?P<kind>FILE|EDIT)\s*:\s*`?(?P<name>[\w./\-]+)`?[*\s`]*$", re.IGNORECASE)
 _SEARCH, _MIDDLE, _REPLACE = re.compile(r"<{5,9} ?SEARCH"), re.compile(r"={5,9}[ \t]*$"), re.compile(r">{5,9} ?REPLACE")
+_KEEP = re.compile(r"\W*KEEP\W*")
 _LONGEST = 400
 _NAME = re.compile(r"(?<![\w/])([\w\-][\w./\-]*\.(?:py|cpp|cc|cxx|cu|cuh|h|hpp|c|asc))(?![\w/])")
 
@@ -237,9 +238,10 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
     for name in [*files, *(e.file for e in edits)]:
         _inside(name)
     if not files and not edits:
-        lines = [line for line in prose.split("\n") if not re.fullmatch(r"\W*KEEP\W*", line)]
-        if re.fullmatch(r"\W*KEEP\W*", _last_line(prose)) or re.fullmatch(r"\W*KEEP\W*", prose.split("\n")[0]):
-            return CodeAnswer({}, rationale="\n".join(lines).strip(), critique=critique, keep=True)
+        lines = prose.split("\n")
+        if _KEEP.fullmatch(_last_line(prose)) or _KEEP.fullmatch(lines[0]):
+            why = "\n".join(line for line in lines if not _KEEP.fullmatch(line)).strip()
+            return CodeAnswer({}, rationale=why, critique=critique, keep=True)
         raise NoAnswer(
             "The reply has no code.", f"Write FILE: {main_file} and the file in a block, EDIT parts, or KEEP."
         )
