@@ -26,10 +26,10 @@ _ONLY = "it may allocate and launch, the kernel computes."
 def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tuple[int, str] | None:
     """The first line of host code that is more than an allocation or a launch, and a sentence; None for none.
     ``tensors`` are the places of the task's arguments that are tensors; None: all are."""
-    jitted = {s.name for s in module.body if isinstance(s, ast.FunctionDef) and _is_jitted(s)} - {"kernel"}
+    jitted = {s.name for s in module.body if isinstance(s, ast.FunctionDef) and is_jitted(s)} - {"kernel"}
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef):
-            if _is_jitted(statement) and statement.name in jitted:
+            if is_jitted(statement) and statement.name in jitted:
                 continue
             if statement.name == "kernel":
                 if found := next(_faults(statement, jitted, tensors), None):
@@ -121,7 +121,7 @@ def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.e
         yield target, value
 
 
-def _is_jitted(function: ast.FunctionDef) -> bool:
+def is_jitted(function: ast.FunctionDef) -> bool:
     """A function under ``@triton.jit``, below other decorators of Triton that run nothing of the module."""
     names = [_of_triton(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list]
     inside = [node for d in function.decorator_list for node in ast.walk(d)]

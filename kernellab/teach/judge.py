@@ -27,6 +27,7 @@ from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, Missed, asked, facts, largest_sizes, missed, missed_by_call
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
+from kernellab.teach.uses import doubled
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
 
@@ -211,7 +212,11 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
             line, said = fault
             return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
         outcome = _verified(source, task, verify, level, None)
-        return _compiled(outcome, source, task, goals) if outcome.reached.good and goals.dsl == "triton" else outcome
+        return (
+            _compiled(outcome, source, task, goals, verify)
+            if outcome.reached.good and goals.dsl == "triton"
+            else outcome
+        )
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
@@ -219,7 +224,7 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     return _verified(source, task, verify, level, None)
 
 
-def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals) -> Outcome:
+def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify: Verify) -> Outcome:
     """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
     against the exercise's goals: at the task's own sizes, where it was verified, and where a goal depends on sizes at
     the largest. Where there is no sandbox to call it in, it stays right."""
@@ -240,6 +245,14 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals) -> Out
             return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
         if found := list(missed_by_call(goals, call)) if call.kernels else []:
             return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
+    for name in goals.uses:
+        text = doubled(source.files[source.entry_file], name)
+        other = (
+            source if text is None else source.model_copy(update={"files": {**source.files, source.entry_file: text}})
+        )
+        if verify(task, other, VerifyOptions(level=Trust.T1)).passed:
+            said = f"It is right. It does not need {name} yet: with twice of what {name} gives, it is as right."
+            return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
     return outcome
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import (
@@ -23,6 +24,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task
+from kernellab.teach.host_code import is_jitted
 from kernellab.teach.wrong import ends, fails
 
 T = TypeVar("T")
@@ -47,6 +49,57 @@ def needs(program: Program, task: Task, word: str) -> bool:
 
     other = _rebuilt(program, change)
     return other != program and (fails(other, task) or ends(other, task))
+
+
+#: functions and methods of Triton that become an operation of TTIR; of those of a descriptor, methods
+_CALLS: Mapping[str, frozenset[str]] = {
+    "dot": frozenset(("dot", "dot_scaled")),
+    "reduce": frozenset(("sum", "xor_sum", "max", "min", "reduce")),
+    "descriptor_load": frozenset(("load", "load_tensor_descriptor")),
+    "descriptor_store": frozenset(("store", "store_tensor_descriptor")),
+}
+
+
+def doubled(module: str, word: str) -> str:
+    """``module``, in Triton, with twice what each operation ``word`` of TTIR computes, loads or stores, of a ``dot``
+    twice its product: a kernel that is right with it does not need the operation. Empty where no call becomes it."""
+    tree, doubling = ast.parse(module), _Doubling(word)
+    tree.body = [doubling.visit(s) if isinstance(s, ast.FunctionDef) and is_jitted(s) else s for s in tree.body]
+    return ast.unparse(ast.fix_missing_locations(tree)) if doubling.calls else ""
+
+
+class _Doubling(ast.NodeTransformer):
+    def __init__(self, word: str) -> None:
+        self.word, self.calls = word, 0
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        of = getattr(node.func, "value", None)
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        # `tl.load` and `tl.store` take pointers
+        if name not in _CALLS[self.word] or (name in ("load", "store") and getattr(of, "id", "tl") == "tl"):
+            return node
+        self.calls += 1
+        match self.word:
+            case "dot":  # the third operand is what the product is added to
+                operands = node.args[:1] or [k.value for k in node.keywords if k.arg in ("input", "lhs")]
+            case "descriptor_store":
+                operands = [k.value for k in node.keywords if k.arg == "value"] or node.args[-1:]
+            case _:
+                operands = [node]
+        return cast(ast.expr, _Replaced({id(operand): _twice(operand) for operand in operands}).visit(node))
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, new: Mapping[int, ast.expr]) -> None:
+        self.new = new
+
+    def visit(self, node: ast.AST) -> Any:
+        return self.new[id(node)] if id(node) in self.new else self.generic_visit(node)
+
+
+def _twice(value: ast.expr) -> ast.expr:
+    return ast.BinOp(value, ast.Mult(), ast.Constant(2))
 
 
 def _with(value: Value, op: str, number: int) -> Apply:
