@@ -271,6 +271,7 @@ def translations(text: str, task: Task) -> list[Translation]:
     """A right sketch as the rules lower it: what a kernel engineer would read. Languages that the rules cannot lower it
     to are left out; a product that has no form in Gluon says why."""
     from kernellab.lowering import lower
+    from kernellab.lowering.embedded_sketch import bare
     from kernellab.session.edits import main_file
     from kernellab.sketch.check import load_program
 
@@ -281,7 +282,7 @@ def translations(text: str, task: Task) -> list[Translation]:
     for language, dsl in (("Triton", "triton"), ("CUDA C++", "cuda_c")):
         target = Target(dsl=dsl, backend=Backend.CUDA, chip=chip)
         with suppress(KernellabError):
-            source = lower(program, bind(program, task, {}, target), target)
+            source = bare(lower(program, bind(program, task, {}, target), target))
             file = main_file(source)
             codes.append(Translation(language, source.files[file], source.line_map.get(file, {})))
     return [*codes, *_gluon(program, task, Target(dsl="triton", backend=Backend.CUDA, chip=chip))]

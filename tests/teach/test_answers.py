@@ -100,6 +100,9 @@ def test_a_right_sketch_is_shown_in_triton_and_cuda_line_by_line() -> None:
     # the sketch's line and the lines that it became have one mark, which pointing at either of them shows
     assert page.count(f"class='kl-s{stored}'") >= 2 and f":has(.kl-s{stored}:hover) .kl-s{stored}" in page
     assert f"{stored:>3} " + escape(text.splitlines()[stored - 1]) in page
+    # what is launched by is folded away; the kernel is seen at once
+    before, _, seen = page.partition("lines before the kernel")[2].partition("</details>")
+    assert "import torch" in before and "@triton.jit" in seen and "import" not in seen and "#|" not in page
 
 
 def test_a_product_is_shown_in_gluon_or_why_it_is_not() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
+from kernellab.errors import counted
 from kernellab.notebook.saved.snapshot import PRE
 from kernellab.teach.judge import Translation
 
@@ -27,13 +28,23 @@ def linked(sketch: str, other: Translation) -> str:
     pairs = sorted({line for line in other.lines.values() if line})
     rules = ",".join(f".kl-linked:has(.kl-s{n}:hover) .kl-s{n}" for n in pairs)
     left = _rows(sources, {at: at + before for at in range(1, len(sources) + 1)}, pairs)
-    right = _rows(other.code.splitlines(), other.lines, pairs)
+    lines = other.code.splitlines()
+    head = _head(lines, min((at for at, line in other.lines.items() if line), default=1))
+    right = f"<pre {PRE}>{_rows(lines[head:], {at - head: line for at, line in other.lines.items()}, pairs)}</pre>"
+    if head:
+        summary = f"{counted(head, 'line')} before the kernel"
+        right = f"<details><summary>{summary}</summary><pre {PRE}>{_rows(lines[:head], {}, [])}</pre></details>{right}"
     words = f"the same in {other.language}, as the rules write it; point at a line to see which lines belong together"
     style = f"<style>{rules}{{{_MARK}}}</style>" if rules else ""
     return (
         f"<details><summary>{escape(words)}</summary>{style}<div class='kl-linked' style='{_STYLE}'>"
-        f"<pre {PRE}>{left}</pre><pre {PRE}>{right}</pre></div></details>"
+        f"<pre {PRE}>{left}</pre><div>{right}</div></div></details>"
     )
+
+
+def _head(lines: list[str], first: int) -> int:
+    """How many lines stand before the function, with its decorators, that holds line ``first``."""
+    return max((at for at in range(1, first) if not lines[at - 1].strip()), default=0)
 
 
 def _rows(lines: Iterable[str], of: Mapping[int, int], pairs: list[int]) -> str:
