@@ -51,10 +51,10 @@ def grade(
     from dataclasses import asdict
 
     from kernellab.content import written
-    from kernellab.dsls.machine import detect_target
     from kernellab.teach.exercise import course
     from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, seed_of, student_of
     from kernellab.teach.grading import grade as graded
+    from kernellab.teach.judge import target_of
     from kernellab.verifier import Verifier
 
     unread: list[str] = []
@@ -78,7 +78,7 @@ def grade(
         for mark in graded(
             notebooks(folder),
             lambda path: course(seed=seed_of(student_of(path, root), secret) if secret else ""),
-            lambda task, source, options: verifier.verify(task, source, detect_target(source.dsl), options=options),
+            lambda task, source, options: verifier.verify(task, source, target_of(source), options=options),
             lesson, tell, root,
         ):  # fmt: skip
             marks.append(mark)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kernellab.errors import KernellabError, SessionError, TargetError
@@ -254,6 +254,16 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
             said = f"It is right. It does not need {name} yet: with twice of what {name} gives, it is as right."
             return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
     return outcome
+
+
+def target_of(source: Source) -> Target:
+    """What an answer is judged for: this machine, and in Triton's interpreter the GPU that the course compiles for.
+    Raises TargetError."""
+    from kernellab.dsls.machine import detect_target
+
+    target = detect_target(source.dsl)
+    chip = find_chip(_GPU)
+    return replace(target, chip=chip) if target.backend is Backend.INTERPRETER and chip is not None else target
 
 
 @dataclass(frozen=True)

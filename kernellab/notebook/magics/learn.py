@@ -267,21 +267,20 @@ class LearnMagics(KernelMagic):
 
     @staticmethod
     def _verify(task: Task, source: Source, options: VerifyOptions) -> Verdict:
-        from kernellab.dsls.machine import detect_target
         from kernellab.session.engine.engine import engine
+        from kernellab.teach.judge import target_of
 
         with engine().verifying:
-            return engine().verifier().verify(task, source, detect_target(source.dsl), options=options)
+            return engine().verifier().verify(task, source, target_of(source), options=options)
 
     def _timed(self, exercise: Exercise, text: str, task: Task, outcome: Outcome) -> list[str]:
         """A right sketch's time next to eager's, the bound and the reference answer's, and what to try next."""
-        from kernellab.dsls.machine import detect_target
         from kernellab.teach.feedback import timed
-        from kernellab.teach.judge import source_of
+        from kernellab.teach.judge import source_of, target_of
 
         try:
             source = source_of(text, task)
-            found = timed(exercise, source, task, detect_target(source.dsl), self._ranked, outcome.facts)
+            found = timed(exercise, source, task, target_of(source), self._ranked, outcome.facts)
         except KernellabError as error:
             return [f"It was not timed: {error.message}"]
         return [found.text, f"Next: {found.next_step}"]
