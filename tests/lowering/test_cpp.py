@@ -253,6 +253,15 @@ def test_inputs_that_are_not_contiguous_or_need_gradients_are_read_rightly(tmp_p
     torch.testing.assert_close(kernel(x), torch.softmax(x.detach(), -1))
 
 
+def test_a_call_with_fewer_arguments_than_the_kernel_reads_says_so(tmp_path: Path) -> None:
+    source = source_of(SOFTMAX)
+    host = source.files["kernel.py"].replace("_ptr(), M, N)", "_ptr(), M)")
+    assert host != source.files["kernel.py"]
+    kernel = load(source.model_copy(update={"files": {**source.files, "kernel.py": host}}), tmp_path).kernel
+    with pytest.raises(RuntimeError, match=r"argument 3 \(from 0\) and is called with 3: kernel.py and this file"):
+        kernel(normal(3, 5))
+
+
 def test_text_keeps_names_tunables_and_the_sketch_lines() -> None:
     source = source_of(RMS_NORM, {"BLOCK": 512})
     text = source.files["kernel.cpp"]

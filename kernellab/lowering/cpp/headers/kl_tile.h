@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <tvm/ffi/c_api.h>
 
@@ -677,12 +679,17 @@ inline void linear_scan(T* h, const T* a, const T* b, int64_t outer, int64_t cou
 // Arguments of a call through tvm-ffi's C ABI: addresses and sizes as integers, numbers as doubles.
 struct Args {
   const TVMFFIAny* values;
-  template <class T>
-  T* pointer(int n) const { return reinterpret_cast<T*>(values[n].v_int64); }
-  int64_t integer(int n) const { return values[n].v_int64; }
-  double number(int n) const {
-    return values[n].type_index == kTVMFFIFloat ? values[n].v_float64 : double(values[n].v_int64);
+  int32_t count;
+  const TVMFFIAny& at(int n) const {
+    if (n >= count)
+      throw std::out_of_range("the kernel reads its argument " + std::to_string(n) + " (from 0) and is called with " +
+                              std::to_string(count) + ": kernel.py and this file do not belong together");
+    return values[n];
   }
+  template <class T>
+  T* pointer(int n) const { return reinterpret_cast<T*>(at(n).v_int64); }
+  int64_t integer(int n) const { return at(n).v_int64; }
+  double number(int n) const { return at(n).type_index == kTVMFFIFloat ? at(n).v_float64 : double(at(n).v_int64); }
 };
 
 }  // namespace kl
@@ -690,12 +697,12 @@ struct Args {
 // Exports a function to Python under ``name``; its body sees ``args``.
 #define KL_EXPORT(name)                                                                                            \
   static void name##_body(const kl::Args& args);                                                                   \
-  extern "C" __attribute__((visibility("default"))) int __tvm_ffi_##name(void*, const TVMFFIAny* values, int32_t,  \
-                                                                         TVMFFIAny* result) {                      \
+  extern "C" __attribute__((visibility("default"))) int __tvm_ffi_##name(void*, const TVMFFIAny* values,           \
+                                                                         int32_t count, TVMFFIAny* result) {       \
     result->type_index = kTVMFFINone;                                                                              \
     result->v_int64 = 0;                                                                                           \
     try {                                                                                                          \
-      name##_body(kl::Args{values});                                                                               \
+      name##_body(kl::Args{values, count});                                                                        \
     } catch (const std::exception& error) {                                                                        \
       TVMFFIErrorSetRaisedFromCStr("RuntimeError", error.what());                                                  \
       return -1;                                                                                                   \
