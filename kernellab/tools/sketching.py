@@ -67,7 +67,7 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     ]
     inputs = ", ".join(f"{a.name}[{', '.join(a.shape)}] {a.dtype}" for a in arguments)
     bound = _bound(task, target)
-    rough = bound is not None and busy()
+    rough = bound is not None and not target.chip.judged and busy()
     return TaskResult(
         summary=f"{task.name}({inputs}) on {target}{f' at {target.host}' if target.host else ''}."
         f"{f' {_ROUGH}' if rough else ''}",
@@ -92,15 +92,15 @@ _ROUGH = "Other work runs on the machine: times and bounds are rough."
 
 
 def _bound(task: Task, target: Target) -> float | None:
-    """The bound by this machine's measured rates; None for a device and for another machine, whose rates the judge
-    measures with a verdict."""
+    """The bound by the chip's rates, as costs and prompts have it; None for a device and for another machine, whose
+    rates the judge measures with a verdict."""
+    from kernellab.agents.model.prompts.facts import roofline_of
     from kernellab.target import Backend
-    from kernellab.verifier.audit.bound import speed_of_light
 
     if target.backend is not Backend.CPU or target.host:
         return None
-    bound = speed_of_light(task, target.chip.cores)
-    return bound.ms if bound is not None else None
+    line = roofline_of(task, target.chip)
+    return line.ms if line is not None else None
 
 
 def _headroom(context: Context, name: str) -> float | None:

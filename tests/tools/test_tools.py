@@ -139,7 +139,8 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     wrong = call("gate_sketch", {"sketch": SKETCH.replace("* 2.0", "* 3.0"), "task": "twice.py"}, context)
     assert isinstance(wrong, GateResult) and wrong.state == "wrong"
     cost = call("cost_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
-    assert isinstance(cost, CostResult) and cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
+    assert isinstance(cost, CostResult) and cost.time_ms == pytest.approx(described.bound_ms, rel=0.01)
+    assert cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
     lowered = call("lower_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(lowered, LowerResult) and "omp parallel" in lowered.text.text
     # what the rules wrote with it need not be sent back
