@@ -313,12 +313,15 @@ def lens(context: Context, request: LensRequest) -> LensResult:
     if request.level and level is None:
         raise ToolError(f"There is no level {request.level!r} here.", f"Levels: {', '.join(found.names)}.")
     text, changed, notes = level.text if level is not None else "", {}, list(found.notes)
-    facts = [*found.facts, *(_counters(context, request, notes) if request.counters else ())]
+    counted = _counters(context, request, notes) if request.counters else []
+    facts = [*found.facts, *counted]
     if request.before:
         earlier = _look(context, request.model_copy(update={"files": request.before, "path": ""}))
         differs = difference(earlier, found, request.level or SOURCE, ("before", "now"))
         text, changed = differs.text, {fact.name: [fact.a, fact.b] for fact in differs.facts}
     summary = f"For {found.target}: " + "; ".join(f"{f.name} {f.value}" for f in facts[:8]) + "."
+    if request.counters and not counted:
+        summary = f"{summary} No counters: the notes say why."
     more = found.names and level is None and not request.before
     return LensResult(
         summary=f"{summary} Nothing differs." if request.before and not text and not changed else summary,

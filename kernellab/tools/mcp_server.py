@@ -110,6 +110,8 @@ class Handlers:
                 return _contents(uri, path.read_text(encoding="utf-8"))
         if uri.startswith(_SESSION):
             name, _, part = uri.removeprefix(_SESSION).rpartition("/")
+            if part not in _PARTS:
+                raise ToolError(f"{uri!r} names no part of a session.", f"{_SESSION}NAME/{'|'.join(_PARTS)}")
             text = _of_session(self.context, name, part)
             if text:
                 return _contents(uri, text)
@@ -215,13 +217,18 @@ def _camel(kind: str) -> str:
 def _server_of_2(answers: Mapping[str, Callable[[Any, Report], Awaitable[Wire]]]) -> Any:
     import mcp_types as types
     from mcp.server.lowlevel import Server
+    from mcp.shared.exceptions import MCPError
 
     def handler(kind: str) -> Any:
         async def handle(ctx: Any, params: Any) -> Any:
             async def report(steps: float, sentence: str) -> None:
                 await ctx.session.report_progress(steps, None, sentence)
 
-            return getattr(types, f"{_camel(kind)}Result").model_validate(await answers[kind](params, report))
+            try:
+                answer = await answers[kind](params, report)
+            except KernellabError as error:  # any other exception is logged with its traceback
+                raise MCPError(types.INVALID_PARAMS, str(error)) from None
+            return getattr(types, f"{_camel(kind)}Result").model_validate(answer)
 
         return handle
 

@@ -124,7 +124,9 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     # of another agent's turn none of these is a part
     followed = (t for t in turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
     judged = next(followed, mine)
-    outcome = f"Your turn {placed}: {lines[judged.number - 1].line.strip()}." if judged is not None else ""
+    outcome = (
+        f"Your turn {placed}: {lines[judged.number - 1].line.strip().removesuffix('.')}." if judged is not None else ""
+    )
     if session.status is SessionStatus.PAUSED and head is not None:
         # its reason names what a person calls
         reason = f"What is submitted next stands on turn {head.number}."

@@ -32,13 +32,13 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def client(workspace: Path) -> AsyncIterator[Any]:
+async def client(workspace: Path, log: Any = sys.stderr) -> AsyncIterator[Any]:
     from mcp.client.stdio import stdio_client
 
     command = mcp.StdioServerParameters(
         command=sys.executable, args=["-m", "kernellab", "mcp", "--workspace", str(workspace)], env=dict(os.environ)
     )
-    async with stdio_client(command) as (read, write), mcp.ClientSession(read, write) as session:
+    async with stdio_client(command, errlog=log) as (read, write), mcp.ClientSession(read, write) as session:
         await session.initialize()
         yield session
 
@@ -62,6 +62,27 @@ def test_a_client_lists_calls_and_reads(workspace: Path) -> None:
             assert {p.name for p in (await session.list_prompts()).prompts} == {"designer", "coder", "conductor"}
 
     asyncio.run(talk())
+
+
+def test_what_is_not_there_is_one_sentence_without_a_traceback(workspace: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def talk(log: Any) -> None:
+        async with client(workspace, log) as session:
+            for asked in (
+                session.get_prompt("nobody", {"session": "twice"}),
+                session.read_resource("kernellab://documents/nothing.md"),
+                session.read_resource("kernellab://sessions/twice"),
+            ):
+                with pytest.raises(Exception, match=r"\S") as error:
+                    await asked
+                said.append(str(error.value))
+
+    with (tmp_path / "log").open("w+") as log:
+        asyncio.run(talk(log))
+        log.seek(0)
+        assert "Traceback" not in log.read()
+    assert "Roles:" in said[0] and "resources/list" in said[1] and "NAME/task|sketch|source|verdict" in said[2]
 
 
 def test_progress_is_sent_and_a_sessions_brief_is_a_prompt(workspace: Path) -> None:
