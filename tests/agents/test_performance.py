@@ -170,6 +170,15 @@ def test_it_is_the_end_when_going_on_cannot_pay(task: Any, fields: dict[str, Any
     assert why in found.reason
 
 
+def test_an_end_far_from_the_bound_says_how_far_and_what_is_left(task: Any) -> None:
+    far = route(task, improve=False, headroom=0.14, measures=True)
+    assert far.to is RouteKind.FINISH and "Verified at T2. It reaches 14% of the speed-of-light bound." in far.reason
+    assert "Left untried: the rules' designs" in far.reason
+    assert route(task, improve=False, headroom=0.5, measures=True).reason == "Verified at T2."
+    # most of it is its call
+    assert route(task, passed(2.0, ms=0.01), improve=False, headroom=0.14).reason == "Verified at T2."
+
+
 def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(task: Any) -> None:
     # its own sketch needs 0.54 ms, the machine 0.5 ms
     found = route(task, passed(2.0, ms=0.55, sol=0.5))

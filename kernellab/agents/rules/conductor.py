@@ -14,6 +14,7 @@ from kernellab.agents.rules.advice import advise, is_verbatim, route_facts
 from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, key_of
 from kernellab.agents.rules.performance import (
     hot_of,
+    is_far,
     no_gain,
     slow_because,
     standing_of,
@@ -91,7 +92,11 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     end = why_finish(brief)
     if end:
         told = brief.improve or is_slow(verdict)
-        reason = _passed(verdict, brief.allow_library) + (f" {end}{untried(brief)}" if told else "")
+        reason = _passed(verdict, brief.allow_library)
+        if told:
+            reason += f" {end}{untried(brief)}"
+        elif is_far(brief):
+            reason += f" It reaches {brief.headroom:.0%} of the speed-of-light bound.{untried(brief)}"
         return Route(
             to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, facts=tuple(route_facts(brief))
         )

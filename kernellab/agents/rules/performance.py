@@ -8,7 +8,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import Attempt, RouteBrief, best_of, times_as_fast
-from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
+from kernellab.agents.rules.slow import (
+    MOSTLY_CALL_MS,
+    hot_launch,
+    hot_operation,
+    is_slow,
+    may_measure,
+    share_of,
+    was_sent_back,
+)
 from kernellab.errors import KernellabError, SketchError, counted, duration
 from kernellab.records import Author, HotSpots, Role, RouteFact, RouteKind, Source, Verdict
 from kernellab.target import Target
@@ -22,6 +30,8 @@ if TYPE_CHECKING:
 
 #: this share of the speed-of-light bound is good enough: measured kernels seldom reach more
 ENOUGH = 0.85
+#: and below this a session that ends says so
+_FAR = 1 / 3
 #: kernels without this gain that end the improving, and those of which noise hides whether they have it
 PATIENCE, NOISY = 2, 4
 GAIN = 1.03
@@ -107,6 +117,13 @@ def must_finish(brief: RouteBrief) -> str:
     ):
         return f"The kernel is at its sketch's roofline ({duration(standing.sketch_ms)})."
     return ""
+
+
+def is_far(brief: RouteBrief) -> bool:
+    """Does the best kernel take several times as long as the machine needs, and longer than a call costs?"""
+    time = brief.verdict.time if brief.verdict is not None else None
+    far = brief.headroom is not None and brief.headroom < _FAR
+    return far and time is not None and time.median_ms > MOSTLY_CALL_MS
 
 
 def unasked(brief: RouteBrief) -> list[Role]:

@@ -16,7 +16,7 @@ SLOW = 0.97
 #: what a session ends with there
 KEEP_EAGER = "Eager is faster here: keep eager."
 #: a kernel of fewer ms is mostly its own call, which no schedule shortens
-_CALL_MS = 0.05
+MOSTLY_CALL_MS = 0.05
 
 
 def is_slow(verdict: Verdict | None) -> bool:
@@ -24,7 +24,7 @@ def is_slow(verdict: Verdict | None) -> bool:
     eager = verdict.against("eager") if verdict is not None and verdict.passed else None
     if verdict is None or eager is None or verdict.time is None:
         return False
-    return eager.high < SLOW and verdict.time.median_ms > _CALL_MS
+    return eager.high < SLOW and verdict.time.median_ms > MOSTLY_CALL_MS
 
 
 def was_sent_back(brief: Brief) -> bool:
@@ -75,4 +75,14 @@ def hot_operation(cost: Cost, code_costs_more: bool = False) -> str:
     return f"The hot operation is {what}{place} by the cost model."
 
 
-__all__ = ["KEEP_EAGER", "SLOW", "hot_launch", "hot_operation", "is_slow", "may_measure", "share_of", "was_sent_back"]
+__all__ = [
+    "KEEP_EAGER",
+    "MOSTLY_CALL_MS",
+    "SLOW",
+    "hot_launch",
+    "hot_operation",
+    "is_slow",
+    "may_measure",
+    "share_of",
+    "was_sent_back",
+]
