@@ -214,6 +214,15 @@ def test_where_the_sizes_tell_right_from_wrong_no_other_cause_is_guessed() -> No
     assert "a step too many" not in suggested(EDGE.model_copy(update={"evidence": known}))
 
 
+def test_a_mask_is_missing_in_the_dimension_that_the_sizes_name() -> None:
+    cases = [Tried(sizes={"M": m, "N": n}, right=m % 16 == 0) for m in (15, 16, 32, 33) for n in (15, 1000)]
+    assert "Mask" in suggested(EDGE)
+    other = suggested(EDGE.model_copy(update={"evidence": EDGE.evidence.model_copy(update={"tried": cases})}))
+    assert "exactly where M is a multiple of 16" in other and "Mask" not in other
+    turned = [case.model_copy(update={"sizes": {"M": case.sizes["N"], "N": case.sizes["M"]}}) for case in cases]
+    assert "Mask" in suggested(EDGE.model_copy(update={"evidence": EDGE.evidence.model_copy(update={"tried": turned})}))
+
+
 def test_the_failing_case_stands_once() -> None:
     evidence = tried("N", (16, 32), (15, 18)).model_copy(update={"sizes": {"N": 15}, "family": "scaled"})
     silent = EDGE.model_copy(update={"evidence": evidence, "reason": "It differs."})

@@ -170,6 +170,9 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
             "Nearly all of it is wrong, and by little: look for digits that are lost, as in a difference of near "
             "numbers or a sum in another order."
         )
+    fitting = _multiples(evidence)
+    if dim and fitting and not any(dim in dims for dims in fitting.values()):
+        return ""  # the sizes that were tried name another dimension
     whole = _no_tail(brief, dim, size) if dim and size else ""
     if not dim or whole:
         if share <= _MOSTLY:
@@ -267,24 +270,35 @@ def _several(cases: Sequence[Tried]) -> str:
 def multiple(evidence: Evidence) -> str:
     """The multiple that Dims are of where that alone tells right from wrong among the sizes tried, in a sentence; else
     empty. Of several that do, the largest is named first: tiles are seldom small."""
-    right, wrong = _told_apart(evidence)
-    # where every size is 1, few loops take a step at all
-    larger = [case for case in right if set(case.sizes.values()) != {1}]
-    one = ", or where every size is 1" if len(larger) < len(right) else ""
-    fitting: dict[int, list[str]] = {}
-    for step in (64, 32, 16, 8, 4, 2):
-        for dim in larger[0].sizes if larger and wrong else ():
-            good, bad = ({case.sizes[dim] for case in cases} for cases in (larger, wrong))
-            if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
-                fitting.setdefault(step, []).append(dim)
+    right, _ = _told_apart(evidence)
+    fitting = _multiples(evidence)
     if not fitting:
         return ""
+    one = ", or where every size is 1" if len(_larger(right)) < len(right) else ""
     step, *less = fitting
     dims = fitting[step]
     are = f"{_joined(dims)} {'is a multiple' if len(dims) == 1 else 'are multiples'} of {step}"
     others = [str(n) for n in less if fitting[n] == dims]
     also = f" ({_joined(others)} {'fits' if len(others) == 1 else 'fit'} as well)" if others else ""
     return f"Of the sizes tried it is right exactly where {are}{also}{one}: look for a missing tail."
+
+
+def _larger(cases: Sequence[Tried]) -> list[Tried]:
+    """Without those whose every size is 1, where few loops take a step at all."""
+    return [case for case in cases if set(case.sizes.values()) != {1}]
+
+
+def _multiples(evidence: Evidence) -> dict[int, list[str]]:
+    """The Dims that are a multiple of 64, 32, ... 2 in each right case that was tried, and in no wrong one."""
+    right, wrong = _told_apart(evidence)
+    larger = _larger(right)
+    fitting: dict[int, list[str]] = {}
+    for step in (64, 32, 16, 8, 4, 2):
+        for dim in larger[0].sizes if larger and wrong else ():
+            good, bad = ({case.sizes[dim] for case in cases} for cases in (larger, wrong))
+            if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
+                fitting.setdefault(step, []).append(dim)
+    return fitting
 
 
 def limit(evidence: Evidence) -> str:
