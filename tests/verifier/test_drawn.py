@@ -22,7 +22,7 @@ from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import _together, changed
-from kernellab.verifier.cases.extents import two_long
+from kernellab.verifier.cases.extents import large, two_long
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.long import both_long
 from kernellab.verifier.cases.patterns import patterned
@@ -495,6 +495,24 @@ def test_arguments_that_have_their_defaults_alone_are_told(judge: Judge) -> None
 def test_a_fault_at_hidden_sizes_is_refused(what: str, judge: Judge) -> None:
     verdict = judge(kernel(SIZED, AT_SIZES[what]), SIZED)
     assert not verdict.passed and verdict.stage is Stage.CORRECT
+
+
+def test_a_branch_on_large_sizes_within_the_ranges_is_met(judge: Judge) -> None:
+    dims = 'from kernellab import Dim\nM, N = Dim("M", 1, 2048), Dim("N", 1, 4096)\n'
+    text = f"import torch\n{dims}def reference(x):\n    return x * 2\ndef inputs(M=512, N=1024):\n"
+    task = load_task(f"{text}    return torch.randn(M, N),\n", "large")
+    m, n = "x.shape[0]", "x.shape[1]"
+    # neither at the ends of the ranges nor at equal sizes
+    inside = f"530 < {m} < 2048 and 1060 < {n} < 4096 and {m} != {n}"
+    verdict = judge(kernel(task, f"x * 3 if {inside} else x * 2"), task)
+    assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
+
+
+def test_a_large_draw_stays_in_the_most_of_each_range_and_within_the_bytes() -> None:
+    drawn = [large(SIZED, {"M": 24, "N": 40}, 64 << 20) for _ in range(200)]
+    assert all(input_bytes(SIZED, sizes) <= 64 << 20 for sizes in drawn)
+    assert all(sizes["M"] >= 1024 or sizes["N"] >= 1 << 18 for sizes in drawn)
+    assert len({tuple(sizes.values()) for sizes in drawn}) > 100
 
 
 RANKED = ("a clamp beyond what is drawn", "a mask built in", "a sum of bytes in 16 bits", "a target that is ignored")

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from math import exp, log, log2
 
 from kernellab.records import Source
@@ -44,11 +45,26 @@ def secret_sizes(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
 
 
 def more_sizes(task: Task, full: Mapping[str, int], size: int) -> Iterator[Sizes]:
-    """Without end, sizes of which one Dim lies anywhere in its range: a kernel that is wrong at a tenth of all sizes
-    would pass most verdicts that draw one."""
+    """Without end, sizes of which one Dim, and in turn each, lies anywhere in its range: a kernel that is wrong at a
+    tenth of all sizes would pass most verdicts that draw one."""
     most = _most(size)
-    while True:
-        yield from _taken(task, [lambda: _evenly(task, full, most)], most, [], tries=3) or [dict(full)]
+    for draw in cycle((_evenly, large)):
+        yield from _taken(task, [partial(draw, task, full, most)], most, [], tries=3) or [dict(full)]
+
+
+def large(task: Task, full: Mapping[str, int], most: int) -> Sizes:
+    """Each Dim anywhere in the upper three quarters of its range, in secret; one of them shorter where ``most`` bytes
+    ask for it."""
+    names = [d.name for d in task.dims]
+    _SYSTEM.shuffle(names)
+    ends = {d.name: max(d.max, 1) for d in task.dims}
+    some = {k: _inside(task, k, _SYSTEM.randint(max(ends[k] // 4, 1), ends[k])) for k in names}
+    for name in names:
+        if input_bytes(task, some) <= most:
+            break
+        longest = _longest(task, some, (name,), most)[name]
+        some[name] = _inside(task, name, _SYSTEM.randint(min(max(longest // 2, 1), longest), longest))
+    return some
 
 
 def _evenly(task: Task, full: Mapping[str, int], most: int) -> Sizes:

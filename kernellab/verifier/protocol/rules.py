@@ -386,6 +386,8 @@ class DeviceRule:
     long_bytes: tuple[int, int] = (640 * MIB, 1024 * MIB)
     long_share: int = 16
     long_seconds: float = 1.0
+    #: as ``DrawnRule.wide_bytes``
+    wide_bytes: int = 256 * MIB
     #: elements compared at once on a device (float64 temporaries of 32 MiB each)
     piece: int = 1 << 22
     #: elements looked at together in their own dtype (temporaries of 128 MiB)
@@ -514,6 +516,10 @@ class DrawnRule:
     #: that, where the reference is expected to take at most so long
     long_bytes: tuple[int, int] = (40 * MIB, 64 * MIB)
     long_seconds: float = 0.25
+    #: sizes with each Dim in the most of its range, bytes of their inputs, and seconds of the reference
+    wide: int = 2
+    wide_seconds: float = 0.5
+    wide_bytes: int = 128 * MIB
     numbers: int = 16
     named: int = 6
     named_bytes: int = 512 * 1024

@@ -14,10 +14,10 @@ from kernellab.errors import counted
 from kernellab.records import Evidence, Trust
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
-from kernellab.verifier.cases.long import both_long
+from kernellab.verifier.cases.long import both_long, wide
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
+from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
 from kernellab.verifier.stages import evidence, ordinary
 from kernellab.verifier.stages.refused import Refused
 
@@ -84,6 +84,10 @@ def _correct(stages: Stages) -> str:
     if long is not None:
         stages.check(long)
         found = [*found, long]
+    if not stages.context.interpreted:
+        for case in islice(wide(stages.task, found), DRAWN.wide):
+            stages.check(case, private=True)
+            found = [*found, replace(case)]  # without its arguments
     if not stages.context.interpreted:
         found = [*found, *_all_over(stages)]
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
