@@ -73,7 +73,8 @@ def _records() -> Iterator[str]:
 
     yield "# Records\n"
     yield "What a session keeps, and what `--json` prints: pydantic models, frozen, written by `model_dump_json`."
-    yield "A field that a reader does not know is ignored; a field with a default may be missing in older files.\n"
+    yield "A field with a default may be missing in an older file. A field that a reader does not know is refused:"
+    yield "a file is read by the version that wrote it and by newer ones ([the journal](../reference/journal.md)).\n"
     kept: tuple[Any, ...] = (records.Verdict, records.Source, records.Comparison, records.Timing, records.Environment)
     for model in (*kept, Turn):
         yield f"## {model.__name__}\n\n{_paragraphs(model.__doc__)}\n"

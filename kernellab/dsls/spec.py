@@ -124,7 +124,9 @@ class DocumentsPart(_Part):
 
 
 class DslSpec(_Part):
-    """One DSL. ``adapter`` is ``python`` where ``kernellab/dsls`` has code for it; ``call`` is module:function."""
+    """One DSL. ``adapter`` is ``python`` where a class of ``kernellab/dsls`` or the folder's ``adapter.py``
+    builds and checks it; ``call`` is module:function.
+    """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     title: str

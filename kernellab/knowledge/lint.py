@@ -110,7 +110,10 @@ def _spec(spec: DslSpec, place: str) -> Iterator[Fault]:
     code = spec.name in BUILT_IN or spec.name in adapter_files()
     if (spec.adapter == "python") != code:
         there = "has" if code else "has no"
-        yield Fault(f"{place}/{SPEC}", f"adapter is {spec.adapter!r}, and kernellab {there} code for {spec.name}.")
+        remedy = f'Write adapter = "{"python" if code else "documents"}".'
+        yield Fault(
+            f"{place}/{SPEC}", f"adapter is {spec.adapter!r}, and kernellab {there} code for {spec.name}.", remedy
+        )
     elif spec.adapter == "python":
         adapter = get_adapter(spec.name)
         if spec.backends != adapter.backends or spec.worker.preload != adapter.preload:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -282,6 +283,12 @@ class Verifier:
         raise VerifierError("The verification was stopped.", "There is no verdict; verify again.")
 
     def _start(self) -> socket.socket:
+        if sys.platform != "linux":
+            # workers are held and timed by namespaces, event and process descriptors, and /proc
+            raise VerifierError(
+                f"This system ({sys.platform}) judges no kernels: the sandbox and its clock need Linux.",
+                "Name a machine with Linux (--target ssh://HOST), or run kernellab in a container.",
+            )
         if self._process is not None and self._process.poll() is not None:
             self.notice = "The judge had ended and was started again."
             self.close()

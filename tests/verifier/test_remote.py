@@ -27,6 +27,8 @@ from kernellab.verifier import Verifier, VerifyOptions, remote
 from kernellab.verifier.remote import DEVICE, check, target_at
 from tests.evolve.runs import TASK
 
+from .kit import TARGET
+
 KERNEL = """
 import ctypes
 import torch
@@ -214,3 +216,12 @@ def test_a_search_measures_at_another_machine_and_is_left_as_it_was_where_that_i
     again = open_run(run.id, tmp_path, ssh).work().wait(240)
     verdict = again.best()[1]
     assert verdict is not None and of(verdict.conditions, JudgedOn), again.state.reason
+
+
+def test_a_system_that_is_not_linux_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, source = load_task(TASK, "soft"), Source(dsl="cpp", files={"kernel.py": KERNEL})
+    with Verifier() as verifier, monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", "darwin")
+        with pytest.raises(VerifierError, match="darwin") as refused:
+            verifier.verify(task, source, TARGET)
+    assert "ssh://HOST" in refused.value.remedy
