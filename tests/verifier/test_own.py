@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import mmap
 import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -44,6 +45,19 @@ def test_code_that_is_not_installed_is_its_own() -> None:
     assert kind_of(os.path.realpath(sys.executable), 64, "/scratch") is Kind.INTERPRETER
     assert kind_of("/usr/lib/libm.so.6", 64, "/scratch") is Kind.OTHER
     assert kind_of("/scratch/cache/inductor/ab/k.so", 64, "/scratch") is Kind.LIBRARY
+
+
+def test_packages_that_pythonpath_names_are_installed(tmp_path: Path) -> None:
+    """``pip install --target``, or a user's site: a runtime there is no stranger, and a library there computes."""
+    (tmp_path / "some-1.0.dist-info").mkdir()
+    words = (
+        "from kernellab.verifier.attribution.objects import kind_of; "
+        f"print(*(kind_of('{tmp_path}' + path, 64, '/scratch').value for path in "
+        "('/tvm_ffi/lib/libtvm_ffi.so', '/some/lib/libblas.so')))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.split() == ["other", "library"]
 
 
 def test_the_framework_computes_and_an_interpreter_does_not(framework: str) -> None:

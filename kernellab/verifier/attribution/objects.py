@@ -7,7 +7,6 @@ import os
 import re
 import struct
 import sys
-import sysconfig
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernellab.verifier.protocol.sanitize import shown
+from kernellab.verifier.sandbox.sandbox import packages
 
 if TYPE_CHECKING:
     from kernellab.verifier.attribution.counters import Mapped
@@ -132,8 +132,7 @@ def library_of(path: str) -> str:
 def _packages() -> tuple[str, ...]:
     import torch
 
-    folders = {sysconfig.get_path(k) for k in ("purelib", "platlib")} | {str(Path(torch.__file__).parent.parent)}
-    return tuple(os.path.realpath(f) for f in folders if f)
+    return tuple({os.path.realpath(f) for f in (*packages(), str(Path(torch.__file__).parent.parent))})
 
 
 def _installed(path: str) -> bool:

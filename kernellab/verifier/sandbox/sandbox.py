@@ -295,9 +295,7 @@ def _limit(kind: int, most: int) -> None:
 def readable() -> list[str]:
     """The trees a worker may read: interpreter, packages, system libraries and compilers, kernel information."""
     paths = {
-        *_interpreter(), *site.getsitepackages(),
-        # folders of packages that PYTHONPATH names, not the project or home folder that it may name too
-        *(p for p in sys.path if os.path.isdir(p) and glob.glob(os.path.join(glob.escape(p), "*.dist-info"))),
+        *_interpreter(), *packages(),
         *(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH") if name in os.environ),
         "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/proc", "/sys", "/nix/store", "/gnu/store",
         "/opt/cuda", "/opt/rocm", "/opt/intel", "/opt/nvidia", "/opt/conda",
@@ -305,6 +303,13 @@ def readable() -> list[str]:
         "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
     }  # fmt: skip
     return sorted(p for p in paths if os.path.exists(p))
+
+
+def packages() -> set[str]:
+    """The folders that packages are installed in: the interpreter's, and those that PYTHONPATH or a user's site names,
+    not the project or home folder that PYTHONPATH may name too."""
+    named = (p for p in sys.path if os.path.isdir(p) and glob.glob(os.path.join(glob.escape(p), "*.dist-info")))
+    return {*site.getsitepackages(), *map(sysconfig.get_paths().__getitem__, ("purelib", "platlib")), *named}
 
 
 def _compilers() -> set[str]:
