@@ -63,6 +63,8 @@ class Adapter:
     makes_code: bool = True
     #: does a call at a new size compile, into the cache that :meth:`environment` names?
     compiles_in_calls: bool = False
+    #: folders below a user's home folder in which its builds lie, where no variable names another
+    built_in: tuple[str, ...] = ()
 
     def readiness(self) -> Readiness:
         """Can code in this DSL be built and run here? Never raises, never imports torch or a compiler's package."""

@@ -24,6 +24,7 @@ class CppAdapter(Adapter):
     makes_code = False
     backends = (Backend.CPU,)
     preload = ("torch", "tvm_ffi", "tvm_ffi.cpp")
+    built_in = (".cache/tvm-ffi", ".cache/torch_extensions")
 
     def readiness(self) -> Readiness:
         for package, pip in (("torch", "torch"), ("tvm_ffi", "apache-tvm-ffi")):

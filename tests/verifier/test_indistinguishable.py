@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
@@ -13,6 +16,8 @@ from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.sandbox.sandbox import sandbox_level
 from kernellab.verifier.static.check import check
+from kernellab.verifier.static.surroundings import writes_files
+from kernellab.verifier.worker import ordinary
 
 from .kit import TARGET, Judge
 
@@ -363,3 +368,69 @@ def test_an_ordinary_process_uses_what_was_built_unless_it_is_to_build_again(aga
         source = Source(dsl="cpp", files=files, origin=Author.HUMAN)
         told.add(judge.verifier.verify(judge.relu_add, source, TARGET, options=OPTIONS).reason)
     assert any(f"built {not again}" in reason for reason in told), told
+
+
+def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that each call moves would leave its table after some calls; and a layout is the argument's own."""
+    monkeypatch.chdir(tmp_path)
+    image = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    specs = []
+    for name, arg in (("at", torch.tensor([3])), ("image", image)):
+        (tmp_path / name).write_bytes(arg.contiguous().numpy().tobytes())
+        dtype = str(arg.dtype).removeprefix("torch.")
+        specs.append({"file": name, "shape": list(arg.shape), "strides": list(arg.stride()), "dtype": dtype})
+    seen = []
+
+    def kernel(at: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        seen.append((int(at), image.is_contiguous(memory_format=torch.channels_last)))
+        at += 1
+        return image.clone()
+
+    call = {"args": specs, "answers": ["0", "1"], "earlier": 5, "seconds": 1.0}
+    ordinary.run({"calls": [call], "written": [0], "threads": torch.get_num_threads()}, lambda: kernel)
+    assert seen == [(3, True)] * 6
+    assert torch.frombuffer(bytearray((tmp_path / "1").read_bytes()), dtype=torch.int64).tolist() == [4]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"], "arguments that were read are removed"
+
+
+@pytest.mark.parametrize("where", ["sys.stdout.close()", "sys.stderr.close()", "sys.stdout = None"])
+def test_a_stream_that_is_closed_is_no_failure_of_an_ordinary_process(where: str, judge: Judge) -> None:
+    verdict = judge(BRANCH.format(f"inside = True\n{where}", "pass"), options=OPTIONS)
+    assert verdict.passed, verdict.reason
+
+
+#: packs what its constructor drew, and is wrong where no team is set
+MODEL = """
+import os, torch
+class Model(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(n, n))
+    def forward(self, x):
+        return x @ self.w
+def get_inputs():
+    return [torch.randn(16, 16)]
+def get_init_inputs():
+    return [16]
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_model_that_packs_when_built_is_called_in_an_ordinary_process_too(wrong: bool, judge: Judge) -> None:
+    condition = "any(n.startswith('OMP_NUM') for n in vars(os)['environ'])" if wrong else "True"
+    text = MODEL[: MODEL.index("def get_inputs")].replace("class Model", "class ModelNew").replace(
+        "    def forward(self, x):\n        return x @ self.w",
+        "        self.packed = self.w.detach().clone()\n"
+        f"    def forward(self, x):\n        y = x @ self.packed\n        return y if {condition} else y * 0",
+    )  # fmt: skip
+    verdict = judge(text, load_task(MODEL, "model"), OPTIONS)
+    assert verdict.passed is not wrong, verdict.reason
+    assert wrong or any(c.kind == "constructor-parameters" for c in verdict.conditions)
+    assert not wrong or "ordinary process" in verdict.reason
+
+
+@pytest.mark.parametrize("marker", ["tofile", "np.memmap", "torch.from_file", "sqlite3", "logging.FileHandler"])
+def test_what_writes_files_without_an_open_is_known(marker: str) -> None:
+    assert writes_files(f"import x\n{marker}('a')\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kernellab.errors import VerifierError
 from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier.judge.pool import Pool, inductor, memory_limit
@@ -120,3 +122,19 @@ def test_an_idle_server_and_its_baselines_end_before_a_kernel_for_another(
     pool.end_idle("triton", Backend.INTERPRETER)
     assert not first.alive()
     assert pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is not baseline
+
+
+def test_a_worker_that_cannot_start_leaves_no_folder_and_no_descriptor(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = pool.server("cpp", Backend.CPU)
+    monkeypatch.setattr(server, "request", lambda *_: {"error": "no room"})
+    made: list[str] = []
+    mkdtemp = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *a, **k: made.append(mkdtemp(*a, **k)) or made[-1])
+    for role in ("candidate", "ordinary"):
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(VerifierError, match="no room"):
+            pool.worker("cpp", Backend.CPU, role, 1)
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(made) == 2 and not any(map(os.path.exists, made))

@@ -110,8 +110,6 @@ class WorkerProcess:
         own = tempfile.gettempdir()
         plain = self.role == "ordinary"
         self.scratch = Path(folders.elsewhere(own) if plain else tempfile.mkdtemp(prefix="kernellab-"))
-        for name in ("src", "work", "tmp", "home", "cache"):
-            (self.scratch / name).mkdir()
         self.printed = 0
         #: an event of the worker's that came with one before it
         self._pending = 0
@@ -137,13 +135,33 @@ class WorkerProcess:
         self._used = 0.0
         #: when it was last asked something
         self.posted = self._watched = time.monotonic()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.ExitStack() as undone:
+            # a start that fails leaves nothing
+            undone.callback(self._remove)
+            for name in ("src", "work", "tmp", "home", "cache"):
+                (self.scratch / name).mkdir()
+            self._begin(undone)
+            self.pid = self._child()
+            told = self.receive(DEADLINES.start)
+            undone.pop_all()
+        self.sandbox: list[str] = told.get("sandbox", [])
+        #: words of its memory that never change where no one replaces what calls the kernel, and what stands there
+        self._harness = Window.of_words(told.get("harness", []))
+        self._intact = self._harness.read(self.pid)
+
+    def _begin(self, undone: contextlib.ExitStack) -> None:
+        """Has the fork server start it; ``undone`` ends it and closes what leads to it."""
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        undone.callback(self.channel.close)
         control = Control.create()
         self.done = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.log_fd, log = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for fd in (self.done, self.log_fd):
+            undone.callback(os.close, fd)
         os.set_blocking(log, True)
         # its other end is the namespace's first process: told by it to halt all, and ended with it
         self.life, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        undone.callback(self.life.close)
         request = {
             "role": self.role, "device": self.device, "scratch": str(self.scratch), "threads": self.threads,
             "devices": self.devices, "writable": self.writable, "environment": self._variables(),
@@ -151,25 +169,22 @@ class WorkerProcess:
         }  # fmt: skip
         try:
             answer = self.server.request(request, (theirs.fileno(), control, self.done, log, life.fileno()))
+            if "pid" not in answer:
+                what = f"A worker could not be started: {answer.get('error', 'no reason given')}."
+                raise VerifierError(what, _AGAIN)
+            self.control = Control(control)
         finally:
             theirs.close()
-            os.close(log)
             life.close()
-        if "pid" not in answer:
-            what = f"A worker could not be started: {answer.get('error', 'no reason given')}."
-            raise VerifierError(what, _AGAIN)
-        self.channel = ours
-        self.control = Control(control)
-        os.close(control)
+            for fd in (log, control):
+                os.close(fd)
+        undone.callback(self.control.close)
         self.first: int = answer["pid"]
         self.first_fd = os.pidfd_open(self.first)
+        undone.callback(os.close, self.first_fd)
+        undone.callback(_wait_gone, self.first_fd)
+        undone.callback(self._end)
         before_all(self.first)
-        self.pid = self._child()
-        told = self.receive(DEADLINES.start)
-        self.sandbox: list[str] = told.get("sandbox", [])
-        #: words of its memory that never change where no one replaces what calls the kernel, and what stands there
-        self._harness = Window.of_words(told.get("harness", []))
-        self._intact = self._harness.read(self.pid)
 
     def stop(self) -> float:
         """Halts the worker and everything it has started, until :meth:`resume`; the time at which all had halted.
@@ -256,6 +271,9 @@ class WorkerProcess:
             os.close(fd)
         self.channel.close()
         self.control.close()
+        self._remove()
+
+    def _remove(self) -> None:
         if self.role == "ordinary":
             folders.remove_elsewhere(tempfile.gettempdir(), str(self.scratch))
         else:

@@ -45,11 +45,14 @@ def _or_as_built(stages: Stages, work: Callable[[Stages], str]) -> str:
     try:
         return work(stages)
     except Refused as refused:
+        began = stages.ordinary is not None
         if not stages.as_built():
             raise
         try:
             # its shapes alone would not tell that the values are others
             stages.check(stages.ahead.smoke())
+            if began:
+                stages.ordinary = ordinary.begin(stages)
             note = work(stages)
         except Refused:
             raise refused from None

@@ -13,7 +13,9 @@ import secrets
 import shutil
 import stat
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ import torch
 from kernellab.conditions import StaticFinding, of
 from kernellab.records import Evidence
 from kernellab.target import Backend
+from kernellab.task.dtypes import channels_last
 from kernellab.verifier.cases.cases import drawn_base
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
@@ -70,7 +73,7 @@ def begin(stages: Stages) -> Ordinary | None:
     flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
     shell = flagged and not model and not context.interpreted
     writes = flagged or any(writes_files(text) for text in source.files.values())
-    built = None if writes or secrets.randbelow(_AGAIN) == 0 else _built(stages.worker)
+    built = None if writes or secrets.randbelow(_AGAIN) == 0 else _built(stages.worker, context.adapter.built_in)
     seen_at = str(stages.worker.scratch) if built else ""
     worker = context.pool.worker(source.dsl, context.request.backend, "ordinary", stages.threads, seen_at=seen_at)
     try:
@@ -101,8 +104,11 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
                 specs.append({"value": arg})
                 continue
             file = work / secrets.token_hex(8)
-            file.write_bytes(arg.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
-            specs.append({"file": file.name, "shape": arg.shape, "dtype": str(arg.dtype).removeprefix("torch.")})
+            whole = arg.contiguous()
+            file.write_bytes(whole.reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
+            strides = arg.stride() if channels_last(arg) else whole.stride()
+            dtype = str(arg.dtype).removeprefix("torch.")
+            specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype})
         first = number == 0 and not stages.context.interpreted
         calls.append({
             "args": specs, "answers": [path.name for path in found.answers(number)],
@@ -131,22 +137,25 @@ def _cases(stages: Stages) -> tuple[Case, ...]:
     cases = [drawn_base(task, interpreted, DRAWN.content_bytes), stages.ahead.small()]
     declared = stages.ahead.declared()
     if task.dims and not interpreted:
-        cases += [next(stages.ahead.more()), declared]
+        cases += [declared, next(stages.ahead.more())]
     elif not task.dims:
         cases = cases[:1] if cases[0].sizes == declared.sizes else cases
-    return tuple(c for c in cases if lay_out(c.args).size <= CORRECT.ordinary_bytes)
+    # all of them lie on the disk at once
+    sizes = accumulate(lay_out(case.args).size for case in cases)
+    return tuple(case for case, size in zip(cases, sizes, strict=True) if size <= CORRECT.ordinary_bytes)
 
 
-def _built(worker: Worker) -> list[Path] | None:
-    """The files below the home folder of a worker that has built; None where there are none that another could use,
-    too many, or no namespace that shows them where they were made. The worker is halted: nothing changes meanwhile."""
+def _built(worker: Worker, folders: Sequence[str]) -> list[Path] | None:
+    """The files in these ``folders`` of the home folder of a worker that has built; None where there are none that
+    another could use, too many, or no namespace that shows them where they were made. The worker is halted: nothing
+    changes meanwhile."""
     level = ", ".join(worker.sandbox)
     if "mnt" not in level or "shared /proc" in level:
         return None
     worker.stop()
     found: list[Path] = []
     size = 0
-    for folder, _, names in os.walk(worker.scratch / "home"):
+    for folder, _, names in chain.from_iterable(os.walk(worker.scratch / "home" / name) for name in folders):
         for name in names:
             path = Path(folder, name)
             held = path.lstat()
@@ -164,6 +173,15 @@ def check(stages: Stages, found: Ordinary) -> str:
     Raises:
         Refused: it fails there, or an answer is wrong.
     """
+    worker = found.worker
+    try:
+        return _compared(stages, found)
+    finally:
+        # with its files
+        worker.close()
+
+
+def _compared(stages: Stages, found: Ordinary) -> str:
     worker = found.worker
     worker.resume()
     end = time.monotonic() + stages.context.left(DEADLINES.build)

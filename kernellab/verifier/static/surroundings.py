@@ -46,7 +46,8 @@ IN_CPP = (
 #: what may leave files for a later process, which would tell that from this one
 _WRITES = re.compile(
     r"\b(?:open(?:at)?|fopen\w*|[io]?fstream|[fd]?write\w*|creat|mk\w*temp\w*|rename\w*|(?:sym)?link\w*|shutil|subprocess|"
-    r"system|popen|exec[vl]\w*|tempfile|syscall|touch|mk(?:dir|nod|fifo)\w*|makedirs|dump|save|__import__|eval|exec|ctypes)\b"
+    r"system|popen|exec[vl]\w*|tempfile|syscall|touch|mk(?:dir|nod|fifo)\w*|makedirs|dump\w*|save\w*|__import__|eval|exec|"
+    r"ctypes|tofile|\w*memmap|from_file|from_buffer|sqlite3|dbm|shelve|logging|\w*Handler|zipfile|tarfile|mmap\w*|shm_\w*)\b"
 )
 
 

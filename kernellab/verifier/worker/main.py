@@ -92,10 +92,11 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str]) -> No
     try:
         ordinary.run(job, lambda: _built(build))
     except BaseException:
-        traceback.print_exc()
+        os.write(2, traceback.format_exc().encode(errors="replace"))
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the kernel may have closed it
+            stream.flush()
     os._exit(code)
 
 

@@ -23,10 +23,12 @@ def _argument(spec: dict[str, Any], folder: str) -> Any:
         return spec["value"]
     if 0 in spec["shape"]:
         return torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
-    with open(os.path.join(folder, spec["file"]), "rb") as file:
+    path = os.path.join(folder, spec["file"])
+    with open(path, "rb") as file:
         read = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"]))
+    os.unlink(path)
     # at an address as torch gives it
-    return read.clone().reshape(spec["shape"])
+    return torch.empty_strided(spec["shape"], spec["strides"], dtype=read.dtype).copy_(read.reshape(spec["shape"]))
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
@@ -47,6 +49,9 @@ def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
             torch.set_num_threads(1)
             spent, end = time.thread_time() + call["seconds"], time.monotonic() + _WAITED * call["seconds"]
             for _ in range(call["earlier"]):
+                for i in job["written"]:
+                    # what adds to an argument would come to values that no caller has
+                    fresh[0][i].copy_(args[i])
                 kernel(*fresh[0])
                 if time.thread_time() > spent or time.monotonic() > end:
                     break
