@@ -12,8 +12,9 @@ from kernellab.task import load_task
 from kernellab.verifier.judge.process_stats import Sizes
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.stages.robust import leaks
+from kernellab.verifier.worker import witness
 
-from .kit import Judge
+from .kit import QUICK, Judge
 
 BODY = """import os, signal, torch
 {before}
@@ -61,6 +62,26 @@ def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, w
     verdict = judge(source(line))
     assert not verdict.passed and verdict.evidence is not None, verdict.flags
     assert verdict.evidence.signature == "caller-state" and words in verdict.reason
+
+
+def test_what_torch_sets_for_an_operator_of_its_own_kind_is_no_change_of_the_kernels(judge: Judge) -> None:
+    code = (
+        "import torch\n@torch.library.custom_op('mine::add', mutates_args=())\n"
+        "def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:\n    return torch.relu(x) + y\n"
+        "def kernel(x, y):\n    return add(x, y)\n"
+    )
+    verdict = judge(code, options=QUICK)
+    assert verdict.passed, verdict.reason
+
+
+@pytest.mark.parametrize("had", [False, True])
+def test_a_variable_of_torchs_that_a_user_has_set_is_to_be_left(had: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    if had:
+        monkeypatch.setenv("TRITON_CACHE_DIR", "/one")
+    before = witness.state()
+    told = witness.told(lambda: monkeypatch.setenv("TRITON_CACHE_DIR", "/two"), [], before)
+    assert told.get("changed") == (["the environment's TRITON_CACHE_DIR"] if had else None)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ from kernellab.verifier.worker.results import flatten
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
+#: variables that torch sets by itself, where they are not set, once an operator of its own kind is first called
+_OF_TORCH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
 def state() -> dict[str, str]:
     """What a call must leave as it was, by the words that tell of it."""
     import numpy as np
@@ -42,10 +46,11 @@ def state() -> dict[str, str]:
         "how NumPy prints, and what of arithmetic it tells": repr((np.get_printoptions(), np.geterr())),
         "how torch prints": repr(torch._tensor_str.PRINT_OPTS),
         "the locale": str(locale.setlocale(locale.LC_ALL)),
-        "the environment": repr(sorted(os.environ.items())),
+        "the environment": repr(sorted((n, v) for n, v in os.environ.items() if n not in _OF_TORCH)),
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
     }
+    found |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
     with contextlib.suppress(RuntimeError):  # torch refuses to tell once its newer settings were used
         found["the precision of torch's products"] = torch.get_float32_matmul_precision()
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
