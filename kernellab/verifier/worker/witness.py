@@ -27,7 +27,7 @@ from kernellab.verifier.worker.results import flatten
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
-#: variables that torch sets by itself, where they are not set, once an operator of its own kind is first called
+#: variables that torch sets by itself, where they are not set, once a custom operator is first called
 _OF_TORCH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
